@@ -1,7 +1,7 @@
-"""Figures of a batch: many conversations, a limited number at once.
+"""The figures of batches: many conversations, a limited number at once.
 
-A contender that has a runner for batches uses it. The others, and the hand-written loop, have one task for each
-conversation, `asyncio.gather`, and a semaphore.
+A contender with a batch runner uses it. The others, and the hand-written loop, run a task for each conversation, with
+`asyncio.gather` and a semaphore.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def _gathered(session: Session, total: int, at_once: int) -> None:
 
 
 async def batch(contender: Any, url: str, total: int, at_once: int, latency: float = 0.2) -> Result:
-    """CPU and wall time per turn, and conversations per second, of a batch; it opens its connections itself."""
+    """Measure CPU and wall time per turn, and conversations per second, of a batch; it opens its connections itself."""
     session: Session = await contender.open_session(f"{url}/latency={latency}/v1", at_once)
     await _hold(session, 1, 1)
     with proof(url, lambda: total):
@@ -50,7 +50,7 @@ async def batch(contender: Any, url: str, total: int, at_once: int, latency: flo
 
 
 async def batch_memory(contender: Any, url: str, total: int, at_once: int, latency: float = 0.02) -> Result:
-    """The largest resident memory in bytes, less that before, of a batch with one turn per item. For a fresh process."""
+    """Measure the growth to the largest resident memory, in bytes, of a batch with one turn per item. For a fresh process."""
     session: Session = await contender.open_session(f"{url}/script=answer/latency={latency}/v1", at_once)
     await _hold(session, 10, 10)
     control(url, "/reset")

@@ -1,10 +1,10 @@
-"""Where the CPU of a turn goes, by package, and by function of one of them.
+"""The CPU of a turn, by package, and by function of one package.
 
     python breakdown.py [--contender aswarm_] [--at-once 1] [--past 0] [--view classic] [--seconds 5]
 
-A sample of the stack is taken at every millisecond of CPU; it counts for the innermost frame of a package that is named
-below, so that the standard library counts for who calls it. Sampling leaves the proportions as they are; a tracing
-profiler would charge every call, and the thin layers would look thick.
+A sample of the stack is taken at every millisecond of CPU. It counts for the innermost frame of a package in the list
+below, so the standard library counts for its caller. Sampling keeps the proportions; a tracing profiler would add a cost to
+every call, and make thin layers look thick.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PACKAGES = {
     "asyncio": "asyncio",
     "contenders": "the program",
 }
-# Who works for others: their samples are told apart by whom.
+# Packages that work for others: their samples are separated by the caller.
 _SERVANTS = ("anyio", "asyncio", "pydantic")
 _INTERVAL = 0.001
 
@@ -46,7 +46,7 @@ def _module(frame: FrameType) -> str:
 
 
 def _nearest(frame: FrameType | None, besides: Sequence[str] = ()) -> tuple[FrameType | None, str]:
-    """The innermost frame of a package that has a name here, and the name."""
+    """Return the innermost frame of a package in the list, and the name of the package."""
     while frame is not None:
         package = PACKAGES.get(_module(frame).partition(".")[0])
         if package is not None and package not in besides:
@@ -56,7 +56,7 @@ def _nearest(frame: FrameType | None, besides: Sequence[str] = ()) -> tuple[Fram
 
 
 class Sampler:
-    """Counts samples by package, and by function where the package is the one to look into."""
+    """Counts samples by package, and by function of the chosen package."""
 
     def __init__(self, inside: str) -> None:
         self.inside = inside
@@ -64,7 +64,7 @@ class Sampler:
         self.functions: Counter[str] = Counter()
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        """The signal's handler."""
+        """Count a sample; the handler of the signal."""
         frame, package = _nearest(frame)
         if frame is None:
             self.packages["other"] += 1
@@ -76,13 +76,13 @@ class Sampler:
         self.packages[package] += 1
 
     def shares(self, counts: Counter[str], most: int) -> list[str]:
-        """Lines of a Markdown table."""
+        """Return lines of a Markdown table."""
         total = self.packages.total()
         return [f"| {name} | {count / total:.1%} |" for name, count in counts.most_common(most) if count]
 
 
 async def work(session: Session, arguments: argparse.Namespace, seconds: float) -> int:
-    """Converse, or stream, for so long; how often."""
+    """Converse, or stream, for so many seconds. Returns the number of conversations."""
     prepared, done, end = session.prepare(history(arguments.past)), 0, time.process_time() + seconds
     while time.process_time() < end:
         if arguments.view is None:

@@ -1,4 +1,4 @@
-"""The `AsyncOpenAI` client that all contenders on the openai package are given, so that they differ in nothing else."""
+"""The `AsyncOpenAI` client of all contenders on the openai package, so that they all have the same client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SECONDS = 600.0
 
 
 def openai_client(url: str, connections: int | None = None) -> openai.AsyncOpenAI:
-    """A client for the server at `url`. `connections`: room in its pool for so many, None for the SDK's default.
+    """Return a client for the server at `url`. `connections`: the size of its pool, None for the SDK's default.
 
-    With room for many there is time too: by default each connection is given five seconds, which two thousand that are
-    asked for at once do not get.
+    With a size, the timeout is longer too: by default each connection has five seconds, which is too short for two thousand
+    connections at once.
     """
     settings: dict[str, Any] = {} if connections is None else {"http_client": _roomy(connections), "timeout": SECONDS}
     return openai.AsyncOpenAI(base_url=url, api_key=API_KEY, **settings)
@@ -26,6 +26,6 @@ def _roomy(connections: int) -> Any:
 
 
 def limits(connections: int) -> Any:
-    """Limits of a pool, of the httpx that this version of openai is on."""
+    """Return the limits of a pool, for the httpx of this version of openai."""
     package = "httpx2" if int(openai.__version__.partition(".")[0]) >= 3 else "httpx"  # noqa: PLR2004 - a major version
     return importlib.import_module(package).Limits(max_connections=connections, max_keepalive_connections=connections)

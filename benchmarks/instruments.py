@@ -1,4 +1,4 @@
-"""What a measurement is taken with: clocks, resident memory, the server's counts, and the proof that work was done."""
+"""The instruments: clocks, resident memory, the server's counts, and the check that the work was done."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Result = dict[str, Any]
 
 
 class Meter:
-    """CPU (all threads of the process) and wall seconds since it was made."""
+    """CPU (all threads of the process) and wall seconds since its creation."""
 
     def __init__(self) -> None:
         gc.collect()
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def read(self) -> tuple[float, float]:
-        """CPU, wall."""
+        """Return CPU and wall seconds."""
         cpu = time.process_time() - self._cpu
         return cpu, time.perf_counter() - self._wall
 
     def per(self, count: int) -> Result:
-        """Microseconds for each of `count`."""
+        """Return the microseconds for each of `count`."""
         cpu, wall = self.read()
         return {"cpu_us": cpu / count * 1e6, "wall_us": wall / count * 1e6, "count": count}
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now; where the system does not tell, the most it has had."""
+    """Return the current memory of this process in bytes; if the system does not report it, the maximum so far."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -48,7 +48,7 @@ def resident() -> int:
 
 
 def trim() -> None:
-    """Give back what is free: unreachable objects, and what glibc's malloc keeps of the memory that they had."""
+    """Free unreachable objects, and the memory that glibc's malloc keeps."""
     gc.collect()
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -56,7 +56,7 @@ def trim() -> None:
 
 
 def control(url: str, path: str) -> Result:
-    """Ask the server what it saw, or tell it something."""
+    """Send a control request to the server, and return its answer."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
     connection.request("GET", path)
@@ -80,7 +80,7 @@ def proof(url: str, done: Callable[[], int]) -> Iterator[None]:
 
 
 async def converse(session: Session, past: Any, times: int = 1) -> None:
-    """Hold the conversation so often, and look at the answer."""
+    """Hold the conversation so many times, and check the answer."""
     for _ in range(times):
         answer = await session.converse(past)
         if answer != ANSWER:

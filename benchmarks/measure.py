@@ -1,9 +1,9 @@
-"""Measures one contender in this process: a job, a JSON object, on each line of standard input; a result for each.
+"""Measures one contender in this process: reads a job (a JSON object) from each line of standard input, and writes its result.
 
     python measure.py handwritten_openai <<< '{"figure": "turn", "url": "http://127.0.0.1:8000", "at_once": 32}'
 
-Every job proves that the conversations took place: the server saw every turn with the right agent's instructions, the
-tools were called with the right arguments, the answer arrived. A contender that did less has an error for a result.
+Every job checks that the conversations took place: the server got every turn with the right agent's instructions, the
+tools were called with the right arguments, the answer arrived. If a contender did less, its result is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def _wave(session: Session, past: Any, at_once: int, times: int = 1) -> No
 
 
 async def rehearse(contender: Any, url: str) -> Result:
-    """One conversation, to see that it works, and whether the two tools of a turn ran at the same time."""
+    """Hold one conversation, to check that it works, and whether the two tools of a turn run at the same time."""
     session: Session = await contender.open_session(f"{url}/v1")
     TALLY.rehearsal, TALLY.together = True, 0
     with proof(url, lambda: 1):
@@ -48,7 +48,7 @@ async def rehearse(contender: Any, url: str) -> Result:
 async def turn(
     contender: Any, url: str, at_once: int = 1, past: int = 0, budget: float = 0.3, latency: float = 0
 ) -> Result:
-    """CPU and wall per turn, with `at_once` conversations, `past` messages before, for `budget` seconds of CPU or more."""
+    """Measure CPU and wall per turn, with `at_once` conversations after `past` messages, for at least `budget` seconds of CPU."""
     session: Session = await contender.open_session(f"{url}/latency={latency}/v1")
     prepared, done = session.prepare(history(past)), 0
     await _wave(session, prepared, at_once)
@@ -73,7 +73,7 @@ async def _drain(session: Session, view: str, chunks: int) -> None:
 async def chunk(
     contender: Any, url: str, view: str, chunks: int = 1000, framing: str = "event", budget: float = 0.3
 ) -> Result:
-    """CPU and wall per chunk of streamed answers of `chunks` in one burst, the request included."""
+    """Measure CPU and wall per chunk of streamed answers of `chunks` in one burst, the request included."""
     session: Session = await contender.open_session(f"{url}/script=answer/chunks={chunks}/framing={framing}/v1")
     await _drain(session, view, chunks)
     meter, done = Meter(), 0
@@ -86,7 +86,7 @@ async def chunk(
 
 
 async def first_delta(contender: Any, url: str, view: str, times: int = 20) -> Result:
-    """Wall time from the call to the first delta, the median of `times`; the events come 1 ms apart."""
+    """Measure wall time from the call to the first delta, the median of `times`; the events come 1 ms apart."""
     session: Session = await contender.open_session(f"{url}/script=answer/chunks=5/pause=0.001/v1")
     await _drain(session, view, 5)
     waits: list[float] = []
@@ -100,7 +100,7 @@ async def first_delta(contender: Any, url: str, view: str, times: int = 20) -> R
 
 
 async def parked(contender: Any, url: str, at_once: int = 2000, past: int = 0) -> Result:
-    """Resident bytes of a conversation whose first answer has not come, with `at_once` of them. For a fresh process."""
+    """Measure the resident bytes of a conversation that waits for its first answer, with `at_once` of them. For a fresh process."""
     session: Session = await contender.open_session(f"{url}/park=1/v1", at_once)
     prepared = session.prepare(history(past))
     with proof(url, lambda: 1):
@@ -109,7 +109,7 @@ async def parked(contender: Any, url: str, at_once: int = 2000, past: int = 0) -
     control(url, "/reset")
     gc.collect()
     before, tasks = resident(), list[asyncio.Task[None]]()
-    while len(tasks) < at_once:  # by and by: connecting them all at once would run into timeouts
+    while len(tasks) < at_once:  # slowly: connecting all at once would cause timeouts
         tasks += [asyncio.ensure_future(converse(session, prepared)) for _ in range(min(50, at_once - len(tasks)))]
         await _until_in_flight(url, tasks)
     gc.collect()
@@ -124,7 +124,7 @@ async def parked(contender: Any, url: str, at_once: int = 2000, past: int = 0) -
 
 
 async def _until_in_flight(url: str, tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until the server holds the requests of all tasks. Raises what a task raised, or TimeoutError."""
+    """Wait until the server has the requests of all tasks. Raises the error of a task, or TimeoutError."""
     async with asyncio.timeout(60):
         while (await asyncio.to_thread(control, url, "/stats"))["in_flight"] < len(tasks):
             for task in tasks:
@@ -134,9 +134,9 @@ async def _until_in_flight(url: str, tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def many(contender: Any, url: str, total: int = 10_000, at_once: int = 100, latency: float = 0) -> Result:
-    """`total` conversations, `at_once` at a time, twice: CPU per turn, and what is left of memory. For a fresh process.
+    """Hold `total` conversations, `at_once` at a time, twice: CPU per turn, and the memory that stays. For a fresh process.
 
-    `bytes_left` and `objects_left` are after the client was closed; `bytes_grown` is what the second time added.
+    `bytes_left` and `objects_left` are measured after the client was closed; `bytes_grown` is the growth in the second time.
     """
     session: Session = await contender.open_session(f"{url}/latency={latency}/v1")
     prepared, after = session.prepare(()), list[int]()
@@ -157,7 +157,7 @@ async def many(contender: Any, url: str, total: int = 10_000, at_once: int = 100
 
 
 async def about(contender: Any, url: str) -> Result:
-    """The versions of the packages that take part, and what to import to measure their import."""
+    """Return the versions of the packages, and the import statement to measure."""
     found: Result = {"Python": sys.version.split()[0]}
     for package in contender.PACKAGES:
         with suppress(PackageNotFoundError):
@@ -176,7 +176,7 @@ FIGURES: dict[str, Callable[..., Awaitable[Result]]] = {
 async def _do(contender: Any, job: Result) -> Result:
     try:
         return await FIGURES[job.pop("figure")](contender, job.pop("url"), **job)
-    except Exception as error:  # noqa: BLE001 - a job that fails is a result, and the next one may go well
+    except Exception as error:  # noqa: BLE001 - the error is the result of the job
         return {"error": f"{type(error).__name__}: {error}"[:500]}
 
 
@@ -185,7 +185,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     contender = importlib.import_module(f"contenders.{sys.argv[1]}")
-    results, sys.stdout = sys.stdout, sys.stderr  # what a framework prints is no result
+    results, sys.stdout = sys.stdout, sys.stderr  # the output of a framework is not a result
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             print(json.dumps(runner.run(_do(contender, json.loads(line)))), file=results, flush=True)

@@ -1,4 +1,4 @@
-"""The plots: CPU of a turn, and memory of a batch, against what they depend on. SVG, by matplotlib."""
+"""The plots: CPU of a turn, and memory of a batch, against their parameters. SVG, by matplotlib."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from report import NAMES
 
 @dataclass(frozen=True, slots=True)
 class _Plot:
-    """One picture: figures of a kind whose jobs have `fixed`, against `key`."""
+    """One picture: the figures of a kind whose jobs have `fixed`, against `key`."""
 
     title: str
     label: str
@@ -26,7 +26,7 @@ class _Plot:
         return self.figure == "batch_memory"
 
     def points(self, results: dict[str, Any]) -> dict[str, list[tuple[int, float]]]:
-        """For each contender, microseconds or MiB against `key`."""
+        """Return microseconds or MiB against `key`, for each contender."""
         points: dict[str, list[tuple[int, float]]] = {}
         for figure in results["figures"]:
             job = figure["job"]
@@ -64,14 +64,14 @@ _LINE = 0.045  # of the height of the axes, for a name
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:
-    """Write the plots for which there are figures, where matplotlib is installed."""
+    """Write the plots with figures, if matplotlib is installed."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415 - only who draws needs it
+        import matplotlib as mpl  # noqa: PLC0415 - only for drawing
     except ModuleNotFoundError:
         print("no plots: matplotlib is not installed")
         return
     mpl.use("svg")
-    # Text stays text, and the same numbers give the same file.
+    # Text stays text, and the same numbers make the same file.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "aswarm", "font.size": 9})
     for name, plot in _PLOTS.items():
         if points := plot.points(results):
@@ -111,7 +111,7 @@ def _mebibytes(value: float, _: int) -> str:
 
 
 def _name_lines(axes: Any, ends: dict[str, float], last: int) -> None:
-    """The names at the right ends of the lines, far enough apart to be read, and inside the axes."""
+    """Write the names at the right ends of the lines, inside the axes, without overlaps."""
     bottom, top = (math.log(cost) for cost in axes.get_ylim())
     apart = (top - bottom) * _LINE
     names = sorted(ends, key=lambda contender: ends[contender])

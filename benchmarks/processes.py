@@ -1,4 +1,4 @@
-"""The processes of a measurement: the server, and one worker for each contender. Ends only what it started."""
+"""The processes of a measurement: the server, and a worker for each contender. Stops only its own processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-_SECONDS = 600  # a job that takes longer has failed
+_SECONDS = 600  # the limit for a job
 _IMPORT = "import time; begun = time.process_time(); {}; print(time.process_time() - begun)"
 
 
 @asynccontextmanager
 async def _process(*command: str, verbose: bool) -> AsyncIterator[Process]:
-    # A peer is another process in another environment: one with a PYTHONPATH of ours would not be.
+    # A peer runs in another environment, so it must not get our PYTHONPATH.
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, stderr=None if verbose else DEVNULL, cwd=HERE, limit=2**20
     )
@@ -27,7 +27,7 @@ async def _process(*command: str, verbose: bool) -> AsyncIterator[Process]:
         yield process
     finally:
         if process.stdin is not None:
-            process.stdin.close()  # the programs here end with their input
+            process.stdin.close()  # the programs here stop at the end of their input
         try:
             await asyncio.wait_for(process.wait(), 10)
         except TimeoutError:
@@ -43,7 +43,7 @@ async def _line(process: Process) -> str:
 
 @asynccontextmanager
 async def server(*, verbose: bool = False) -> AsyncIterator[str]:
-    """The fake server; its URL."""
+    """Run the fake server, and yield its URL."""
     async with _process(sys.executable, "server.py", verbose=verbose) as process:
         yield f"http://127.0.0.1:{await _line(process)}"
 
@@ -56,7 +56,7 @@ class Worker:
     url: str
 
     async def ask(self, figure: str, **job: Any) -> dict[str, Any]:
-        """The result of a job; one with the key `error` where it failed."""
+        """Return the result of a job; after a failure, it has the key `error`."""
         line = json.dumps({"figure": figure, "url": self.url, **job}) + "\n"
         try:
             if self.process.stdin is not None:
@@ -72,19 +72,19 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """The name of a file in `contenders`, and the Python whose environment it runs in."""
+    """The name of a file in `contenders`, and the Python of its environment."""
 
     name: str
     python: str = sys.executable
 
     @asynccontextmanager
     async def worker(self, url: str, *, verbose: bool = False) -> AsyncIterator[Worker]:
-        """A process for its jobs, until the block ends."""
+        """Run a process for its jobs, inside the block."""
         async with _process(self.python, "measure.py", self.name, verbose=verbose) as process:
             yield Worker(process, url)
 
     async def import_cpu(self, statement: str) -> dict[str, Any]:
-        """CPU seconds of an import in a fresh process."""
+        """Measure the CPU seconds of an import in a fresh process."""
         async with _process(self.python, "-c", _IMPORT.format(statement), verbose=False) as process:
             line = await _line(process)
         return {"cpu_us": float(line) * 1e6} if line else {"error": f"{statement} failed"}

@@ -104,7 +104,7 @@ def _table(title: str, figures: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _growth(figures: dict[str, dict[str, Any]]) -> list[str]:
-    """What one more message of history costs in every turn."""
+    """Return the cost of one more message of history in every turn."""
     if not {"turn_at_once1_past0", "turn_at_once1_past1000"} <= figures.keys():
         return []
     short, long = (
@@ -117,7 +117,7 @@ def _growth(figures: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _added(figures: dict[str, dict[str, Any]]) -> list[str]:
-    """What the batch runner and its journal add to the CPU of the same runs in tasks of their own."""
+    """Return the CPU that the batch runner and its journal add to the same runs in their own tasks."""
     parts = [
         f"{figures[name]['job']['at_once']:,} at once{on.replace('_', ' on ')} {added}"
         for name in ("batch_1", "batch_50", "batch_500", "batch_2000")
@@ -171,7 +171,7 @@ def _versions(results: dict[str, Any]) -> list[str]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     figures = {figure["name"]: figure for figure in results["figures"]}
     lead = (
         f"{results['date']}, {results['machine']}, {results['rounds']} rounds. Each cell: median ratio to "

@@ -1,7 +1,7 @@
-"""What the fake server says over the Responses API: one whole response, or its events. Standard library only.
+"""The answers of the fake server over the Responses API: one whole response, or its events. Standard library only.
 
-As OpenAI sends them to a client that stores nothing: encrypted reasoning before what follows it, an event for each step of
-an item, and the whole response once more at the end.
+In the form of OpenAI's answers to a client that stores nothing: encrypted reasoning before other items, an event for each step
+of an item, and the whole response at the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 Json = dict[str, Any]
 
-_ENCRYPTED = "gAAAAABo" + "x" * 600  # about what a short piece of reasoning takes
+_ENCRYPTED = "gAAAAABo" + "x" * 600  # about the size of a short piece of reasoning
 _USAGE = {
     "input_tokens": 100,
     "input_tokens_details": {"cached_tokens": 0},
@@ -44,7 +44,7 @@ _ENVELOPE = {
 
 
 def response_of(calls: Sequence[Json], text: str) -> Json:
-    """The whole response: these calls of Chat Completions, or the text where there are none."""
+    """Return the whole response: these calls of Chat Completions, or the text if there are no calls."""
     reasoning: Json = {"id": "rs_0", "type": "reasoning", "summary": [], "encrypted_content": _ENCRYPTED}
     part: Json = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     message: Json = {
@@ -69,7 +69,7 @@ def response_of(calls: Sequence[Json], text: str) -> Json:
 
 
 def events_of(response: Json, pieces: Sequence[str]) -> Iterator[Json]:
-    """The events of the response; `pieces`: those of its text."""
+    """Yield the events of the response. `pieces`: the pieces of its text."""
     begun = {**response, "status": "in_progress", "output": [], "usage": None}
     events: list[Json] = [{"type": f"response.{step}", "response": begun} for step in ("created", "in_progress")]
     for index, item in enumerate(response["output"]):

@@ -1,13 +1,13 @@
 """Measures all contenders side by side and writes `results/`: a table, the raw numbers, plots.
 
-    python run.py --quick             aswarm and what is written by hand, a minute or two
-    python run.py --batches           the same of batches
-    python run.py --responses         the same over the Responses API
-    python run.py --additions         what middleware, guards and traces add to a run
+    python run.py --quick             aswarm and the hand-written loops, a minute or two
+    python run.py --batches           batches
+    python run.py --responses         the Responses API
+    python run.py --additions         the cost of middleware, guards and traces
     python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
 
-Contenders take turns (A B C, C B A, ...), every figure is the median over the rounds of the ratio to the hand-written
-loop on `AsyncOpenAI` of the same round. CPU is that of the contender's process; the server is another one.
+Contenders take turns (A B C, C B A, ...). Every figure is the median, over the rounds, of the ratio to the hand-written loop
+on `AsyncOpenAI` in the same round. CPU is measured in the contender's process; the server is another process.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ OURS = (
 
 @dataclass(slots=True)
 class Field:
-    """The contenders that passed the rehearsal, with their workers; and why the others are not here."""
+    """The contenders that passed the rehearsal, with their workers; and the reasons why the others are missing."""
 
     url: str
     workers: dict[Contender, Worker] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Field:
 
 @asynccontextmanager
 async def opened(contenders: Sequence[Contender], *, verbose: bool) -> AsyncIterator[Field]:
-    """The server and the workers, rehearsed."""
+    """Start the server and the workers, and rehearse."""
     async with AsyncExitStack() as stack:
         here = Field(await stack.enter_async_context(server(verbose=verbose)), verbose=verbose)
         for contender in contenders:
@@ -88,7 +88,7 @@ async def opened(contenders: Sequence[Contender], *, verbose: bool) -> AsyncIter
 
 
 def _labels(figure: Figure, here: Field, contender: Contender) -> dict[str, dict[str, Any]]:
-    """The jobs of a contender for a figure, by the label of their row."""
+    """Return the jobs of a contender for a figure, by the label of their row."""
     job = dict(figure.job)
     if not figure.per_view:
         return {contender.name: job}
@@ -105,7 +105,7 @@ async def _result(figure: Figure, here: Field, contender: Contender, job: dict[s
 
 
 async def measure(figure: Figure, here: Field, rounds: int) -> Samples:
-    """All rounds of one figure."""
+    """Measure all rounds of one figure."""
     samples = Samples(figure)
     jobs = {
         (contender, label): job
@@ -123,7 +123,7 @@ async def measure(figure: Figure, here: Field, rounds: int) -> Samples:
 
 
 def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
-    """Ours, and the peers that have an environment in `peers`."""
+    """Return our contenders, and the peers with an environment in `peers`."""
     found = [Contender(name) for name in OURS]
     if peers is not None:
         known = tomllib.loads(HERE.joinpath("peers.toml").read_text())
@@ -133,7 +133,7 @@ def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
 
 
 def figures_of(arguments: argparse.Namespace) -> list[Figure]:
-    """Those that are asked for: by their names; or those of batches, or all others, and of these perhaps the quick ones."""
+    """Return the figures of the command line: by name, or all of batches, or all others, perhaps only the quick ones."""
     known = FIGURES_OVER_RESPONSES if arguments.responses else FIGURES
     known = FIGURES_WITH_ADDITIONS if arguments.additions else known
     if arguments.figures:
@@ -143,7 +143,7 @@ def figures_of(arguments: argparse.Namespace) -> list[Figure]:
 
 
 async def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything, as `results.json` has it."""
+    """Measure everything, and return it in the form of `results.json`."""
     begun = datetime.now(UTC)
     figures = figures_of(arguments)
     references = {figure.reference for figure in figures}
@@ -169,7 +169,7 @@ async def run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the figures that take minutes")
     parser.add_argument("--batches", action="store_true", help="the figures of batches, and no others")

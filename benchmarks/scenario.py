@@ -1,4 +1,4 @@
-"""The conversation that every contender holds, and the proof that it was held. Standard library only.
+"""The conversation of all contenders, and the check that it took place. Standard library only.
 
 Four turns: agent `a` calls `get_weather`; `a` hands over to `b`; `b` calls `get_time` and `get_news` together; `b`
 answers. The texts, the tools and the history are here, so that all contenders and the server share them.
@@ -27,7 +27,7 @@ Message = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Tally:
-    """What the tools of this process have seen. `together`: the most tools of agent `b` that ran at the same time."""
+    """The calls of the tools in this process. `together`: the maximum of tools of agent `b` that ran at the same time."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("get_weather", "get_time", "get_news"), 0))
     rehearsal: bool = False
@@ -35,13 +35,13 @@ class Tally:
     together: int = 0
 
     def count(self, name: str, city: str) -> None:
-        """Count one call. Raises ValueError where the argument is not what the model said."""
+        """Count one call. Raises ValueError for an argument that is not the model's."""
         if city != CITY:
             raise ValueError(f"{name} was called with {city!r}")
         self.calls[name] += 1
 
     async def overlap(self) -> None:
-        """In a rehearsal, stay long enough to see whether the other tool of the turn runs too."""
+        """In a rehearsal, wait long enough to detect whether the other tool of the turn runs too."""
         if not self.rehearsal:
             return
         self.running += 1
@@ -77,7 +77,7 @@ TOOLS: dict[str, Callable[[str], Any]] = {tool.__name__: tool for tool in (get_w
 
 
 def tool_json(name: str) -> dict[str, Any]:
-    """The schema of a tool, as a good engineer writes it by hand."""
+    """Return the schema of a tool, as a good engineer writes it by hand."""
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     return {
         "type": "function",
@@ -86,13 +86,13 @@ def tool_json(name: str) -> dict[str, Any]:
 
 
 def handoff_json(name: str = "transfer_to_b") -> dict[str, Any]:
-    """The schema of the handoff, written by hand."""
+    """Return the schema of the handoff, written by hand."""
     parameters: dict[str, Any] = {"type": "object", "properties": {}}
     return {"type": "function", "function": {"name": name, "description": HANDOFF_TEXT, "parameters": parameters}}
 
 
 def history(length: int) -> list[dict[str, str]]:
-    """What was said before: `length` messages of about a hundred characters, the user's and the assistant's in turn."""
+    """Return the earlier messages: `length` messages of about a hundred characters, of user and assistant in turn."""
     return [
         {
             "role": "assistant" if position % 2 else "user",
@@ -103,21 +103,21 @@ def history(length: int) -> list[dict[str, str]]:
 
 
 class Session(Protocol):
-    """A contender that is ready to work. Everything that a service would make once is made before."""
+    """A contender that is ready to work, with everything that a service would make once."""
 
     def prepare(self, past: Sequence[Message]) -> Any:
-        """The history in the contender's own form; it is not measured, as a service would store it so."""
+        """Return the history in the contender's own form. Not measured, because a service would store it in this form."""
         ...
 
     async def converse(self, past: Any) -> str:
-        """Hold the conversation after what `prepare` returned, with QUESTION as the next message; the answer's text."""
+        """Hold the conversation after the result of `prepare`, with QUESTION as the next message. Returns the text of the answer."""
         ...
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """The ways to stream one answer to QUESTION by agent `b`, by name: each yields the text deltas."""
+        """Return the ways to stream one answer to QUESTION by agent `b`, by name: each yields the text deltas."""
         ...
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close the client."""
         ...

@@ -1,7 +1,7 @@
-"""A fast fake of Chat Completions and of the Responses API, in a process of its own, so that what is measured is the client.
+"""A fast fake of Chat Completions and of the Responses API, in its own process, so that only the client is measured.
 
-It keeps no conversation: whose instructions and which calls are in the request decides the turn, the handoff's name is
-taken from the tools of the request. Options are in the path, before `/v1`:
+It keeps no conversation: the instructions and the calls in a request decide the turn, and the name of the handoff comes
+from the tools of the request. Options are in the path, before `/v1`:
 
     http://127.0.0.1:PORT/latency=0.2/v1      seconds before the answer
     .../chunks=1000/...                       text deltas of a streamed answer (default 10)
@@ -10,7 +10,7 @@ taken from the tools of the request. Options are in the path, before `/v1`:
     .../script=answer/...                     answer at once, call nothing
     .../park=1/...                            hold every answer until `POST /release`
 
-`GET /stats` tells what was seen since the last `POST /reset`. Run it: `python server.py`; it prints its port.
+`GET /stats` returns the counts since the last `POST /reset`. Run it: `python server.py`; it prints its port.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _RESPONSES = b"/responses"
 _AGENT_B = B_TEXT.encode()
 _AGENT_A = A_TEXT.encode()
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-# Handoff tools that want to be told more than their name says.
+# Handoff tools with required arguments.
 _HANDOFF_ARGUMENTS = {"handoff_to_agent": '{"agent_name": "b", "message": "The guest asks about Oslo."}'}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the path asked for."""
+    """The options in the path."""
 
     latency: float = 0.0
     chunks: int = 10
@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(slots=True)
 class Stats:
-    """What was seen. `turns`: requests by turn. `forgotten`: those of agent `b` without what agent `a` was told."""
+    """The counts. `turns`: requests by turn. `forgotten`: requests of agent `b` without the messages of agent `a`."""
 
     connections: int = 0
     streams: int = 0
@@ -61,18 +61,18 @@ class Stats:
 
 @cache
 def options_of(path: bytes) -> Options:
-    """The options in a request's path."""
+    """Return the options in a request's path."""
     kinds = {"latency": float, "chunks": int, "pause": float, "framing": str, "script": str, "park": bool}
     pairs = (part.partition("=") for part in path.decode().split("/"))
     given: dict[str, Any] = {name: kinds[name](value) for name, equals, value in pairs if equals}
     return Options(**given)
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- the answers ------------------------------------------------------------------------------------------------------
 
 
 def calls_of(turn: int, handoff: str) -> list[dict[str, Any]]:
-    """The tool calls of a turn."""
+    """Return the tool calls of a turn."""
     city = json.dumps({"city": CITY})
     named = [
         [("get_weather", city)],
@@ -91,7 +91,7 @@ def _envelope(kind: str) -> dict[str, Any]:
 
 
 def completion_of(calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """A whole completion of Chat Completions."""
+    """Return a whole completion of Chat Completions."""
     message: dict[str, Any] = {"role": "assistant", "content": None if calls else ANSWER, "refusal": None}
     if calls:
         message["tool_calls"] = calls
@@ -102,7 +102,7 @@ def completion_of(calls: list[dict[str, Any]]) -> dict[str, Any]:
 
 @cache
 def whole(turn: int, handoff: str, *, over_responses: bool) -> bytes:
-    """The HTTP response with the whole answer of a turn."""
+    """Return the HTTP response with the whole answer of a turn."""
     calls = calls_of(turn, handoff)
     body = json.dumps(response_of(calls, ANSWER) if over_responses else completion_of(calls)).encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -121,13 +121,13 @@ def _deltas(turn: int, handoff: str, chunks: int) -> Iterator[dict[str, Any]]:
 
 
 def pieces_of_text(count: int) -> list[str]:
-    """So many words, each with a blank."""
+    """Return so many words, each with a space."""
     words = ANSWER.split(" ")
     return [words[position % len(words)] + " " for position in range(count)]
 
 
 def events(turn: int, handoff: str, chunks: int, *, usage: bool) -> list[bytes]:
-    """The events of a streamed completion of Chat Completions."""
+    """Return the events of a streamed completion of Chat Completions."""
     finish = "tool_calls" if calls_of(turn, handoff) else "stop"
     choices: list[list[dict[str, Any]]] = [
         [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]
@@ -142,7 +142,7 @@ def events(turn: int, handoff: str, chunks: int, *, usage: bool) -> list[bytes]:
 
 
 def response_events(turn: int, handoff: str, chunks: int) -> list[bytes]:
-    """The events of a streamed answer of the Responses API."""
+    """Return the events of a streamed answer of the Responses API."""
     pieces = pieces_of_text(chunks)
     response = response_of(calls_of(turn, handoff), "".join(pieces))
     return [
@@ -157,7 +157,7 @@ def _http_chunk(data: bytes) -> bytes:
 
 @cache
 def streamed(turn: int, handoff: str, options: Options, *, usage: bool, over_responses: bool) -> list[bytes]:
-    """The writes of a streamed answer: head and events, cut as the options say."""
+    """Return the writes of a streamed answer: head and events, cut by the options."""
     if over_responses:
         pieces = response_events(turn, handoff, options.chunks)
     else:
@@ -174,7 +174,7 @@ def streamed(turn: int, handoff: str, options: Options, *, usage: bool, over_res
 
 
 class Server:
-    """What all connections share."""
+    """The state shared by all connections."""
 
     def __init__(self) -> None:
         self.stats = Stats()
@@ -192,20 +192,20 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """HTTP/1.1, kept alive, one request after another."""
+    """A connection of HTTP/1.1, kept alive, with one request after another."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.buffer = bytearray()
-        self.expected = 0  # where the request in the buffer ends; 0 while its head is not whole
+        self.expected = 0  # the end of the request in the buffer; 0 while its head is incomplete
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client has come."""
+        """Keep the transport."""
         self.transport = cast("asyncio.Transport", transport)
         self.server.stats.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come; answer what is whole."""
+        """Answer the complete requests."""
         self.buffer += data
         while self.buffer and (self.expected or self.read_head()) and len(self.buffer) >= self.expected:
             request = bytes(self.buffer[: self.expected])
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             self.answer(request)
 
     def read_head(self) -> bool:
-        """Find out how long the request is; False while that cannot be known."""
+        """Set the length of the request. Returns False while its head is incomplete."""
         end = self.buffer.find(b"\r\n\r\n")
         if end < 0:
             return False
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         self.say(self.writes_for(request, turn, options), options)
 
     def writes_for(self, request: bytes, turn: int, options: Options) -> list[bytes]:
-        """The bytes to write."""
+        """Return the bytes to write."""
         handoff = _handoff_in(request) if turn == 1 else ""
         over_responses = request.split(b" ", 2)[1].endswith(_RESPONSES)
         if b'"stream":true' not in request and b'"stream": true' not in request:
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
         return streamed(turn, handoff, options, usage=usage, over_responses=over_responses)
 
     def say(self, writes: list[bytes], options: Options) -> None:
-        """Write them, when the options say."""
+        """Write them at the times of the options."""
         if options.park and not self.server.released.is_set():
             waiting = asyncio.ensure_future(self.server.released.wait())
             waiting.add_done_callback(lambda _: self.write(writes, 0, options.pause))
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
             self.write(writes, 0, options.pause)
 
     def write(self, writes: list[bytes], position: int, pause: float) -> None:
-        """Write one piece, and plan the next."""
+        """Write one piece, and schedule the next."""
         if self.transport.is_closing():
             position = len(writes) - 1
         else:
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
 
 
 def turn_of(request: bytes) -> int:
-    """The turn, from 0, that a request asks for. Raises ValueError for instructions that are nobody's."""
+    """Return the turn of a request, from 0. Raises ValueError for unknown instructions."""
     if _AGENT_B in request:
         return 3 if b'"call_2_1"' in request else 2
     if _AGENT_A in request:

@@ -1,14 +1,14 @@
-"""Runs examples, unchanged, against a real model on this machine: that of the demo, SmolLM2-135M on llama.cpp.
+"""Runs examples, unchanged, against a real model on this machine: the model of the demo, SmolLM2-135M on llama.cpp.
 
-    python examples/live.py                       # all of EXAMPLES; `nox -s live` installs what that needs
-    python examples/live.py basic/handoff.py ...  # some of them, with what they print
+    python examples/live.py                       # all of EXAMPLES; `nox -s demo -- --live` installs the packages
+    python examples/live.py basic/handoff.py ...  # some of them, with their output
 
-So small a model fills in arguments and does as it is told, but it cannot choose. So a relay stands between the example
-and the model's server and sets what a caller could set: which function is to be called next (by `live_plan.py`; one at
-a time, then none), temperature 0, a bound on the length. Everything else passes as it is; a stream streams.
+Such a small model writes arguments and follows instructions, but it cannot choose. So a relay between the example and the
+model's server adds settings: the next function to call (from `live_plan.py`; one at a time, then none), temperature 0, a
+maximum length. Everything else passes unchanged; a stream streams.
 
-Checked are effects: which functions were called, with arguments that parse and fit; what they did; handoffs; that every
-run ended with an answer. Never the words. Exit codes: 0 everything held, 1 something did not, 2 there is no model.
+The checks are of effects: the called functions, valid arguments, the results, handoffs, and that every run ended with an
+answer; never of the text. Exit codes: 0 all checks passed, 1 a check failed, 2 there is no model.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SECONDS = 240  # for all of them; on two cores that have nothing else to do, it 
 
 @dataclass(slots=True)
 class Exchange:
-    """A request of the example, the function that was asked for, and the bytes of the answer so far."""
+    """A request of the example, the forced function, and the bytes of the answer so far."""
 
     request: Request
     forced: str | None
@@ -52,22 +52,22 @@ class Exchange:
 
     @property
     def said(self) -> bool:
-        """Whether the model has said something, and that was not cut off by the client."""
+        """Whether the answer has text, and was not cut off by the client."""
         return self.is_whole and re.search(rb'"content": ?"[^"]', self.answer) is not None
 
 
 class Relay:
-    """Passes requests on to the model's server, with the settings that so small a model needs; notes what it saw."""
+    """A relay to the model's server, with settings for a small model. Keeps the exchanges."""
 
     def __init__(self, url: str) -> None:
         """`url`: of the model's server."""
-        # This server ends connections that it promised to keep.
+        # This server closes connections that its header promises to keep.
         headers = {"connection": "close"}
         self._client = httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False, headers=headers)
         self.exchanges: list[Exchange] = []
 
     async def respond(self, request: Request) -> httpx.Response:
-        """The answer of the model's server."""
+        """Return the answer of the model's server."""
         exchange = Exchange(request, _next_in_plan(request))
         self.exchanges.append(exchange)
         body = {**request.body, **_settings(request.body, exchange.forced)}
@@ -78,7 +78,7 @@ class Relay:
 
 
 class _Noted(httpx.AsyncByteStream):
-    """A body that is noted while it is passed on."""
+    """A body that is passed on and recorded."""
 
     def __init__(self, body: Any, exchange: Exchange) -> None:
         self._body = body
@@ -95,7 +95,7 @@ class _Noted(httpx.AsyncByteStream):
 
 
 def _since_the_user(messages: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """What the user said last, and the calls made since."""
+    """Return the last message of the user, and the calls since."""
     last = max(index for index, message in enumerate(messages) if message["role"] == "user")
     return messages[last]["content"], [call for each in messages[last:] for call in each.get("tool_calls") or ()]
 
@@ -108,11 +108,11 @@ def _next_in_plan(request: Request) -> str | None:
 def _settings(body: dict[str, Any], forced: str | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"temperature": 0, "seed": 1, "max_tokens": 100 if forced else 40}
     if forced:
-        # What a `tool_choice` that names the function would mean; llama.cpp ignores such a one.
+        # In place of a `tool_choice` with the name of the function, which llama.cpp ignores.
         settings["tools"] = _only(body["tools"], {forced})
         settings |= {"tool_choice": "required", "parallel_tool_calls": False}
     elif "tools" in body:
-        # As in the request before, so that the server need not read it all again.
+        # As in the previous request, so that the server can reuse its cache.
         called = {call["function"]["name"] for call in _since_the_user(body["messages"])[1]}
         settings["tools"] = _only(body["tools"], called) or body["tools"]
         settings["tool_choice"] = "none"
@@ -123,11 +123,11 @@ def _only(tools: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
     return [tool for tool in tools if tool["function"]["name"] in names]
 
 
-# --- an example, and what must hold ---
+# --- an example, and its checks ---
 
 
 async def _run(relay: Relay, script: str, deadline: float) -> tuple[int | None, str, str]:
-    """Exit code, output and errors of an example; it is ended at the deadline, by the event loop's clock."""
+    """Run an example until the deadline, by the event loop's clock. Returns its exit code, output and errors."""
     server = await asyncio.start_server(partial(offline.serve, relay), "127.0.0.1", 0)
     environment = offline.environment(server.sockets[0].getsockname()[1])
     command = [sys.executable, os.fspath(offline.EXAMPLES / script)]
@@ -166,7 +166,7 @@ def _faults(messages: list[dict[str, Any]]) -> list[str]:
         check_history(messages)
         for message in messages:
             for call in message.get("tool_calls") or ():
-                dict(json.loads(call["function"]["arguments"]))  # TypeError, ValueError for what is no object
+                dict(json.loads(call["function"]["arguments"]))  # TypeError or ValueError if it is not an object
     except (AssertionError, ValueError, TypeError) as error:
         faults.append(str(error))
     return faults
@@ -188,7 +188,7 @@ async def _live(url: str, scripts: list[str], *, verbose: bool) -> list[str]:
 
 
 def main(scripts: list[str]) -> int:
-    """Run the examples that are named, or all; return the exit code."""
+    """Run these examples, or all. Returns the exit code."""
     if unknown := set(scripts) - set(EXAMPLES):
         print(f"not among {', '.join(EXAMPLES)}: {', '.join(unknown)}", file=sys.stderr)
         return 2

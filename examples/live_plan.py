@@ -1,10 +1,10 @@
-"""What `live.py` runs: which examples, which function the model has to call when, and what must come of it."""
+"""The plan of `live.py`: the examples, the functions that the model has to call, and the expected effects."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What the user says, and the functions that are to be called then, one after the other. Nothing for any other text.
+# The functions to call, one after the other, for each message of the user. None for any other text.
 PLAN = {
     "Do you have black bells?": ["count_stock"],
     "My brakes squeal.": ["send_to_workshop"],
@@ -27,7 +27,7 @@ PLAN = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """How many runs end with an answer, which functions are called, in order, and what is printed in the end."""
+    """The number of runs that end with an answer, the called functions in order, and a pattern in the output."""
 
     answers: int
     calls: tuple[str, ...] = ()
@@ -55,6 +55,6 @@ EXAMPLES = {
         ),
         r"^refunded orders: \[4711\]$",
     ),
-    # The guest says four things; the answer that the guest leaves goes on.
+    # The guest sends four messages; the answer that the guest leaves continues.
     "web_service/run.py": Expected(4, ("opening_hours",), "the guest closes the page$"),
 }

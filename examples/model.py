@@ -1,11 +1,11 @@
-"""A model to talk to, with no network and no API key: rules in place of a model, served on loopback.
+"""A rule-based model for chats, with no network and no API key, served on loopback.
 
     python examples/model.py                        prints a base URL, and waits until Ctrl-C; --port N for a fixed port
-    python examples/model.py -m aswarm chat ...     runs a Python command whose model it is, and ends with that
+    python examples/model.py -m aswarm chat ...     runs a Python command with this model, until the command ends
 
 It works with the functions of any agent. It compares the words of your message with the names and descriptions of the
-functions, and calls the one that has most of them: a number of the message becomes the argument that is a number, the
-message itself the argument that is a text. It shows tools, handoffs and streams, and says nothing about real models.
+functions, and calls the best match: a number in the message becomes the argument that is a number, the message itself the
+argument that is a text. It shows tools, handoffs and streams, not the quality of real models.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _HINT = "I am no real model: I compare your words with the functions of the agen
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the model: until Ctrl-C, or until the command ends; the exit code."""
+    """Serve the model until Ctrl-C, or until the command ends. Returns the exit code."""
     model = ScriptedModel(answer, cut=4)
     if arguments[:1] not in ([], ["--port"]):
         return int(offline.run_with(model, arguments))
@@ -65,15 +65,15 @@ async def _serve(model: ScriptedModel, port: int) -> None:
     await server.serve_forever()
 
 
-# --- what the model says ----------------------------------------------------------------------------------------------
+# --- the answers ------------------------------------------------------------------------------------------------------
 
 
 def answer(request: Request) -> Answer:
-    """A call of the function that fits the last message of the user, the results of the calls, or what it can do."""
+    """Return a call of the best function for the user's last message, the results of the calls, or a hint."""
     messages = request.messages
-    asked = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=0)
-    text = str(messages[asked].get("content") or "")
-    made = [each["function"]["name"] for message in messages[asked:] for each in message.get("tool_calls") or ()]
+    position = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=0)
+    text = str(messages[position].get("content") or "")
+    made = [each["function"]["name"] for message in messages[position:] for each in message.get("tool_calls") or ()]
     if made and not made[-1].startswith("transfer_to_"):
         return Answer(_results(messages), pause=_PAUSE)
     system = str(messages[0].get("content")) if messages[0]["role"] == "system" else ""
@@ -96,13 +96,13 @@ def _what_it_can_do(tools: list[dict[str, Any]]) -> str:
 
 
 def _score(tool: dict[str, Any], text: str, system: str) -> int:
-    """Common words; those of the name count twice. For a handoff the instructions about that agent count too."""
+    """Return the number of common words; words of the name count twice. For a handoff, instructions about the agent count too."""
     words, name = _words(text), str(tool["name"]).replace("_", " ")
-    told = str(tool.get("description") or "")
+    described = str(tool.get("description") or "")
     if name.startswith("transfer to "):
         target = name.removeprefix("transfer to ")
-        told += " ".join(sentence for sentence in re.split(r"[.!?\n]", system) if target in sentence.lower())
-    return 2 * len(words & _words(name)) + len(words & _words(told))
+        described += " ".join(sentence for sentence in re.split(r"[.!?\n]", system) if target in sentence.lower())
+    return 2 * len(words & _words(name)) + len(words & _words(described))
 
 
 def _words(text: str) -> set[str]:

@@ -1,14 +1,14 @@
-"""Runs an example with no network and no API key: a scripted model on loopback stands in for the real one.
+"""Runs an example with no network and no API key, against a scripted model on loopback.
 
     python examples/offline.py <name> [arguments of run.py]
     python examples/offline.py <name> <another script of the example>.py [its arguments]
 
-`examples/<name>/script.py` has `script()`, which returns a `ScriptedModel`. It is served over real HTTP on a free port
-of 127.0.0.1, and the example runs in a process of its own with `OPENAI_BASE_URL` and `OPENAI_API_KEY` set: its code is
-that of a live run. The exit code is the example's, 128 + n when signal n ended it, 2 when there is no such example.
+`script()` in `examples/<name>/script.py` returns a `ScriptedModel`. It is served over real HTTP on a free port of 127.0.0.1,
+and the example runs unchanged in its own process, with `OPENAI_BASE_URL` and `OPENAI_API_KEY` set. The exit code is the exit
+code of the example, 128 + n if signal n stopped it, 2 for an unknown example.
 
-Server and example end together: when the example ends, and on SIGTERM or Ctrl-C. In a terminal, Ctrl-C is the example's
-own business (a chat stops the answer and goes on); this process then ends when the example does.
+Server and example stop together: when the example ends, and on SIGTERM or Ctrl-C. In a terminal, the example handles Ctrl-C
+(a chat stops the answer and continues); this process then stops when the example does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
-import httpx  # only for its response objects: they are what a scripted model answers with
+import httpx  # only for its response objects: a scripted model returns them
 
 from aswarm.testing import Request, ScriptedModel
 
@@ -34,12 +34,12 @@ SECONDS_TO_END = 5
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the example's model, run the example, return its exit code."""
+    """Serve the example's model, and run the example. Returns its exit code."""
     name, *rest = arguments or [""]
     folder = EXAMPLES / name
     script = rest.pop(0) if rest and rest[0].endswith(".py") else "run.py"
     if name not in _names() or not (folder / script).is_file():
-        print(f"usage: python examples/offline.py <name> [script.py] [arguments]; {_known(name)}", file=sys.stderr)
+        print(f"usage: python examples/offline.py <name> [script.py] [arguments]; {_choices(name)}", file=sys.stderr)
         return 2
     sys.path.insert(0, str(folder))
     model: ScriptedModel = importlib.import_module("script").script()
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_with(model: Answering, command: list[str]) -> int:
-    """Serve the model, and run a Python command whose model it is; its exit code."""
+    """Serve the model, and run a Python command with it. Returns its exit code."""
     stopped: list[int] = []
     try:
         return asyncio.run(_serve_and_run(model, command, stopped))
@@ -56,11 +56,11 @@ def run_with(model: Answering, command: list[str]) -> int:
 
 
 def _names() -> list[str]:
-    # The demo has a model server and a `--scripted` of its own.
+    # The demo has its own model server and its own option `--scripted`.
     return sorted(path.parent.name for path in EXAMPLES.glob("*/script.py") if path.parent.name != "demo")
 
 
-def _known(name: str) -> str:
+def _choices(name: str) -> str:
     if name in _names():
         return f"scripts of {name}: {', '.join(sorted(path.name for path in (EXAMPLES / name).glob('*.py')))}"
     return f"names: {', '.join(_names())}"
@@ -72,18 +72,18 @@ async def _serve_and_run(model: Answering, command: list[str], stopped: list[int
     try:
         return await run_with_model(command, server.sockets[0].getsockname()[1])
     finally:
-        server.close()  # answers still under way are cancelled by asyncio.run
+        server.close()  # asyncio.run cancels unfinished answers
 
 
 # --- the example's process ---
 
 
 def environment(port: int) -> dict[str, str]:
-    """The environment of an example whose model is on this port of 127.0.0.1."""
+    """Return the environment of an example with its model on this port of 127.0.0.1."""
     own = {
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
         "OPENAI_API_KEY": "offline",
-        "PYTHONUNBUFFERED": "1",  # what is printed is seen at once, through a pipe too
+        "PYTHONUNBUFFERED": "1",  # the output appears at once, through a pipe too
         # A proxy that is set for this machine cannot reach its loopback.
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
@@ -92,7 +92,7 @@ def environment(port: int) -> dict[str, str]:
 
 
 async def run_with_model(command: list[str], port: int) -> int:
-    """Run a command of Python whose model is on this port of 127.0.0.1; its exit code."""
+    """Run a Python command with its model on this port of 127.0.0.1. Returns its exit code."""
     process = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment(port))
     try:
         code = await process.wait()
@@ -114,7 +114,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _end_on_signals(stopped: list[int]) -> None:
-    """Cancel the current task on SIGTERM, and on SIGINT unless the terminal gives that to the example as well."""
+    """Cancel the current task on SIGTERM, and on SIGINT unless the terminal sends it to the example as well."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise RuntimeError("there is no task to cancel")
@@ -132,10 +132,10 @@ def _end_on_signals(stopped: list[int]) -> None:
 
 
 class Answering(Protocol):
-    """What stands behind the server: a `ScriptedModel`, or anything else that answers requests."""
+    """The model of the server: a `ScriptedModel`, or any other object that answers requests."""
 
     async def respond(self, request: Request, /) -> httpx.Response:
-        """The HTTP response to one request."""
+        """Return the HTTP response to one request."""
 
 
 async def serve(model: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -146,7 +146,7 @@ async def serve(model: Answering, reader: asyncio.StreamReader, writer: asyncio.
     except (ConnectionError, asyncio.IncompleteReadError, httpx.TransportError):
         pass  # the client has left, or the script breaks the connection
     except asyncio.CancelledError:
-        pass  # the end; some Python 3.11 shows a cancelled connection as an error
+        pass  # the server stops; some versions of Python 3.11 print a cancelled connection as an error
     finally:
         writer.close()
 
@@ -162,7 +162,7 @@ async def _respond(model: Answering, reader: asyncio.StreamReader) -> httpx.Resp
         return await model.respond(Request(json.loads(body), headers))
     except httpx.TransportError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with the script is shown on both sides
+    except Exception as error:  # noqa: BLE001 - an error in the script is shown on both sides
         traceback.print_exc()
         return _error(400, f"the script failed: {type(error).__name__}: {error}")  # 400 is not retried
 
@@ -172,7 +172,7 @@ def _error(status: int, message: str) -> httpx.Response:
 
 
 async def _send(response: httpx.Response, writer: asyncio.StreamWriter) -> None:
-    stream: Any = response.stream  # that of a model's answer, always one that can be read without blocking
+    stream: Any = response.stream  # of a model's answer; it never blocks
     headers = {**response.headers, "connection": "close"}
     is_whole = "content-length" in headers
     if not is_whole:

@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No test is timed: machines are shared.
 settings.register_profile("aswarm", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=10)  # --hypothesis-profile=quick
-settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -s thorough
+settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -s deep -- thorough
 settings.load_profile("aswarm")
 
 

@@ -32,7 +32,7 @@ class Handoff(FunctionMiddleware):
     """Ends the run after the handoff."""
 
     async def process(self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        """Let the tool run, and nothing after `transfer_to_b`."""
+        """Run the tool, and stop after `transfer_to_b`."""
         await call_next()
         if context.function.name == "transfer_to_b":
             raise MiddlewareTermination(result=context.result)
@@ -48,11 +48,11 @@ class AgentFramework:
         self.b = Agent(client, B_TEXT, name=B_NAME, tools=[get_time, get_news])
 
     def prepare(self, past: Sequence[Past]) -> list[Message]:
-        """Its own message objects."""
+        """Return its own message objects."""
         return [Message(message["role"], [message["content"]]) for message in past]
 
     async def converse(self, past: list[Message]) -> str:
-        """Agent `a`, then agent `b` on its messages."""
+        """Run agent `a`, then agent `b` on its messages."""
         messages = [*past, Message("user", [QUESTION])]
         first = await self.a.run(messages)
         second = await self.b.run([*messages, *first.messages])
@@ -60,11 +60,11 @@ class AgentFramework:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of updates."""
+        """Return its stream of updates."""
         return {"run(stream=True)": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         async for update in self.b.run(QUESTION, stream=True):
             if update.text:
                 yield update.text

@@ -40,22 +40,22 @@ class Agno:
         self.b = Agent(name=B_NAME, model=model, system_message=B_TEXT, tools=[get_time, get_news], telemetry=False)
 
     def prepare(self, past: Sequence[Past]) -> list[Message]:
-        """Its own message objects."""
+        """Return its own message objects."""
         return [Message(role=message["role"], content=message["content"]) for message in past]
 
     async def converse(self, past: list[Message]) -> str:
-        """Agent `a`, then agent `b` on its messages."""
+        """Run agent `a`, then agent `b` on its messages."""
         first = await self.a.arun([*past, Message(role="user", content=QUESTION)])
         second = await self.b.arun([message for message in first.messages or () if message.role != "system"])
         return str(second.content)
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of events."""
+        """Return its stream of events."""
         return {"arun(stream=True)": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         async for event in self.b.arun(QUESTION, stream=True):
             if isinstance(event, RunContentEvent) and event.content:
                 yield str(event.content)

@@ -1,4 +1,4 @@
-"""aswarm, as its README shows it."""
+"""aswarm, as in its README."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ A = Agent(name=A_NAME, model=MODEL, instructions=A_TEXT, functions=[get_weather,
 
 
 class Aswarm:
-    """`AsyncSwarm.run`, and its two streaming views."""
+    """`AsyncSwarm.run`, and its two kinds of streams."""
 
     def __init__(self, swarm: AsyncSwarm) -> None:
         self.swarm = swarm
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
-        """Dicts are what it takes."""
+        """Return the dicts unchanged."""
         return list(past)
 
     async def converse(self, past: list[Message]) -> str:
-        """One run."""
+        """Make one run."""
         response = await self.swarm.run(A, [*past, {"role": "user", "content": QUESTION}])
         return str(response.messages[-1]["content"])
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Swarm's dicts and the typed events."""
+        """Return the streams of Swarm's dicts and of typed events."""
         return {"classic": self.classic, "stream()": self.typed}
 
     async def classic(self) -> AsyncIterator[str]:
-        """The deltas of one answer, from Swarm's events."""
+        """Yield the deltas of one answer, from Swarm's events."""
         async for event in self.swarm.run(B, QUESTION, stream=True):
             if text := event.get("content"):
                 yield text
 
     async def typed(self) -> AsyncIterator[str]:
-        """The deltas of one answer, from typed events."""
+        """Yield the deltas of one answer, from typed events."""
         async with self.swarm.stream(B, QUESTION) as run:
             async for event in run:
                 if isinstance(event, TextDelta):

@@ -1,4 +1,4 @@
-"""aswarm on the SDK's aiohttp transport, for very many conversations at once (asyncio only)."""
+"""aswarm on the SDK's aiohttp transport, for thousands of conversations at once (asyncio only)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACKAGES = ("aswarm", "openai", "aiohttp", "anyio")
 
 
 class OnAiohttp(Aswarm):
-    """The same conversation, on a client that the swarm makes."""
+    """The same conversation, on a client made by the swarm."""
 
     async def close(self) -> None:
         """Close the client."""
@@ -23,11 +23,11 @@ class OnAiohttp(Aswarm):
 
 
 def swarm_at(url: str) -> AsyncSwarm:
-    """A swarm whose own client talks to the server at `url`."""
+    """Return a swarm whose own client uses the server at `url`."""
     os.environ.update(OPENAI_BASE_URL=url, OPENAI_API_KEY=API_KEY)
     return AsyncSwarm(transport="aiohttp")
 
 
 async def open_session(url: str, connections: int | None = None) -> OnAiohttp:
-    """Make the swarm; its pool has no limit, whatever `connections` is."""
+    """Make the swarm; its pool has no limit, for any value of `connections`."""
     return OnAiohttp(swarm_at(url))

@@ -1,4 +1,4 @@
-"""aswarm's batch runner, which reads items one by one and gives outcomes as they finish."""
+"""aswarm's batch runner, which reads items one by one and yields outcomes as they finish."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class AswarmBatch(Aswarm):
     """`AsyncSwarm.batch`, for the figures with many conversations."""
 
     def journal(self) -> str | None:
-        """The path of the journal; None for no journal."""
+        """Return the path of the journal; None for no journal."""
         return None
 
     async def hold(self, total: int, at_once: int) -> AsyncIterator[str]:
-        """The answers of `total` conversations."""
+        """Yield the answers of `total` conversations."""
         items = (QUESTION for _ in range(total))
         async with self.swarm.batch(A, items, concurrency=at_once, attempts=1, journal=self.journal()) as outcomes:
             async for outcome in outcomes:

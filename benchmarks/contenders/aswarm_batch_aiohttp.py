@@ -9,9 +9,9 @@ __all__ = ["IMPORT", "PACKAGES", "open_session"]
 
 
 class BatchOnAiohttp(AswarmBatch, OnAiohttp):
-    """The same, on a client that the swarm makes."""
+    """The same, on a client made by the swarm."""
 
 
 async def open_session(url: str, connections: int | None = None) -> BatchOnAiohttp:
-    """Make the swarm; its pool has no limit, whatever `connections` is."""
+    """Make the swarm; its pool has no limit, for any value of `connections`."""
     return BatchOnAiohttp(swarm_at(url))

@@ -1,4 +1,4 @@
-"""aswarm with a guard of the input whose check is async, and so runs beside the completion."""
+"""aswarm with an async guard of the input, which runs beside the completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["IMPORT", "PACKAGES", "open_session"]
 
 
 async def check(checked: CheckedInput) -> Block | None:
-    """Let pass what the benchmark asks."""
+    """Accept the input of the benchmark."""
     return Block("no text") if not checked.text else None
 
 

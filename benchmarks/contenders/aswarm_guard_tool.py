@@ -13,12 +13,12 @@ __all__ = ["IMPORT", "PACKAGES", "open_session"]
 
 
 async def before(checked: CheckedCall) -> Block | None:
-    """Let pass what the benchmark calls."""
+    """Accept the calls of the benchmark."""
     return Block("no such city") if checked.arguments.get("city") == "Nowhere" else None
 
 
 async def after(checked: CheckedResult) -> Block | None:
-    """Let pass what the functions return."""
+    """Accept the results of the functions."""
     return Block("no text") if not checked.text else None
 
 

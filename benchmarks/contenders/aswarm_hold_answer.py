@@ -1,4 +1,4 @@
-"""aswarm with a guard that holds each answer back until its check has seen it."""
+"""aswarm with a guard that checks each answer before it is released."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["IMPORT", "PACKAGES", "open_session"]
 
 
 async def check(checked: CheckedAnswer) -> Block | None:
-    """Let pass what the model answers."""
+    """Accept the answer."""
     return Block("no text") if not checked.text else None
 
 

@@ -15,7 +15,7 @@ __all__ = ["IMPORT", "PACKAGES", "AswarmJournal", "open_session"]
 
 
 class AswarmJournal(AswarmBatch):
-    """Every step is recorded, each batch in a file of its own."""
+    """Every step is recorded, each batch in its own file."""
 
     def __init__(self, swarm: AsyncSwarm) -> None:
         super().__init__(swarm)
@@ -23,7 +23,7 @@ class AswarmJournal(AswarmBatch):
         self._batches = 0
 
     def journal(self) -> str:
-        """The path of a new file."""
+        """Return the path of a new file."""
         self._batches += 1
         return str(Path(self._folder.name, f"{self._batches}.sqlite"))
 

@@ -10,9 +10,9 @@ __all__ = ["IMPORT", "PACKAGES", "open_session"]
 
 
 class JournalOnAiohttp(AswarmJournal, OnAiohttp):
-    """The same, on a client that the swarm makes."""
+    """The same, on a client made by the swarm."""
 
 
 async def open_session(url: str, connections: int | None = None) -> JournalOnAiohttp:
-    """Make the swarm; its pool has no limit, whatever `connections` is."""
+    """Make the swarm; its pool has no limit, for any value of `connections`."""
     return JournalOnAiohttp(swarm_at(url))

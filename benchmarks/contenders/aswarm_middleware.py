@@ -1,4 +1,4 @@
-"""aswarm with a middleware that does nothing: what any middleware costs."""
+"""aswarm with a middleware that does nothing: the cost of any middleware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aswarm with `aswarm.otel` and the SDK of OpenTelemetry, which exports nothing: what spans and metrics cost themselves."""
+"""aswarm with `aswarm.otel` and the SDK of OpenTelemetry, without an exporter: the cost of spans and metrics themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMPORT = "import aswarm.otel"
 
 
 def traced(*, content: bool = False) -> Middleware:
-    """The middleware, with providers of its own."""
+    """Return the middleware, with its own providers."""
     meters = MeterProvider([InMemoryMetricReader()])
     return otel(content=content, tracer_provider=TracerProvider(), meter_provider=meters)
 

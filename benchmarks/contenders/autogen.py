@@ -1,6 +1,6 @@
 """autogen-agentchat: two agents, `run` after `run`, with its own handoff message.
 
-Agents keep the conversation, so they are made for each one; a `Swarm` team would cost a runtime on top of that.
+Agents keep the conversation, so new agents are made for each conversation; a `Swarm` team would need a runtime too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ ABILITIES: Any = {
 
 
 class Autogen:
-    """The tools and the client are made once."""
+    """The tools and the client, made once."""
 
     def __init__(self, url: str, connections: int | None) -> None:
         self.client = openai_client(url, connections)
         self.model = OpenAIChatCompletionClient(model=MODEL, api_key=API_KEY, base_url=url, model_info=ABILITIES)
-        self.model._client = self.client  # noqa: SLF001 - it takes no client, and the others have this one
+        self.model._client = self.client  # noqa: SLF001 - it accepts no client, and all contenders have the same one
         self.tools = {name: FunctionTool(tool, description=tool.__doc__ or "") for name, tool in TOOLS.items()}
 
     def prepare(self, past: Sequence[Message]) -> list[LLMMessage]:
-        """Its own message objects."""
+        """Return its own message objects."""
         return [
             UserMessage(content=message["content"], source="user")
             if message["role"] == "user"
@@ -49,7 +49,7 @@ class Autogen:
         ]
 
     def agent_b(self, past: list[LLMMessage], *, stream: bool = False) -> AssistantAgent:
-        """Agent `b` of one conversation."""
+        """Return agent `b` of one conversation."""
         return AssistantAgent(
             B_NAME,
             self.model,
@@ -61,7 +61,7 @@ class Autogen:
         )
 
     async def converse(self, past: list[LLMMessage]) -> str:
-        """Agent `a`, then agent `b` on its messages."""
+        """Run agent `a`, then agent `b` on its messages."""
         context = UnboundedChatCompletionContext(past)
         first = AssistantAgent(
             A_NAME,
@@ -75,17 +75,17 @@ class Autogen:
         handed = (await first.run(task=QUESTION)).messages[-1]
         if not isinstance(handed, HandoffMessage):
             return str(handed)
-        # What agent `a` was told goes with it; the handoff message carries only the last turn.
+        # The messages of agent `a` go with it; the handoff message has only the last turn.
         second = await self.agent_b(await context.get_messages()).run()
         return str(second.messages[-1].content)  # type: ignore[union-attr]
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of events."""
+        """Return its stream of events."""
         return {"run_stream": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         async for event in self.agent_b([], stream=True).run_stream(task=QUESTION):
             if isinstance(event, ModelClientStreamingChunkEvent):
                 yield event.content

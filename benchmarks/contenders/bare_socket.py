@@ -1,4 +1,4 @@
-"""The limit: one socket for each conversation, hand-made HTTP, the body grown by bytes. Nobody would use it."""
+"""The lower limit: one socket for each conversation, HTTP by hand, the body extended as bytes. Not a realistic program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUESTION_BYTES = b"," + json.dumps({"role": "user", "content": QUESTION}).encode
 
 
 class Line(asyncio.Protocol):
-    """One kept-alive connection: a request out, an answer with a content-length in."""
+    """One kept-alive connection: sends a request, receives a response with a content-length."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -36,7 +36,7 @@ class Line(asyncio.Protocol):
         self.buffer = b""
 
     def data_received(self, data: bytes) -> None:
-        """Give the body to whoever waits, once it is whole."""
+        """Set the result when the body is complete."""
         self.buffer += data
         head, _, body = self.buffer.partition(b"\r\n\r\n")
         if len(body) >= int(head.rpartition(b"content-length: ")[2] or 0):
@@ -44,7 +44,7 @@ class Line(asyncio.Protocol):
             self.answer.set_result(body)
 
     def post(self, path: bytes, body: bytes) -> asyncio.Future[bytes]:
-        """Send a request; its answer's body."""
+        """Send a request. Returns a future with the body of the response."""
         self.answer = asyncio.get_running_loop().create_future()
         self.transport.write(b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (path, len(body), body))
         return self.answer
@@ -56,7 +56,7 @@ async def _call(call: dict[str, Any]) -> bytes:
 
 
 class BareSocket:
-    """Connections are kept in a list."""
+    """A list of connections."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -65,12 +65,12 @@ class BareSocket:
         self.idle: list[Line] = []
 
     def prepare(self, past: Sequence[Message]) -> bytes:
-        """The bytes of the history."""
+        """Return the history as bytes."""
         return b"".join(b"," + json.dumps(message).encode() for message in past)
 
     @asynccontextmanager
     async def line(self) -> AsyncIterator[Line]:
-        """A connection, for one conversation."""
+        """Yield a connection, for one conversation."""
         if self.idle:
             line = self.idle.pop()
         else:
@@ -98,7 +98,7 @@ class BareSocket:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """It does not stream."""
+        """Return no streams."""
         return {}
 
     async def close(self) -> None:
@@ -108,5 +108,5 @@ class BareSocket:
 
 
 async def open_session(url: str, connections: int | None = None) -> BareSocket:
-    """Nothing is connected yet."""
+    """Return a session without connections."""
     return BareSocket(url)

@@ -1,4 +1,4 @@
-"""The loop by hand on `AsyncOpenAI`, with the aiohttp transport that the SDK offers for very many requests at once."""
+"""The hand-written loop on `AsyncOpenAI`, with the SDK's aiohttp transport for many requests at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("openai", "aiohttp")
 
 
 async def open_session(url: str, connections: int | None = None) -> Handwritten:
-    """Make the client; as with the other transport, there is room and time for `connections`."""
+    """Make the client, with room and time for `connections`."""
     room = {} if connections is None else {"limits": limits(connections), "timeout": SECONDS}
     client = openai.DefaultAioHttpClient(**room)
     return Handwritten(openai.AsyncOpenAI(base_url=url, api_key=API_KEY, http_client=client))

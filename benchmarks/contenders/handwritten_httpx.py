@@ -1,4 +1,4 @@
-"""The loop by hand on httpx itself, without the SDK: what dropping openai would bring."""
+"""The hand-written loop on httpx, without the SDK: the gain of dropping openai."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from scenario import A_TEXT, API_KEY, B_TEXT, MODEL, QUESTION, TOOLS, Message, handoff_json, tool_json
 
-try:  # what openai 3 is on
+try:  # openai 3 uses it
     httpx: Any = importlib.import_module("httpx2")
 except ModuleNotFoundError:
     httpx = importlib.import_module("httpx")
@@ -37,14 +37,14 @@ class HandwrittenHttpx:
     """`client.post(json=...)`, dicts in and out."""
 
     def __init__(self, url: str, connections: int | None) -> None:
-        # The SDK's defaults, so that the pools are alike.
+        # The SDK's defaults, so that the pools are equal.
         limits = httpx.Limits(max_connections=connections or 1000, max_keepalive_connections=connections or 100)
         headers = {"authorization": f"Bearer {API_KEY}"}
         self.client = httpx.AsyncClient(headers=headers, limits=limits, timeout=600)
         self.url = f"{url}/chat/completions"
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
-        """Dicts, as on the wire."""
+        """Return the dicts, as on the wire."""
         return list(past)
 
     async def converse(self, past: list[Message]) -> str:
@@ -67,11 +67,11 @@ class HandwrittenHttpx:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Lines of the event stream."""
+        """Return the lines of the event stream."""
         return {"aiter_lines": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         body = _body(B_TEXT, [{"role": "user", "content": QUESTION}], stream=True)
         async with self.client.stream("POST", self.url, json=body) as response:
             async for line in response.aiter_lines():

@@ -1,4 +1,4 @@
-"""The reference: the loop that a good engineer writes by hand on `AsyncOpenAI`."""
+"""The reference: a good hand-written loop on `AsyncOpenAI`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Handwritten:
         self.client = client
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
-        """Dicts are what the SDK takes."""
+        """Return the dicts unchanged."""
         return list(past)
 
     async def converse(self, past: list[Message]) -> str:
@@ -58,11 +58,11 @@ class Handwritten:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """The SDK's own stream."""
+        """Return the SDK's own stream."""
         return {"create": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         messages: list[Any] = [{"role": "system", "content": B_TEXT}, {"role": "user", "content": QUESTION}]
         stream = await self.client.chat.completions.create(
             model=MODEL, messages=messages, tools=AGENTS["b"]["tools"], stream=True

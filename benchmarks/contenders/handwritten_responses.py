@@ -1,4 +1,4 @@
-"""The reference over the Responses API: the loop that a good engineer writes by hand on `responses.create`."""
+"""The reference over the Responses API: a good hand-written loop on `responses.create`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGENTS: dict[str, dict[str, Any]] = {
     "a": {"text": A_TEXT, "tools": [_flat(tool_json("get_weather")), _flat(handoff_json())]},
     "b": {"text": B_TEXT, "tools": [_flat(tool_json("get_time")), _flat(tool_json("get_news"))]},
 }
-# As aswarm asks: nothing is stored, and reasoning comes back with the next request.
+# As in aswarm's requests: nothing is stored, and reasoning comes back with the next request.
 STATELESS: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
 
 
@@ -42,7 +42,7 @@ class Handwritten:
         self.client = client
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
-        """Dicts are what the SDK takes."""
+        """Return the dicts unchanged."""
         return list(past)
 
     async def converse(self, past: list[Message]) -> str:
@@ -65,11 +65,11 @@ class Handwritten:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """The SDK's own stream."""
+        """Return the SDK's own stream."""
         return {"create": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         items: list[Any] = [{"role": "user", "content": QUESTION}]
         stream = await self.client.responses.create(
             model=MODEL, instructions=B_TEXT, input=items, tools=AGENTS["b"]["tools"], stream=True, **STATELESS

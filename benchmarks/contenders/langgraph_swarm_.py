@@ -48,22 +48,22 @@ class LanggraphSwarm:
         self.swarm = create_swarm([a, self.b], default_active_agent=A_NAME).compile()
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
-        """Dicts are what it takes."""
+        """Return the dicts unchanged."""
         return list(past)
 
     async def converse(self, past: list[Message]) -> str:
-        """One run of the graph."""
+        """Make one run of the graph."""
         state: Any = {"messages": [*past, {"role": "user", "content": QUESTION}]}
         result = await self.swarm.ainvoke(state)
         return str(result["messages"][-1].content)
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of messages."""
+        """Return its stream of messages."""
         return {"astream": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         state: Any = {"messages": [{"role": "user", "content": QUESTION}]}
         async for message, _ in self.b.astream(state, stream_mode="messages"):
             if isinstance(message, AIMessageChunk) and message.content:

@@ -26,21 +26,21 @@ class OpenaiAgents:
         self.a = Agent[Any](name=A_NAME, instructions=A_TEXT, model=model, tools=[tools[0]], handoffs=[self.b])
 
     def prepare(self, past: Sequence[Message]) -> list[Message]:
-        """Its input items are dicts."""
+        """Return the dicts unchanged."""
         return list(past)
 
     async def converse(self, past: list[Any]) -> str:
-        """One run."""
+        """Make one run."""
         result = await Runner.run(self.a, [*past, {"role": "user", "content": QUESTION}], run_config=CONFIG)
         return str(result.final_output)
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of events."""
+        """Return its stream of events."""
         return {"run_streamed": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         async for event in Runner.run_streamed(self.b, QUESTION, run_config=CONFIG).stream_events():
             if event.type == "raw_response_event" and isinstance(event.data, ResponseTextDeltaEvent):
                 yield event.data.delta

@@ -1,4 +1,4 @@
-"""pydantic-ai: the programmatic hand-off of its documentation, an output function that ends the run of agent `a`."""
+"""pydantic-ai: the programmatic handoff of its documentation, an output function that ends the run of agent `a`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMPORT = "import pydantic_ai, pydantic_ai.models.openai"
 
 @dataclass
 class Handoff:
-    """What the run of agent `a` ends with."""
+    """The output of agent `a`."""
 
     target: str = B_NAME
 
@@ -39,7 +39,7 @@ class PydanticAI:
         self.b = Agent(model, name=B_NAME, instructions=B_TEXT, tools=[get_time, get_news])
 
     def prepare(self, past: Sequence[Message]) -> list[ModelMessage]:
-        """Its own message objects."""
+        """Return its own message objects."""
         return [
             ModelRequest(parts=[UserPromptPart(message["content"])])
             if message["role"] == "user"
@@ -48,7 +48,7 @@ class PydanticAI:
         ]
 
     async def converse(self, past: list[ModelMessage]) -> str:
-        """Agent `a`, then agent `b` on its messages."""
+        """Run agent `a`, then agent `b` on its messages."""
         first = await self.a.run(QUESTION, message_history=past)
         if not isinstance(first.output, Handoff):
             return str(first.output)
@@ -57,11 +57,11 @@ class PydanticAI:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of text."""
+        """Return its stream of text."""
         return {"stream_text": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer, not held together to spare time."""
+        """Yield the deltas of one answer, without debouncing."""
         async with self.b.run_stream(QUESTION) as result:
             async for text in result.stream_text(delta=True, debounce_by=None):
                 yield text

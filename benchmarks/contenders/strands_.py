@@ -1,6 +1,6 @@
 """strands-agents: two agents, `invoke_async` after `invoke_async`; the handoff is a tool that ends the run.
 
-Agents keep the conversation, so they are made for each one; its `Swarm` would build a graph on top of that.
+Agents keep the conversation, so new agents are made for each conversation; its `Swarm` would build a graph too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ async def transfer_to_b(tool_context: ToolContext) -> str:
 
 
 class Strands:
-    """The tools and the model are made once."""
+    """The tools and the model, made once."""
 
     def __init__(self, url: str, connections: int | None) -> None:
         self.client = openai_client(url, connections)
@@ -34,11 +34,11 @@ class Strands:
         self.tools = {name: tool(function) for name, function in TOOLS.items()}
 
     def prepare(self, past: Sequence[Message]) -> list[Any]:
-        """Its own message dicts."""
+        """Return its own message dicts."""
         return [{"role": message["role"], "content": [{"text": message["content"]}]} for message in past]
 
     def agent(self, name: str, model: OpenAIModel, messages: list[Any]) -> Agent:
-        """An agent of one conversation."""
+        """Return an agent of one conversation."""
         b = [self.tools["get_time"], self.tools["get_news"]]
         return Agent(
             name=name,
@@ -50,7 +50,7 @@ class Strands:
         )
 
     async def converse(self, past: list[Any]) -> str:
-        """Agent `a`, then agent `b` on its messages."""
+        """Run agent `a`, then agent `b` on its messages."""
         first = self.agent(A_NAME, self.whole, [*past])
         await first.invoke_async(QUESTION)
         second = self.agent(B_NAME, self.whole, first.messages)
@@ -58,11 +58,11 @@ class Strands:
 
     @property
     def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Its stream of events."""
+        """Return its stream of events."""
         return {"stream_async": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
-        """The deltas of one answer."""
+        """Yield the deltas of one answer."""
         async for event in self.agent(B_NAME, self.streamed, []).stream_async(QUESTION):
             if text := event.get("data"):
                 yield text

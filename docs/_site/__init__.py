@@ -1,6 +1,5 @@
 """The documentation site: from the Markdown pages of the project to HTML, with `python -m _site` in `docs`.
 
-Decides which pages there are, what is generated from the code, and what makes a build fail. The pages stay plain Markdown,
-which any forge shows; what only a site has (navigation, links to the reference, copies for coding assistants) is added
-to a copy of them. It never changes a page, except for the blocks between `<!-- made: ... -->` and `<!-- end -->`.
+Sphinx makes the HTML, the reference and the search. This package adds the pages outside of `docs`, the code of the examples,
+the sidebar, copies for coding assistants, and checks. It works on a copy: the pages stay plain Markdown.
 """

@@ -1,6 +1,6 @@
-"""`python -m _site build FOLDER`: the site. `serve FOLDER`: the same, built again when its text changes. `write`: see below.
+"""`python -m _site build FOLDER`: the site. `serve FOLDER`: the same, built again when its text changes.
 
-`write` brings up to date what is generated from the code and stands in the project: tables and pictures.
+`write` brings the tables up to date that stand in pages of the project and are made by running code.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if __name__ == "__main__":
         case ["serve", folder]:
             build.serve(Path(folder))
         case ["write"]:
-            from . import pictures, tables
+            sys.path.append(str(Path(__file__).parents[2] / "tests/support/contract"))
+            import tables
 
             tables.write()
-            pictures.write()
         case _:
             sys.exit(__doc__)

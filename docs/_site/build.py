@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -20,54 +19,65 @@ PORT = 8010
 
 
 def build(folder: Path) -> int:
-    """Build the site into a folder; 0 if nothing is wrong. What is wrong is printed, all of it."""
+    """Build the site into a folder; 0 if nothing is wrong. All mistakes are printed."""
     source = folder.with_name(f"{folder.name}-source")
     wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
-    wrong += [f"orphan page, the index of its folder does not link to it: {page}" for page in pages.orphans()]
-    try:
-        wrong += pages.write_copy(source)
-    except reference.UndocumentedName as error:
-        wrong.append(str(error))
-    wrong = wrong or pages.broken_links(source)
+    wrong += pages.write_copy(source)
     if not wrong:
-        copies.write_copies(source, folder)
-        for page in source.rglob("*.md"):
-            place = page.relative_to(source).as_posix()
-            text = pages.with_pictures(page.read_text(encoding="utf-8"), source)
-            page.write_text(text + pages.navigation(place), encoding="utf-8")
-        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", "html"]
-        done = subprocess.run([*command, "-c", HERE, "-d", f"{source}-state", source, folder], check=False)  # noqa: S603
-        if done.returncode:
+        names = reference.entries()
+        wrong += [f"public name without a docstring: {name}" for name in reference.undocumented(names)]
+        texts = copies.texts_of(source)
+        pages.add_directives(source)
+        modules = map(reference.page_of, reference.modules())
+        if not (_sphinx(source, folder, "html") and _sphinx(source, source / "text", "text", *modules)):
             wrong.append("Sphinx found mistakes, see above")
-        unknown = reference.places().keys() - checks.searchable(folder)
-        wrong += [f"the search does not know the name {name}" for name in sorted(unknown)]
+    if not wrong:
+        for text in (source / "text/reference").glob("*.txt"):
+            title, _, rest = text.read_text(encoding="utf-8").split("\n", 2)
+            texts[f"reference/{text.stem}.md"] = f"# {title.strip(chr(34))}\n{rest}"
+        copies.write_copies(texts, source, folder)
+        wrong += [f"the search does not know the name {name}" for name in sorted({*names} - checks.searchable(folder))]
         wrong += checks.check(folder)
     for line in wrong:
         print(line, file=sys.stderr)
     return 1 if wrong else 0
 
 
+def _sphinx(source: Path, folder: Path, builder: str, *files: Path) -> bool:
+    """Run Sphinx, for these files or for all; whether it had no warning."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", builder]
+    command += ["-D", "html_theme=basic"] if builder != "html" else []  # Furo writes files of HTML
+    paths = [source, folder, *(source / file.relative_to(pages.DOCS) for file in files)]
+    settings = ["-c", os.fspath(HERE), "-d", f"{source}-state", *map(os.fspath, paths)]
+    return subprocess.run([*command, *settings], check=False).returncode == 0  # noqa: S603
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Shows the site, and the files of the project that it links to: above the root of a host there is only the root."""
+
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {".py": "text/plain", ".md": "text/plain;charset=utf-8"}
+
+    def translate_path(self, path: str) -> str:
+        """The file of the site, or the one at the same path in the project; no hidden file."""
+        file = super().translate_path(path)
+        place = os.path.relpath(file, self.directory)
+        return file if os.path.exists(file) or "/." in f"/{place}" else os.fspath(pages.PROJECT / place)  # noqa: PTH110
+
+
 def serve(folder: Path) -> None:
     """Show the site on loopback, and build it again when a page or a docstring changes. Until Ctrl-C."""
+    build_again = [sys.executable, "-m", "_site", "build", os.fspath(folder)]  # this process has imported the source
     with suppress(KeyboardInterrupt):
-        _build_apart(folder)
-        handler = functools.partial(SimpleHTTPRequestHandler, directory=os.fspath(folder))
+        handler = functools.partial(_Handler, directory=os.fspath(folder))
         server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(f"http://127.0.0.1:{PORT}")
-        before = _times()
+        before: dict[Path, float] = {}
         while True:
-            time.sleep(1)
             if (now := _times()) != before:
                 before = now
-                _build_apart(folder)
-
-
-def _build_apart(folder: Path) -> None:
-    """Build in a new process, because this one remembers the source that it has read."""
-    process = multiprocessing.get_context("spawn").Process(target=build, args=(folder,))
-    process.start()
-    process.join()
+                subprocess.run(build_again, check=False)  # noqa: S603
+            time.sleep(1)
 
 
 def _times() -> dict[Path, float]:

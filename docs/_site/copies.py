@@ -11,18 +11,25 @@ from . import pages
 SECTIONS = ("tutorial", "guides", "coming-from", "reference", "examples", "design", "proof")
 
 
-def write_copies(source: Path, site: Path) -> None:
-    """Write the copies into the site. `source`: the pages that the generator has read, without their navigation."""
-    order = _in_order()
-    for place in order:
+def texts_of(source: Path) -> dict[str, str]:
+    """The Markdown of each page, in the order of the sidebar, from the copy of the pages before Sphinx's directives."""
+    return {place: _with_links(place, (source / place).read_text(encoding="utf-8")) for place in _in_order()}
+
+
+def write_copies(texts: dict[str, str], source: Path, site: Path) -> None:
+    """Write them into the site, with the pictures of the copy, and the two files that contain all of them."""
+    for place, text in texts.items():
         (site / place).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source / place, site / place)
+        (site / place).write_text(text, encoding="utf-8")
     if (source / "pictures").exists():
         shutil.copytree(source / "pictures", site / "pictures", dirs_exist_ok=True)
-    texts = {place: (source / place).read_text(encoding="utf-8") for place in order}
     (site / "llms.txt").write_text(_overview(texts), encoding="utf-8")
     full = "\n\n".join(f"<!-- {place} -->\n\n{text}" for place, text in texts.items())
     (site / "llms-full.txt").write_text(full, encoding="utf-8")
+
+
+def _with_links(place: str, text: str) -> str:
+    return re.sub(rf"(?<=\]\(){pages.CHECKOUT}[^)]+", lambda match: pages.in_checkout(place, match[0]), text)
 
 
 def _in_order(index: str = "index.md") -> list[str]:

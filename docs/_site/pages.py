@@ -17,7 +17,6 @@ from . import reference
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
-HOME = "https://github.com/aswarm-dev/aswarm"
 BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -25,21 +24,21 @@ BESIDE = {
     "benchmarks/results/results.md": "proof/results.md",
     "benchmarks/results/batches/results.md": "proof/results-of-batches.md",
 }
-TITLES = {
-    "proof/results.md": "Results",
-    "proof/results-of-batches.md": "Results of batches",
-}  # both have the same title
-# What a page of an example shows, and the names of the languages.
+TITLES = {"proof/results.md": "Results", "proof/results-of-batches.md": "Results of batches"}  # in the sidebar
+# The files of an example that its page shows, and the names of their languages.
 LANGUAGES = {".py": "python", ".html": "html", ".js": "js", ".jsx": "jsx"}
+# The sidebar: captions and their pages. The guides stand between the first and the second, below the captions of their index.
+GROUPS = {
+    "Learn": ["tutorial/index.md", "coming-from/index.md", "examples/index.md", "guides/index.md"],
+    "Look up": ["reference/index.md"],
+    "The project": ["design/index.md", "proof/index.md", "changelog.md", "contributing.md"],
+}
+CHECKOUT = "checkout:"  # before the path of a file of the project that is no page
 # Inline code is matched too, without an address, because it may look like a link.
 LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
 )
 FENCE = re.compile(r"(^(`{3,}).*?^\2[ ]*$)", re.MULTILINE | re.DOTALL)
-
-
-class BrokenLink(Exception):  # noqa: N818 - reads as what happened
-    """A link leads to a file or a name that is not there."""
 
 
 def site_pages() -> dict[Path, str]:
@@ -50,9 +49,7 @@ def site_pages() -> dict[Path, str]:
 @cache
 def _pages_of(project: Path) -> dict[Path, str]:
     docs = project / "docs"
-    found = {
-        page: page.relative_to(docs).as_posix() for page in sorted(docs.rglob("*.md")) if "_site" not in page.parts
-    }
+    found = {page: page.relative_to(docs).as_posix() for page in sorted(docs.rglob("*.md"))}
     for page in sorted((project / "examples").glob("*/README.md")):
         found[page] = f"examples/{page.parent.name}.md"
     beside = {"examples/README.md": "examples/index.md", **BESIDE}
@@ -67,16 +64,14 @@ def forget() -> None:
 
 
 def text_of(page: Path) -> str:
-    """The page with the entries of the reference, and without the comments that only tests read."""
-    text = page.read_text(encoding="utf-8")
-    if page.parent == reference.FOLDER:
-        text = reference.expand(page, text)
+    """The page with the directives of the reference, and without the comments that only tests read."""
+    text = reference.expand(page, page.read_text(encoding="utf-8"))
     return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL)) + _code_of(page)
 
 
 @cache
 def shown_files(page: Path) -> tuple[Path, ...]:
-    """The files whose code the page of an example shows: all but the scripted model; agents first, then what runs them."""
+    """The files whose code the page of an example shows: all but the scripted model, agents first."""
     if page.name != "README.md" or page.parent.parent != DOCS.parent / "examples":
         return ()
     files = [*page.parent.glob("*"), *page.parent.glob("web/*")]
@@ -105,93 +100,61 @@ def _outside_fences(text: str, change: Callable[[str], str]) -> str:
 
 
 def target_of(page: Path, address: str) -> tuple[Path, str]:
-    """The file that a link of a page leads to, and the fragment. Raises BrokenLink if there is no such file."""
+    """The file that a link of a page leads to, and the fragment."""
     path, _, fragment = address.partition("#")
     target = Path(os.path.normpath(page.parent / path)) if path else page
-    if target.is_dir() and target / "README.md" in site_pages():
-        target /= "README.md"
-    if not target.exists():
-        raise BrokenLink(f"{page.relative_to(DOCS.parent)}: {address} leads to no file")
-    return target, fragment
+    readme = target / "README.md"
+    return (readme if readme in site_pages() else target), fragment
 
 
 def address_on_site(page: Path, address: str) -> str:
-    """The address that a link of a page has on the site. What is no page there leads to the source of the project."""
-    if re.match(r"[a-z]+:", address):
-        return address
+    """The address that a link of a page has on the site. A file that is no page there is linked in the checkout."""
     target, fragment = target_of(page, address)
-    if target.parent == reference.FOLDER and fragment:
-        fragment = reference.anchor(target, fragment) or fragment
-    readme = next((each for each in site_pages() if target in shown_files(each)), None)
-    if readme is not None:
-        fragment, target = reference.slug(target.relative_to(readme.parent).as_posix()), readme
+    if reference.is_name(target, fragment):
+        fragment = f"{reference.module_of(target)}.{fragment}"
+    for readme in site_pages():
+        if target in shown_files(readme):
+            fragment, target = slug(target.relative_to(readme.parent).as_posix()), readme
     mark = f"#{fragment}" if fragment else ""
     if target not in site_pages():
-        return f"{HOME}/{'tree' if target.is_dir() else 'blob'}/main/{target.relative_to(DOCS.parent).as_posix()}{mark}"
+        return f"{CHECKOUT}{target.relative_to(DOCS.parent).as_posix()}{mark}"
     return f"{_relative(page, site_pages()[target])}{mark}" if target != page else mark
+
+
+def in_checkout(place: str, address: str) -> str:
+    """The link from a page of the site, `build/site`, to a file of the checkout; SOURCE_URL is its address on the web."""
+    above = "/".join([".."] * (place.count("/") + 2))
+    return f"{os.environ.get('SOURCE_URL', above)}/{address.removeprefix(CHECKOUT)}"
 
 
 def _relative(page: Path, target: str) -> str:
     return os.path.relpath(target, os.path.dirname(site_pages()[page]) or ".")  # noqa: PTH120 - of the site
 
 
-def orphans() -> list[str]:
-    """The pages that the index of their folder does not link to, and the folders that the first page does not."""
-    wrong = []
-    for page, place in site_pages().items():
-        if place == "index.md":
-            continue
-        folder = (
-            Path(place).parent.parent if page.name == "index.md" or place == "examples/index.md" else Path(place).parent
-        )
-        if place not in children(f"{folder.as_posix()}/index.md".removeprefix("./")):
-            wrong.append(place)
-    return wrong
-
-
 def children(index: str) -> list[str]:
     """The pages of the same folder, and of folders in it, that an index links to, in its order."""
-    sources = {place: page for page, place in site_pages().items()}
-    if index not in sources:
-        return []
-    page = sources[index]
-    found: list[str] = []
-    for match in LINK.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
-        if match["address"] and not match["image"] and not re.match(r"[a-z]+:|#", match["address"]):
-            try:
-                place = site_pages().get(target_of(page, match["address"])[0], "")
-            except BrokenLink:
-                continue  # `write_copy` finds it too
-            folder = Path(place).parent
-            is_below = folder == Path(index).parent or (
-                place.endswith("/index.md") and folder.parent == Path(index).parent
-            )
-            if is_below and place not in (*found, index, ""):
-                found.append(place)
+    return [place for below in sections(index).values() for place in below]
+
+
+def sections(index: str) -> dict[str, list[str]]:
+    """The same, by the headings of the index; those above its first heading have the key ""."""
+    found: dict[str, list[str]] = {}
+    seen = {index, ""}
+    for page in [page for page, place in site_pages().items() if place == index]:
+        for part in re.split(r"^## ", f"\n{FENCE.sub('', page.read_text(encoding='utf-8'))}", flags=re.MULTILINE):
+            here = found.setdefault(part.partition("\n")[0], [])
+            for match in LINK.finditer(part):
+                place = site_pages().get(target_of(page, match["address"] or "#")[0], "")
+                folder = Path(place).parent.parent if place.endswith("/index.md") else Path(place).parent
+                if folder == Path(index).parent and place not in seen:
+                    seen.add(place)
+                    here.append(place)
     return found
 
 
-def headings(text: str) -> set[str]:
-    """The anchors of a page."""
-    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
-    return {reference.slug(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)) for title in titles}
-
-
-def broken_links(folder: Path) -> list[str]:
-    """The links in the copy of the pages that lead to no page, or to no heading of it."""
-    texts = {page.relative_to(folder).as_posix(): page.read_text(encoding="utf-8") for page in folder.rglob("*.md")}
-    anchors = {place: headings(text) for place, text in texts.items()}
-    wrong = []
-    for place, text in texts.items():
-        for match in LINK.finditer(FENCE.sub("", text)):
-            address = match["address"] or "https:"
-            path, _, fragment = address.partition("#")
-            target = os.path.normpath(Path(place).parent / path) if path else place
-            if re.match(r"[a-z]+:", address) or (match["image"] and (folder / target).exists()):
-                continue
-            if target not in texts or (fragment and fragment not in anchors[target]):
-                wrong.append(f"broken link on {place}: {address}")
-    return wrong
+def slug(heading: str) -> str:
+    """The anchor of a heading, as forges make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 # --- the copy ---------------------------------------------------------------------------------------------------------
@@ -209,62 +172,63 @@ def write_copy(folder: Path) -> list[str]:
 
 
 def _copied(page: Path, folder: Path, wrong: list[str]) -> str:
-    def address_of(match: re.Match[str]) -> str:
+    def linked(match: re.Match[str]) -> str:
         address = match["address"]
-        try:
-            if match["image"] and not re.match(r"[a-z]+:", address):
-                return f"![{match['text']}]({_copy_picture(page, address, folder)})"
-            return f"{match['image']}[{match['text']}]({address_on_site(page, address)})"
-        except BrokenLink as error:
-            wrong.append(str(error))
+        if not address or re.match(r"[a-z]+:", address):
             return match[0]
+        if not target_of(page, address)[0].exists():
+            wrong.append(f"{page.relative_to(DOCS.parent)}: {address} leads to no file")
+            return match[0]
+        address = _copy_picture(page, address, folder) if match["image"] else address_on_site(page, address)
+        return f"{match['image']}[{match['text']}]({address})"
 
-    return with_links(page, text_of(page), address_of)
-
-
-def with_links(page: Path, text: str, link: Callable[[re.Match[str]], str]) -> str:
-    """The text with its links changed by `link`, and with links of the names that it mentions to the reference."""
-    seen: set[str] = set()
-
-    def change(match: re.Match[str]) -> str:
-        return link(match) if match["address"] else _with_link_to_reference(page, match, seen)
-
-    return _outside_fences(text, lambda part: LINK.sub(change, part))
-
-
-def _with_link_to_reference(page: Path, match: re.Match[str], seen: set[str]) -> str:
-    """Inline code. The first that is a name of `aswarm`, or a public module, leads to its place in the reference."""
-    name = match[0].strip("`")
-    line = match.string[match.string.rfind("\n", 0, match.start()) + 1 : match.start()]
-    target = reference.target_of(name)
-    if (
-        line.startswith("#")
-        or target is None
-        or name in seen
-        or target[0] not in site_pages()
-        or page.parent == reference.FOLDER
-    ):
-        return match[0]
-    seen.add(name)
-    place, fragment = target
-    return f"[{match[0]}]({_relative(page, site_pages()[place])}{fragment and f'#{fragment}'})"
+    return _outside_fences(text_of(page), lambda part: LINK.sub(linked, part))
 
 
 def _copy_picture(page: Path, address: str, folder: Path) -> str:
-    picture, _ = target_of(page, address)
-    place = f"pictures/{picture.name}"
+    picture = target_of(page, address)[0]
     (folder / "pictures").mkdir(exist_ok=True)
-    shutil.copy(picture, folder / place)
-    return _relative(page, place)
+    shutil.copy(picture, folder / "pictures")
+    return _relative(page, f"pictures/{picture.name}")
 
 
-def navigation(place: str) -> str:
-    """The directive that puts the pages below an index into the navigation; nothing for another page."""
-    if not place.endswith("index.md"):
-        return ""
-    names = {child: os.path.relpath(child, Path(place).parent).removesuffix(".md") for child in children(place)}
-    below = [f"{TITLES[child]} <{name}>" if child in TITLES else name for child, name in names.items()]
-    return "\n".join(["", "```{toctree}", ":hidden:", "", *below, "```", ""]) if below else ""
+# --- directives of Sphinx ---------------------------------------------------------------------------------------------
+
+
+def add_directives(folder: Path) -> None:
+    """Add to the copy, for Sphinx: the sidebar, index words, inline drawings."""
+    for page, place in site_pages().items():
+        text = with_pictures((folder / place).read_text(encoding="utf-8"), folder)
+        text = re.sub(r"\]\([\w./-]*\.md(#aswarm\.[\w.]+)\)", r"](\1)", text)  # the entry of a name, wherever it is
+        title, _, rest = text.partition("\n")
+        text = "\n".join([title, *_index_words(page), rest, *navigation(place), ""])
+        (folder / place).write_text(text, encoding="utf-8")
+
+
+def _index_words(page: Path) -> list[str]:
+    """The index entries of a page, which the search finds first: `<!-- index: sse, server-sent events -->`."""
+    found = re.search(r"^<!-- index: (.*?) -->$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    words = [f"! {' '.join(word.split())}" for word in found[1].split(",")] if found else []
+    return ["", f"```{{index}} {', '.join(words)}", "```"] if words else []
+
+
+def navigation(place: str) -> list[str]:
+    """The directives that put the pages below an index into the sidebar."""
+    if place != "index.md":
+        is_index = place.endswith("index.md") and place != "guides/index.md"
+        return _toctree(place, children(place)) if is_index else []
+    learn, *others = GROUPS.items()
+    rest = {*children(place)}.difference(*GROUPS.values())
+    groups = dict([learn, *sections("guides/index.md").items(), *others, ("More", sorted(rest))])
+    return [line for caption, pages in groups.items() for line in _toctree(place, pages, caption)]
+
+
+def _toctree(place: str, pages: list[str], caption: str = "") -> list[str]:
+    known = {*site_pages().values()}.intersection(pages)
+    names = [(os.path.relpath(page, Path(place).parent).removesuffix(".md"), page) for page in pages if page in known]
+    below = [f"{TITLES[page]} <{name}>" if page in TITLES else name for name, page in names]
+    options = [":hidden:", *([f":caption: {caption}"] if caption else [])]
+    return ["", "```{toctree}", *options, "", *below, "```"] if below else []
 
 
 def with_pictures(text: str, folder: Path) -> str:

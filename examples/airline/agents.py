@@ -3,8 +3,8 @@
     triage ──> flight modification ──> cancel, change
       └──────> lost baggage              └── and baggage: back to triage
 
-A policy is a Markdown file: who writes policies need not read Python. Customer and flight stand in the context
-variables and are put into the instructions before every completion, so that they are those of now.
+A policy is a Markdown file, so its authors need not read Python. Customer and flight are in the context variables, and
+the instructions are made from them before every completion, so they are current.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ CONTEXT: dict[str, Any] = {
 
 
 def facts(context_variables: dict[str, Any]) -> str:
-    """What is known, for the instructions."""
+    """Return the current facts, for the instructions."""
     return f"Customer: {context_variables['customer']}\nBooking: {context_variables['flight']}"
 
 
 def following(policy: str) -> Callable[[dict[str, Any]], str]:
-    """Instructions that follow the policy of this name."""
+    """Return instructions that follow the policy of this name."""
     every = (POLICIES / "every_policy.md").read_text(encoding="utf-8")
     this = (POLICIES / f"{policy}.md").read_text(encoding="utf-8")
     return lambda context_variables: f"{every}\n{this}\n# What you know\n\n{facts(context_variables)}"
 
 
 def triage_instructions(context_variables: dict[str, Any]) -> str:
-    """Send the customer on."""
+    """Return the instructions of triage."""
     return (
         "You receive the customers of Skylark Air. Find out what they need and hand them over to the agent for it; the "
         "topic is enough, details are asked there. If the topic is not clear, ask one short question. If no agent is "
@@ -70,7 +70,7 @@ def triage_instructions(context_variables: dict[str, Any]) -> str:
     )
 
 
-# --- handoffs: functions, because they refer to agents that are made below, and because their docstrings help ---
+# --- handoffs: functions, because they refer to agents that are made below, and because their docstrings help the model ---
 
 
 async def transfer_to_flight_modification() -> Agent:
@@ -112,7 +112,7 @@ flight_modification = Agent(
         "and hand over. If it could be both, ask. Do nothing else."
     ),
     functions=[transfer_to_flight_cancel, transfer_to_flight_change],
-    parallel_tool_calls=False,  # it is one or the other
+    parallel_tool_calls=False,  # it is either a change or a cancellation
 )
 flight_cancel = Agent(
     name="Flight cancel",

@@ -2,7 +2,7 @@
 
     python examples/airline/run.py [cancel | change | --chat]
 
-"cancel" comes from a cancelled flight to a lost bag, and so goes through triage twice.
+In "cancel", the customer cancels a flight and then reports a lost bag, so triage is active twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONVERSATIONS = {
 
 
 async def main(conversation: list[str]) -> None:
-    """Say the sentences one after another; agent, messages and context go from one run into the next."""
+    """Send the messages one after another; agent, messages and context variables go from one run into the next."""
     agent, context = triage, CONTEXT
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

@@ -1,7 +1,7 @@
-"""The scripted model of the airline: it goes by keywords and by what the functions have answered.
+"""The scripted model of the airline: it follows keywords, and the results of the functions.
 
-Which agent is asked is seen from the functions that are offered. It is wrong where words mislead ("my flight
-yesterday"), and it wavers once in three times where a customer is unclear, as models do: evals show both.
+The offered functions show which agent is active. It is wrong if words mislead ("my flight yesterday"), and it guesses once
+in three times if a customer is unclear, as models do: the evals show both.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ CHANGE = r"\b(change|earlier|later|move|another day)\b"
 
 
 def script() -> ScriptedModel:
-    """A model that answers from the request alone, but for wavering."""
+    """Return a model that answers from the request alone, except for its guesses."""
     return ScriptedModel(Airline().answer, cut=8)
 
 
 class Airline:
-    """The model; it counts how often it was in doubt."""
+    """The model, with the number of its guesses."""
 
     def __init__(self) -> None:
         self._doubts = count(1)
 
     def answer(self, request: Request) -> Step:
-        """As the agent whose functions are offered."""
-        said, told = _said(request), _told(request)
+        """Answer as the agent whose functions are offered."""
+        said, told = _last_message(request), _last_result(request)
         if "transfer_to_lost_baggage" in request.tool_names:
             return _triage(said)
         if "transfer_to_flight_cancel" in request.tool_names:
@@ -48,13 +48,13 @@ class Airline:
         return "Would you like to cancel it, or to fly at another time?"
 
 
-def _said(request: Request) -> str:
-    """What the customer said last."""
+def _last_message(request: Request) -> str:
+    """Return the last message of the customer."""
     return next(str(message["content"]) for message in reversed(request.messages) if message["role"] == "user")
 
 
-def _told(request: Request) -> str | None:
-    """What a function has just answered; None when the customer has just spoken, or an agent has taken over."""
+def _last_result(request: Request) -> str | None:
+    """Return the last result of a function; None directly after a customer's message or a handoff."""
     last = request.messages[-1]
     is_news = last["role"] == "tool" and not last["content"].startswith('{"assistant"')
     return str(last["content"]) if is_news else None
@@ -81,7 +81,7 @@ def _following_a_policy(request: Request, said: str, told: str | None) -> Step:
         return call("transfer_to_triage")
     if "cancel_flight" in request.tool_names:
         return _cancel(said, told)
-    return _change(request, said) if told is None else _change_told(request, told)
+    return _change(request, said) if told is None else _after_change(request, told)
 
 
 def _cancel(said: str, told: str | None) -> Step:
@@ -103,7 +103,7 @@ def _change(request: Request, said: str) -> Step:
     return call("change_terms")
 
 
-def _change_told(request: Request, told: str) -> Step:
+def _after_change(request: Request, told: str) -> Step:
     if told.startswith("The fare can be changed"):
         return call("find_flights", day=_day(request))
     if told.startswith("Booked"):
@@ -116,23 +116,23 @@ def _change_told(request: Request, told: str) -> Step:
 
 
 def _day(request: Request) -> str | None:
-    """The day that the customer named last."""
-    return next(iter(re.findall(r"\d{4}-\d\d-\d\d", " ".join(_all_said(request)))[-1:]), None)
+    """Return the last day in the customer's messages."""
+    return next(iter(re.findall(r"\d{4}-\d\d-\d\d", " ".join(_customer_texts(request)))[-1:]), None)
 
 
-def _all_said(request: Request) -> list[str]:
+def _customer_texts(request: Request) -> list[str]:
     return [str(message["content"]) for message in request.messages if message["role"] == "user"]
 
 
 def _offered(request: Request) -> dict[str, str]:
-    """The first flight that was found last."""
-    told = (str(message["content"]) for message in reversed(request.messages) if message["role"] == "tool")
-    flights: list[dict[str, str]] = json.loads(next(text for text in told if text.startswith("[{")))
+    """Return the first flight of the last search."""
+    results = (str(message["content"]) for message in reversed(request.messages) if message["role"] == "tool")
+    flights: list[dict[str, str]] = json.loads(next(text for text in results if text.startswith("[{")))
     return flights[0]
 
 
 def _baggage(request: Request, said: str, told: str | None) -> Step:
-    tags = re.findall(r"SK\d{6}", " ".join(_all_said(request)))
+    tags = re.findall(r"SK\d{6}", " ".join(_customer_texts(request)))
     address = re.search(r"'address': '(.+?)'", request.messages[0]["content"])
     if not tags:
         return "I am sorry to hear that. What is the number of your baggage tag? It is SK and six digits."

@@ -1,7 +1,7 @@
-"""What the agents can do: look into the booking, change it, find baggage, end a case.
+"""The functions of the agents: read the booking, change it, find baggage, close a case.
 
-Functions that only look take the context variables as a `Mapping`. Those that change something return a `Result` with
-what has changed; the caller's dict stays as it was. What a function raises is told to the model.
+Functions that only read have the context variables as a `Mapping`. The others return a `Result` with the changes, and do
+not change the caller's dict. The model gets the text of an exception.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ FLIGHTS = [
     Flight("SK 90", date(2027, 5, 20), "16:40", 24900, 4),
     Flight("SK 88", date(2027, 5, 22), "07:15", 19900, 11),
 ]
-BAGS = {"SK402117": "Lisbon", "SK402118": None}  # None: checked in, and not seen since
+BAGS = {"SK402117": "Lisbon", "SK402118": None}  # None: checked in, and not found since
 
 
 def euros(cents: int) -> str:
-    """An amount as a customer reads it."""
+    """Return an amount for a customer."""
     return f"{cents / 100:.2f} EUR"
 
 
@@ -45,7 +45,7 @@ def euros(cents: int) -> str:
 
 
 async def cancellation_terms(context_variables: Mapping[str, Any]) -> dict[str, str]:
-    """What the customer gets for cancelling the flight of the booking, as a refund and as a voucher."""
+    """Return the amounts for cancelling the flight of the booking: as a refund and as a voucher."""
     fare = _booked(context_variables)["fare"]
     return {"refund": euros(fare - CANCELLATION_FEE), "voucher": euros(fare)}
 
@@ -72,7 +72,7 @@ async def change_terms(context_variables: Mapping[str, Any]) -> str:
 
 
 async def find_flights(context_variables: Mapping[str, Any], day: date) -> list[dict[str, str]]:
-    """Flights of the same route on a day (YYYY-MM-DD) that have a free seat, with what they cost more."""
+    """Find flights of the same route with a free seat on a day (YYYY-MM-DD), and their additional cost."""
     fare = _booked(context_variables)["fare"]
     return [
         {"number": flight.number, "departs": flight.departs, "costs more": euros(max(0, flight.fare - fare))}
@@ -82,17 +82,17 @@ async def find_flights(context_variables: Mapping[str, Any], day: date) -> list[
 
 
 async def change_flight(context_variables: dict[str, Any], number: str, day: date) -> Result:
-    """Book another flight instead of that of the booking. Only after the customer has said yes to this one."""
+    """Book another flight in place of the current one. Only after the customer has agreed to this flight."""
     booked = _booked(context_variables)
     if not booked["changeable"]:
         raise ValueError("this fare cannot be changed")
-    found = [flight for flight in FLIGHTS if (flight.number, flight.day) == (number, day) and flight.seats]
-    if not found:
+    flights = [flight for flight in FLIGHTS if (flight.number, flight.day) == (number, day) and flight.seats]
+    if not flights:
         raise ValueError(f"there is no flight {number} with a free seat on {day}")
-    charged = CHANGE_FEE + max(0, found[0].fare - booked["fare"])
+    charged = CHANGE_FEE + max(0, flights[0].fare - booked["fare"])
     return Result(
-        value=f"Booked: {number} on {day} at {found[0].departs}. Charged: {euros(charged)}.",
-        context_variables={"flight": {**booked, "number": number, "date": str(day), "departs": found[0].departs}},
+        value=f"Booked: {number} on {day} at {flights[0].departs}. Charged: {euros(charged)}.",
+        context_variables={"flight": {**booked, "number": number, "date": str(day), "departs": flights[0].departs}},
     )
 
 

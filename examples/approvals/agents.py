@@ -11,7 +11,7 @@ COLOURS = ["white", "blue", "green"]
 
 
 def over_limit(arguments: dict[str, Any], _: object) -> str | bool:
-    """Whether a refund waits; the text is the reason that the person reads."""
+    """Return the reason why a refund waits, for the person who decides; False if it does not wait."""
     return f"more than {LIMIT} euros" if arguments["amount"] > LIMIT else False
 
 
@@ -23,7 +23,7 @@ def refund(order: int, amount: int) -> str:
 
 async def replace_lamp(order: int) -> str:
     """Send a new lamp for an order."""
-    if not current_call().is_approved:  # it has done nothing yet: the answer runs it again from its beginning
+    if not current_call().is_approved:  # it has no effect yet: with the answer, it runs again from the start
         raise Hold("Which colour is in stock?", data={"colours": COLOURS})
     return f"A {current_call().answer} lamp is sent for order {order}."
 

@@ -1,7 +1,7 @@
-"""Customers ask in one process, and a person decides in another one: all that both share is the file of the store.
+"""Customers ask in one process, and a person decides in another; the processes share only the file of the store.
 
-Without arguments both run, one after the other. `run.py ask FILE`: four customers write. `run.py decide FILE`: the person
-at the desk decides on what is open; with `--keyboard` you are that person.
+Without arguments, both run, one after the other. `run.py ask FILE`: four customers write. `run.py decide FILE`: the person
+at the desk decides on the open calls; with `--keyboard` you are that person.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MESSAGES = {
     "cleo": "Order 9 never came. Please send a new lamp.",
     "dan": "I don't like order 10. Please refund 900 euros.",
 }
-# What the person at the desk decides, for each customer.
+# The decisions of the person at the desk, for each customer.
 DECISIONS: dict[str, Approve | Answer | Deny] = {
     "ada": Approve({"order": 7, "amount": 80}),
     "cleo": Answer("blue"),
@@ -32,7 +32,7 @@ DECISIONS: dict[str, Approve | Answer | Deny] = {
 
 
 async def ask(file: Path) -> None:
-    """Every customer writes a message. What cannot be decided here stays open in the store."""
+    """Send the message of every customer. Calls that wait stay open in the store."""
     async with SQLiteStore(file) as store, AsyncSwarm() as swarm:
         for customer, text in MESSAGES.items():
             print(f"{customer}: {text}")
@@ -44,7 +44,7 @@ async def ask(file: Path) -> None:
 
 
 async def decide(file: Path, *, keyboard: bool) -> None:
-    """Decide on all calls that are open, of all customers."""
+    """Decide on the open calls of all customers."""
     async with SQLiteStore(file) as store, AsyncSwarm() as swarm:
         for summary in sorted(await store.list(), key=lambda each: each.id):
             chat = store.conversation(summary.id, swarm, agent=cashier)
@@ -65,7 +65,7 @@ async def decide_on(chat: Conversation, calls: list[OpenCall], *, keyboard: bool
 
 
 def in_words(decision: Approve | Answer | Deny) -> str:
-    """A decision in a line."""
+    """Return a decision as a line of text."""
     match decision:
         case Approve(arguments=None):
             return "approved"
@@ -78,7 +78,7 @@ def in_words(decision: Approve | Answer | Deny) -> str:
 
 
 def from_keyboard(call: OpenCall) -> Approve | Answer | Deny:
-    """What you decide: an answer to a question, or yes or no to a call."""
+    """Read your decision: an answer to a question, or yes or no to a call."""
     if call.data is not None:
         return Answer(input("    your answer: "))
     reason = input("    Return runs it; a reason denies it: ")
@@ -86,7 +86,7 @@ def from_keyboard(call: OpenCall) -> Approve | Answer | Deny:
 
 
 def main(command: str = "", *rest: str) -> None:
-    """Run one part, or both in processes of their own."""
+    """Run one part, or both in separate processes."""
     if command == "ask":
         asyncio.run(ask(Path(rest[0])))
     elif command == "decide":

@@ -1,4 +1,4 @@
-"""The scripted model of the cashier: it calls what the customer asks for, and repeats what was done."""
+"""The scripted model of the cashier: it calls the function for the customer's request, and reports the result."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from aswarm.testing import Answer, Request, ScriptedModel, call
 
 
 def script() -> ScriptedModel:
-    """The model."""
+    """Return the model."""
     return ScriptedModel(_answer)
 
 
 def _answer(request: Request) -> Answer:
     last = request.messages[-1]
     if last["role"] == "tool":
-        return Answer(_told(last["content"]))
+        return Answer(_report(last["content"]))
     order, *amount = (int(number) for number in re.findall(r"\d+", last["content"]))
     if "new lamp" in last["content"]:
         return Answer(calls=[call("replace_lamp", call_id=f"replace_{order}", order=order)])
     return Answer(calls=[call("refund", call_id=f"refund_{order}", order=order, amount=amount[0])])
 
 
-def _told(result: str) -> str:
+def _report(result: str) -> str:
     done = re.search(r"(\d+ euros for order \d+ are on their way|A \w+ lamp is sent for order \d+)", result)
     return f"{done[0]}." if done else "I am sorry, we cannot do that: it cost 90 euros."

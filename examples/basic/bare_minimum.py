@@ -1,4 +1,4 @@
-"""The least there is: an agent, a question, an answer."""
+"""The smallest program: an agent, a question, an answer."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ clerk = Agent(name="Clerk", instructions="You work in a bicycle shop. Answer in 
 
 
 async def main() -> None:
-    """Ask once."""
+    """Ask one question."""
     async with AsyncSwarm() as swarm:
         response = await swarm.run(clerk, "Do you sell bells?")
     print(response.text)

@@ -1,6 +1,6 @@
-"""Two functions that the model calls in one turn run at the same time, and are answered in the order of the calls.
+"""Two functions that the model calls in one turn run at the same time; the results keep the order of the calls.
 
-Both are `async def` and take no context: nothing could tell that they did not run one after the other.
+The calls run together because the function is `async def` and does not write to the context variables.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ PRICES = {"Rome": (35, 0.4), "Oslo": (52, 0.2)}  # EUR, and the seconds that the
 
 
 async def shipping_cost(city: str) -> str:
-    """What it costs to send a bicycle to a city."""
-    euros, seconds = PRICES[city]  # a KeyError would be told to the model, which can then ask for another city
+    """Return the cost of sending a bicycle to a city."""
+    euros, seconds = PRICES[city]  # the model gets the text of a KeyError, and can ask for another city
     await asyncio.sleep(seconds)
     return f"{city}: {euros} EUR"
 
@@ -21,7 +21,7 @@ clerk = Agent(name="Clerk", instructions="You work in a bicycle shop.", function
 
 
 async def main() -> None:
-    """Show the calls as they begin and end, then what the model was told."""
+    """Show the start and the end of each call, and the messages that the model gets."""
     question = "What is shipping to Rome, and to Oslo?"
     async with AsyncSwarm() as swarm, swarm.stream(clerk, question) as run:
         async for event in run:

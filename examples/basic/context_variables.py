@@ -1,4 +1,4 @@
-"""Context variables: what functions and instructions know and the model is not told, unless they tell it."""
+"""Context variables: data for functions and instructions that the model does not get."""
 
 import asyncio
 from typing import Any
@@ -7,14 +7,14 @@ from aswarm import Agent, AsyncSwarm, Result
 
 
 def instructions(context_variables: dict[str, Any]) -> str:
-    """Called before every completion, with the context as it is then."""
+    """Return the instructions. Called before every completion, with the current context variables."""
     return f"You work in a bicycle shop. You are talking to {context_variables['name']}. Be brief."
 
 
 async def reserve(context_variables: dict[str, Any], article: str) -> Result:
     """Put an article aside for this customer."""
     reserved = [*context_variables["reserved"], article]
-    number = context_variables["customer_number"]  # the model does not know it, and cannot choose another one
+    number = context_variables["customer_number"]  # the model does not get it, and cannot choose another one
     return Result(value=f"{article} reserved for customer {number}", context_variables={"reserved": reserved})
 
 
@@ -22,7 +22,7 @@ clerk = Agent(name="Clerk", instructions=instructions, functions=[reserve])
 
 
 async def main() -> None:
-    """Reserve something; the caller's dict stays as it was, the response has the new one."""
+    """Reserve an article. The caller's dict does not change; the response has the new one."""
     before = {"name": "Ada", "customer_number": 4711, "reserved": ["lamp"]}
     async with AsyncSwarm() as swarm:
         response = await swarm.run(clerk, "Please put a bell aside for me.", before)

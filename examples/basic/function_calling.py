@@ -17,7 +17,7 @@ clerk = Agent(name="Clerk", instructions="You work in a bicycle shop. Look into 
 
 
 async def main() -> None:
-    """Ask, and show every message that the run made: the call, its answer, the model's answer."""
+    """Ask, and show every message of the run: the call, its result, the model's answer."""
     async with AsyncSwarm() as swarm:
         response = await swarm.run(clerk, "Do you have black bells?")
     for message in response.messages:

@@ -1,4 +1,4 @@
-"""One agent hands the conversation over to another: by a function that returns it, or by standing in `functions`."""
+"""One agent hands the conversation over to another: by a function that returns an agent, or by an agent in `functions`."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ async def send_to_workshop() -> Agent:
     return workshop
 
 
-# An agent among the functions is a ready handoff: the model sees `transfer_to_sales`.
+# An agent among the functions is a handoff: the model gets a function `transfer_to_sales`.
 reception = Agent(
     name="Reception",
     instructions="You are the reception of a bicycle shop. Send the customer on.",
@@ -22,7 +22,7 @@ reception = Agent(
 
 
 async def main() -> None:
-    """Ask the reception; the workshop answers, and is the agent to continue with."""
+    """Ask the reception; the workshop answers, and is the agent of the next run."""
     async with AsyncSwarm() as swarm:
         response = await swarm.run(reception, "My brakes squeal.")
     for message in response.messages:

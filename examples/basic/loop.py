@@ -1,6 +1,6 @@
-"""A chat without helpers: keep the messages, keep the agent. `--chat` to type yourself; an empty line ends it.
+"""A chat without helpers: the program keeps the messages and the agent. `--chat` to type yourself; an empty line ends it.
 
-For a good terminal chat there is `aswarm.repl.run_demo_loop`; this is what it comes down to.
+`aswarm.repl.run_demo_loop` is a more comfortable chat with the same principle.
 """
 
 import sys
@@ -16,7 +16,7 @@ reception = Agent(name="Reception", instructions="You are the reception of a bic
 
 
 def ask(conversation: Iterator[str]) -> str:
-    """What the customer says next, empty at the end: typed, or from the fixed conversation."""
+    """Return the next message of the customer, empty at the end: typed, or from the fixed conversation."""
     if "--chat" in sys.argv:
         return input("> ")
     text = next(conversation, "")
@@ -26,7 +26,7 @@ def ask(conversation: Iterator[str]) -> str:
 
 
 def main() -> None:
-    """The loop. `Swarm` is `AsyncSwarm` without `await`."""
+    """Run the loop. `Swarm` is `AsyncSwarm` without `await`."""
     messages: list[Any] = []
     agent = reception
     conversation = iter(CONVERSATION)

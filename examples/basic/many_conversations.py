@@ -1,6 +1,6 @@
 """Many conversations at once: one `AsyncSwarm`, one agent, a task for each conversation.
 
-Nothing is shared between runs, so there is nothing to lock. A limit stands where the limit is: at the resource.
+Runs share nothing, so nothing needs a lock. A limit belongs to the limited resource, here the warehouse.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import anyio
 from aswarm import Agent, AsyncSwarm, tool
 
 ORDERS = {"Ada": "is being packed", "Grace": "is on its way", "Alan": "was delivered"}
-warehouse = anyio.CapacityLimiter(2)  # it answers two questions at a time, however many conversations there are
+warehouse = anyio.CapacityLimiter(2)  # it answers two questions at a time, for any number of conversations
 
 
 @tool(limiter=warehouse)
@@ -26,7 +26,7 @@ clerk = Agent(name="Clerk", instructions="You tell customers about their order."
 
 
 async def converse(swarm: AsyncSwarm, name: str) -> list[str]:
-    """One whole conversation of two questions; what was answered."""
+    """Hold a conversation of two questions, and return the answers."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Where is my order?"}]
     first = await swarm.run(clerk, messages, {"name": name})
     messages += [*first.messages, {"role": "user", "content": "Thank you!"}]
@@ -35,7 +35,7 @@ async def converse(swarm: AsyncSwarm, name: str) -> list[str]:
 
 
 async def main() -> None:
-    """All customers at once. If one conversation fails, the task group ends the others and says why."""
+    """Serve all customers at once. If one conversation fails, the task group cancels the others and raises the error."""
     async with AsyncSwarm() as swarm, asyncio.TaskGroup() as group:
         tasks = {name: group.create_task(converse(swarm, name)) for name in ORDERS}
     for name, task in tasks.items():

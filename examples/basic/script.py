@@ -1,4 +1,4 @@
-"""The scripted model of all the basic examples: it looks at the request and says what a real model would."""
+"""The scripted model of all basic examples: it answers each request as a real model would."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST: dict[str, Step] = {
 
 
 def script() -> ScriptedModel:
-    """A model that answers from the request alone, so that any number of conversations can go on at once."""
+    """Return a model that answers from the request alone, so that any number of conversations can run at once."""
     return ScriptedModel(_answer, cut=6)
 
 
@@ -57,6 +57,6 @@ def _after_a_tool(request: Request, told: str) -> Step:
 
 
 def _name_from(messages: list[dict[str, Any]]) -> str:
-    said = " ".join(message["content"] or "" for message in messages)
-    found = re.search(r"(?:My name is|talking to) (\w+)", said)
-    return found[1] if found else "unknown"
+    texts = " ".join(message["content"] or "" for message in messages)
+    match = re.search(r"(?:My name is|talking to) (\w+)", texts)
+    return match[1] if match else "unknown"

@@ -1,4 +1,4 @@
-"""The answer while it is being written: as typed events, and as the dicts that Swarm yields."""
+"""The unfinished answer, live: as typed events, and as the dicts of Swarm."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ clerk = Agent(name="Clerk", instructions="You work in a bicycle shop.", function
 
 
 async def typed_events(swarm: AsyncSwarm, question: str) -> None:
-    """`stream`: what happens, as it happens. Leaving the block early closes the connection and keeps the history."""
+    """Show the events of `stream`. Leaving the block early closes the connection and keeps the history."""
     async with swarm.stream(clerk, question) as run:
         async for event in run:
             match event:
@@ -28,7 +28,7 @@ async def typed_events(swarm: AsyncSwarm, question: str) -> None:
 
 
 async def swarm_events(swarm: AsyncSwarm, question: str) -> None:
-    """`run(stream=True)`: deltas between two delimiters, at the end the response."""
+    """Show the dicts of `run(stream=True)`: deltas between two delimiters, and the response at the end."""
     async for event in swarm.run(clerk, question, stream=True):
         if "response" in event:
             print(f"{len(event['response'].messages)} messages")
@@ -39,7 +39,7 @@ async def swarm_events(swarm: AsyncSwarm, question: str) -> None:
 
 
 async def main() -> None:
-    """The same question, both ways."""
+    """Ask the same question in both ways."""
     async with AsyncSwarm() as swarm:
         await typed_events(swarm, "Are you open on Sunday?")
         await swarm_events(swarm, "Are you open on Sunday?")

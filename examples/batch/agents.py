@@ -1,4 +1,4 @@
-"""The night desk of Fernsprout, a made-up maker of planters: one agent that reads a ticket and sends it on its way."""
+"""The night desk of Fernsprout, a made-up maker of planters: one agent that reads a ticket and routes it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ async def route(
     queue: Queue, urgency: Urgency, summary: Annotated[str, "What the customer wants, in a few words"]
 ) -> Result:
     """Put the ticket into a queue. Call this exactly once."""
-    # A real one would write to the ticket system here. It would be asked once for each ticket: with a journal, a call
-    # that has been recorded is not made again.
+    # A real function would write to the ticket system here. With a journal, a recorded call is not made again, so it
+    # would write each ticket once.
     return Result(
         value=f"Ticket is in {queue}.",
         context_variables={"queue": queue, "urgency": urgency, "summary": summary},

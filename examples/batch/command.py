@@ -1,4 +1,4 @@
-"""The same with the command: `aswarm batch agents.py:router tickets.jsonl`, and what stands behind `command.py`."""
+"""The same as a command: `aswarm batch agents.py:router tickets.jsonl`, with the arguments of this script."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Routes every ticket of `tickets.jsonl`, twenty at once, and prints what is in which queue.
+"""Routes every ticket of `tickets.jsonl`, twenty at once, and prints the tickets of each queue.
 
-python run.py [--journal FILE]    with a journal: the same again after a crash continues where it was
+With `--journal FILE`, the same command continues after a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TICKETS = Path(__file__).with_name("tickets.jsonl")
 
 
 def tickets() -> Iterator[Item]:
-    """One item after another, as the batch asks for them: the file may be longer than the memory is large."""
+    """Yield the items, one at a time, when the batch needs them: the file may be larger than the memory."""
     with TICKETS.open(encoding="utf-8") as file:
         for line in file:
             ticket = json.loads(line)
@@ -30,7 +30,7 @@ def tickets() -> Iterator[Item]:
 
 
 async def main(journal: Path | None) -> None:
-    """Run the batch; outcomes come as they finish, so what is printed is sorted."""
+    """Run the batch, and print the sorted outcomes."""
     queues: defaultdict[str, list[str]] = defaultdict(list)
     urgent: list[str] = []
     unrouted: list[str] = []
@@ -44,14 +44,16 @@ async def main(journal: Path | None) -> None:
             if outcome.response is None:
                 print(f"{outcome.id} failed: {outcome.error}")
                 continue
-            found = outcome.response.context_variables
-            if "queue" not in found:  # models answer without the call now and then
+            variables = outcome.response.context_variables
+            if "queue" not in variables:  # a model may answer without the call
                 queues["human"].append(str(outcome.id))
                 unrouted.append(str(outcome.id))
                 continue
-            queues[found["queue"]].append(str(outcome.id))
-            if found["urgency"] == "high":
-                urgent.append(f"{outcome.id} ({outcome.metadata['channel']}, {found['queue']}): {found['summary']}")
+            queues[variables["queue"]].append(str(outcome.id))
+            if variables["urgency"] == "high":
+                urgent.append(
+                    f"{outcome.id} ({outcome.metadata['channel']}, {variables['queue']}): {variables['summary']}"
+                )
     for queue, ids in sorted(queues.items()):
         print(f"{queue:10}{len(ids):3}  {' '.join(sorted(ids)[:5])}{' ...' if len(ids) > 5 else ''}")  # noqa: PLR2004 - to fit a line
     print("\nurgent:", *sorted(urgent), sep="\n  ")

@@ -1,4 +1,4 @@
-"""The scripted model of the night desk: it goes by keywords, the first that fits."""
+"""The scripted model of the night desk: the first matching keyword decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUESTION = re.compile(r"\?$")
 
 
 def script() -> ScriptedModel:
-    """A model that answers from the request alone."""
+    """Return a model that answers from the request alone."""
     return ScriptedModel(_answer)
 
 

@@ -12,7 +12,7 @@ PLANTS = {"basil": "dry", "fig": "well", "rose": "full of aphids"}
 
 async def look_at(plant: str) -> str:
     """How a plant is."""
-    await asyncio.sleep(0.5)  # so that there is something to see
+    await asyncio.sleep(0.5)  # so that the page has time to show it
     return PLANTS.get(plant, "there is no such plant")
 
 

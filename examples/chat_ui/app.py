@@ -1,6 +1,6 @@
 """The gardener on two wires: `useChat` of Vercel's AI SDK, and AG-UI. `uvicorn app:app`.
 
-The pages are those of `web`, once they are built. Everybody who can reach this machine's loopback is the one user.
+The pages come from the folder `web`, after they are built. There is one user: everyone who can reach this machine's loopback.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from aswarm.serve import Service, local_only
+from aswarm.serve import app as serve_app
+from aswarm.serve import local_only
 
 WEB = Path(__file__).with_name("web")
 
-service = Service(
+service = serve_app(
     agents=gardener,
     auth=local_only,
     wires=("vercel", "agui"),

@@ -1,4 +1,4 @@
-"""What both clients get: one conversation on the wire of `useChat`, and one on AG-UI. With `--serve`, only the service.
+"""The output for both clients: one conversation with the protocol of `useChat`, and one with AG-UI. `--serve`: only the service.
 
 Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
@@ -19,12 +19,12 @@ TEXT = "Please cut down the rose."
 
 
 async def show() -> None:
-    """Ask on both wires, and approve the call on each."""
+    """Ask with both protocols, and approve the call in each."""
     transport = httpx.ASGITransport(app=app)
     async with service.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://localhost:8000") as client:
         print("useChat: POST /agents/chat/Gardener")
-        asked: dict[str, Any] = {"id": "1", "role": "user", "parts": [{"type": "text", "text": TEXT}]}
-        parts = await post(client, "/agents/chat/Gardener", {"id": "v", "messages": [asked]})
+        message: dict[str, Any] = {"id": "1", "role": "user", "parts": [{"type": "text", "text": TEXT}]}
+        parts = await post(client, "/agents/chat/Gardener", {"id": "v", "messages": [message]})
         [request] = [part for part in parts if part["type"] == "tool-approval-request"]
         approval = {
             "type": "dynamic-tool",
@@ -34,7 +34,7 @@ async def show() -> None:
             "approval": {"id": request["approvalId"], "approved": True},
         }
         answered = {"id": parts[0]["messageId"], "role": "assistant", "parts": [approval]}
-        await post(client, "/agents/chat/Gardener", {"id": "v", "messages": [asked, answered]})
+        await post(client, "/agents/chat/Gardener", {"id": "v", "messages": [message, answered]})
 
         print("AG-UI: POST /agents/agui/Gardener")
         body: dict[str, Any] = {"threadId": "a", "protocolVersion": "1.0", "tools": [], "context": [], "state": {}}
@@ -46,7 +46,7 @@ async def show() -> None:
 
 
 async def post(client: httpx.AsyncClient, place: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Send a request, and print the types of what comes, each run of equal ones once."""
+    """Send a request, and print the types of the events, repeated types once."""
     answer = await client.post(place, json=body)
     answer.raise_for_status()
     lines = [line[6:] for line in answer.text.split("\n") if line.startswith("data: {")]
@@ -56,7 +56,7 @@ async def post(client: httpx.AsyncClient, place: str, body: dict[str, Any]) -> l
 
 
 def main() -> None:
-    """Show the wires, or serve."""
+    """Show the protocols, or serve."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="serve until Ctrl-C")
     parser.add_argument("--port", type=int, default=8000, help="the port on this machine")

@@ -1,4 +1,4 @@
-"""The scripted model of the gardener: it does what the message says, and tells what came of it."""
+"""The scripted model of the gardener: it calls the function for the message, and reports the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ACTIONS = {"cut": "cut_down", "water": "water", "look": "look_at", "how": "look_
 
 
 def script() -> ScriptedModel:
-    """The model."""
+    """Return the model."""
     return ScriptedModel(_answer, cut=8)
 
 

@@ -1,4 +1,4 @@
-"""Step 1, a routine: an agent is told in plain words what to go through. It has no functions, and can only talk."""
+"""Step 1, a routine: instructions in plain words. The agent has no functions, and can only talk."""
 
 from __future__ import annotations
 

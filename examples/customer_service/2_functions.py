@@ -1,4 +1,4 @@
-"""Step 2, functions: the same routine, and now its last step really happens."""
+"""Step 2, functions: the same routine; now its last step makes a real refund."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The routines, and the agents of the last step: triage, sales, issues and repairs.
 
-A routine is all that makes an agent a specialist: the steps to go through, in plain words, and the functions for them.
+Each specialist is an agent with a routine (the steps, in plain words) and the functions for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the customer says in each step."""
+"""The messages of the customer in each step."""
 
 ROUTINE = [
     "My kettle leaks.",

@@ -1,4 +1,4 @@
-"""Step 4, several agents: triage, sales, issues and repairs, and a person where none of them helps.
+"""Step 4, several agents: triage, sales, issues and repairs, and a person if no agent can help.
 
 `--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`), `--yes` to confirm orders without being asked.
 """
@@ -13,7 +13,7 @@ from terminal import ask, converse, say_yes
 
 
 def main() -> None:
-    """Say the customer's lines, or let them be typed."""
+    """Send the customer's messages, or read them from the keyboard."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--chat", action="store_true", help="type what the customer says")
     parser.add_argument("--yes", action="store_true", help="confirm every order")

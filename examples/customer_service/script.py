@@ -1,4 +1,4 @@
-"""What the model says in this example when there is no model: for each line of the customer, its steps in order.
+"""The scripted model: for each message of the customer, its steps in order.
 
 Only the model is replaced. The client, the wire format, the run, the agents and their functions are real.
 """
@@ -30,7 +30,7 @@ def _next_step(request: Request) -> Step:
 
 
 def _steps(told: str) -> dict[str, list[Step]]:
-    """The steps by the customer's line; `told` is what the last message says, most often the answer of a function."""
+    """Return the steps by the customer's message. `told`: the last message, usually the result of a function."""
     return {
         LEAKS: ["I am sorry to hear that. Where does the water come out?"],
         BOTTOM: ["Please tighten the screw a quarter turn with a coin, and fill the kettle again."],

@@ -1,7 +1,7 @@
-"""Kettle & Lamp, a shop for household goods: what it sells, and the functions that its agents may call.
+"""Kettle & Lamp, a shop for household goods: its catalogue, and the functions of its agents.
 
-Prices come from the catalogue, and a customer's yes comes from the customer: neither is taken from what a model says.
-One program serves one customer here, so that what was refunded is kept in a set; `personal_shopper` has a database.
+Prices come from the catalogue and confirmations from the customer, never from a model. The program serves one customer and
+keeps the refunds in a set; `personal_shopper` has a database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something to sell: its id, its name, its price in euro cents."""
+    """An article: its id, its name, its price in euro cents."""
 
     item_id: str
     name: str
@@ -34,13 +34,13 @@ refunded: set[str] = set()
 def look_up_item(search_query: str) -> str:
     """Find the id and the price of an item, by a word of its name."""
     words = search_query.lower().split()
-    found = [item for item in CATALOGUE.values() if any(word in item.name.split() for word in words)]
-    lines = [f"{item.item_id}: {item.name}, {item.price / 100:.2f} EUR" for item in found]
+    items = [item for item in CATALOGUE.values() if any(word in item.name.split() for word in words)]
+    lines = [f"{item.item_id}: {item.name}, {item.price / 100:.2f} EUR" for item in items]
     return "; ".join(lines) or f"Nothing found for {search_query!r}."
 
 
 def execute_refund(item_id: str, reason: str = "not given") -> str:
-    """Give the customer the money for an item back. The id is that of look_up_item."""
+    """Give the customer the money for an item back. The id comes from look_up_item."""
     if item_id not in CATALOGUE:
         return f"Not refunded: there is no item {item_id!r}."
     if item_id in refunded:
@@ -50,7 +50,7 @@ def execute_refund(item_id: str, reason: str = "not given") -> str:
 
 
 def execute_order(item_id: str, context_variables: dict[str, Any]) -> str:
-    """Order one item; the shop itself asks the customer to confirm. The id is that of look_up_item."""
+    """Order one item; the shop itself asks the customer to confirm. The id comes from look_up_item."""
     if item_id not in CATALOGUE:
         return f"Not ordered: there is no item {item_id!r}."
     item = CATALOGUE[item_id]
@@ -62,4 +62,4 @@ def execute_order(item_id: str, context_variables: dict[str, Any]) -> str:
 def escalate_to_human(summary: str) -> None:
     """Put the customer through to a person: only where the customer asks for one, or nothing else helps."""
     print(f"    A person takes over and reads: {summary}")
-    sys.exit()  # the program has nothing more to say
+    sys.exit()  # the person continues

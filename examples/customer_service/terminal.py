@@ -1,4 +1,4 @@
-"""The customer's side of the conversation: says the lines, prints what happens, asks yes or no at the keyboard."""
+"""The customer's side of the conversation: sends the messages, prints the events, and asks yes or no at the keyboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aswarm import Agent, CompletionFinished, Event, HandedOff, Swarm, ToolCallF
 
 
 def converse(agent: Agent, lines: Iterable[str], context: dict[str, Any] | None = None) -> None:
-    """Say the lines one after another. Each run continues with the messages and the agent that the last one left."""
+    """Send the messages one after another. Each run continues with the messages and the agent of the previous run."""
     messages: list[dict[str, Any]] = []
     with Swarm() as swarm:
         for line in lines:
@@ -24,7 +24,7 @@ def converse(agent: Agent, lines: Iterable[str], context: dict[str, Any] | None 
 
 
 def show(event: Event) -> None:
-    """Print what an agent says and calls, what the call gave, and who takes over, as it happens."""
+    """Print the texts and calls of an agent, the results, and the handoffs."""
     match event:
         case CompletionFinished(message=message) if message["content"]:
             print(f"{message['sender']}: {message['content']}")
@@ -39,7 +39,7 @@ def show(event: Event) -> None:
 
 
 def ask(question: str) -> bool:
-    """Ask at the keyboard. Only yes is a yes: silence, the end of the input and anything else is a no."""
+    """Ask at the keyboard. Only yes means yes: an empty line, the end of the input and anything else mean no."""
     try:
         answer = input(f"    {question} [y/N] ")
     except EOFError:
@@ -50,6 +50,6 @@ def ask(question: str) -> bool:
 
 
 def say_yes(question: str) -> bool:
-    """Answer for the customer: for runs without a person at the keyboard."""
+    """Answer yes for the customer, without a person at the keyboard."""
     print(f"    {question} [y/N] y")
     return True

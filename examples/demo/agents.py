@@ -1,7 +1,7 @@
 """The demo's shop and its two agents.
 
-Triage hands every customer over; Refunds really refunds the order. Both are forced to call their one function
-(`tool_choice="required"`): the demo's model is too small to choose one by itself, but it fills in the arguments well.
+Triage hands every customer over; Refunds refunds the order. Both are forced to call their one function
+(`tool_choice="required"`): the demo's model is too small to choose, but it writes the arguments well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MODEL_SETTINGS = {"temperature": 0, "seed": 1, "max_tokens": 100}
 
 @dataclass(frozen=True, slots=True)
 class Refund:
-    """Money given back: for which order, and why in the customer's words."""
+    """A refund: its order, and the reason in the customer's words."""
 
     order_id: int
     reason: str
@@ -24,13 +24,13 @@ class Refund:
 
 @dataclass(slots=True)
 class Shop:
-    """Orders by number, each with its price in euro cents, and the refunds made so far."""
+    """Orders by number, with their prices in euro cents, and the refunds so far."""
 
     orders: dict[int, int]
     refunds: list[Refund] = field(default_factory=list[Refund])
 
     def refund(self, order_id: int, reason: str) -> int:
-        """Give the money back, once; return the cents. ValueError for an unknown or already refunded order."""
+        """Refund an order once, and return the cents. Raises ValueError for an unknown or already refunded order."""
         if order_id not in self.orders:
             raise ValueError(f"there is no order {order_id}")
         if any(refund.order_id == order_id for refund in self.refunds):
@@ -47,7 +47,7 @@ async def process_refund(order_id: int, reason: str, context_variables: dict[str
 
 def transfer_to_refunds() -> Result:
     """Pass the customer on to the refunds agent."""
-    # A value of our own instead of the agent's name: so small a model takes the name for the reason of the refund.
+    # Our own value in place of the agent's name: a small model would use the name as the reason of the refund.
     return Result(value="Done.", agent=refunds)
 
 

@@ -1,6 +1,6 @@
-"""What the demo must have shown: the protocol, the arguments, the refund. Never the prose, which is a small model's.
+"""The checks of the demo: the protocol, the arguments, the refund. Not the text, because the model is small.
 
-Every check is printed as it is made; the caller decides what a failure means.
+Every check is printed; the caller handles failures.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ FUNCTIONS = ["transfer_to_refunds", "process_refund"]
 
 
 class Checks:
-    """Conditions that must hold: prints each one and remembers those that failed."""
+    """Conditions that must hold: prints each, and keeps the failed ones."""
 
     def __init__(self) -> None:
-        """Nothing has failed yet."""
         self.failures: list[str] = []
 
     def check(self, condition: bool, message: str, *, seen: object) -> None:
-        """Print whether `message` holds and, where it does not, what was `seen` instead."""
+        """Print the result of a check; if it failed, also the actual value `seen`."""
         if condition:
             print(f"  ok: {message}")
         else:
@@ -35,7 +34,7 @@ class Checks:
 
 
 def check_run(sentence: str, order: int, shop: Shop, response: Response, narrator: Narrator) -> list[str]:
-    """What does not hold, in words; empty when the demo has shown what it promises."""
+    """Return the failed checks as texts; empty if all passed."""
     checks = Checks()
     _check_protocol(checks, sentence, response, narrator)
     _check_refund(checks, sentence, order, shop, response)
@@ -83,7 +82,7 @@ def _calls(response: Response) -> list[dict[str, Any]]:
 
 
 def _arguments(response: Response, name: str) -> dict[str, Any]:
-    """The arguments of the first call of this function; empty if there is none, or they are not a JSON object."""
+    """Return the arguments of the first call of this function; empty without a call, or if they are not a JSON object."""
     for call in _calls(response):
         if call["function"]["name"] == name:
             try:
@@ -94,5 +93,5 @@ def _arguments(response: Response, name: str) -> dict[str, Any]:
 
 
 def _words(text: str) -> list[str]:
-    """Its words of four letters and more: shorter ones are in every sentence."""
+    """Return the words of four letters and more: shorter words are in every sentence."""
     return re.findall(r"[a-z]{4,}", text.lower())

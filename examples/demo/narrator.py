@@ -1,7 +1,4 @@
-"""Prints the typed events of a run as they happen, and keeps the pieces that were streamed.
-
-It decides only how an event looks. Whether what happened is right is decided in `checks.py`.
-"""
+"""A printer of the typed events of a run. It keeps the streamed pieces for `checks.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from aswarm import (
 
 @dataclass(slots=True)
 class Narrator:
-    """`texts` and `arguments` are the streamed pieces, in order; `handoffs` the names (source, target)."""
+    """A printer. `texts` and `arguments` are the streamed pieces, in order; `handoffs` the names (source, target)."""
 
     texts: list[str] = field(default_factory=list[str])
     arguments: list[str] = field(default_factory=list[str])
@@ -75,7 +72,7 @@ class Narrator:
             self._piece(index, "", piece.arguments)
 
     def _piece(self, line: object, label: str, text: str) -> None:
-        """Go on with the open line if it is this one, else begin it."""
+        """Continue the unfinished line if it is this one; otherwise start it."""
         if line != self._open_line:
             self._open(line, label)
         print(text, end="", flush=True)

@@ -1,8 +1,8 @@
-"""The demo: a customer's sentence, two agents, a refund that is really made. `--scripted` needs no model.
+"""The demo: a customer's sentence, two agents, a real refund. `--scripted` needs no model.
 
-Starts the model's server, runs the agents against it with streaming, prints every event as it happens, then checks
-what happened. Exit codes: 0 everything held, 1 something did not, 2 the model cannot be started, 130 and 143 stopped
-by Ctrl-C and by SIGTERM. The server is ended in every case.
+Starts the model's server, runs the agents with streaming, prints every event, then checks the result. Exit codes: 0 all
+checks passed, 1 the run or a check failed, 2 the model cannot be started, 130 and 143 stopped by Ctrl-C and by SIGTERM. The
+server is always stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_TURNS = 6
 
 
 def main() -> int:
-    """Run the demo; return its exit code."""
+    """Run the demo and return its exit code."""
     options = _options()
     signal.signal(signal.SIGTERM, _exit_on_sigterm)
     try:
@@ -65,8 +65,8 @@ def _client(*, scripted: bool) -> Generator[AsyncOpenAI]:
     print("model: SmolLM2-135M-Instruct on llama.cpp, starting ...", flush=True)
     with model_server() as url:
         print(f"model: healthy at {url}", flush=True)
-        # This server ends the connection after every stream although it promises to keep it open; a next request that
-        # comes within the same moment would be lost.
+        # This server drops the connection after every stream, although its header promises to keep it; a request directly
+        # after it would be lost.
         headers = {"Connection": "close"}
         yield AsyncOpenAI(base_url=f"{url}/v1", api_key="none", timeout=REQUEST_SECONDS, default_headers=headers)
 

@@ -1,6 +1,6 @@
-"""The scripted model: what SmolLM2 says in this demo, said by a script, for machines that cannot install the model.
+"""The scripted model: the answers of SmolLM2 in this demo, for machines that cannot install the model.
 
-Only the model is replaced. The client, the wire format, the run, the agents and the shop are those of the real demo.
+Only the model is replaced; the client, the wire format, the run, the agents and the shop are real.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from aswarm.testing import Request, ScriptedCall, ScriptedModel, call
 
 
 def scripted_model() -> ScriptedModel:
-    """A model that hands over, fills in the refund from the customer's sentence, and says that it is done."""
+    """Return a model that hands over, makes the refund from the customer's sentence, and reports it."""
     return ScriptedModel([call("transfer_to_refunds"), _fill_in_refund, _answer], cut=6)
 
 

@@ -1,7 +1,7 @@
-"""The desk of a small museum: an agent for English, and two that it hands over to, for Spanish and for Chinese.
+"""The desk of a small museum: an agent for English, which hands over to agents for Spanish and for Chinese.
 
-Each knows the same facts and has the other two among its functions: an agent there is a ready handoff, which the model
-sees as `transfer_to_spanish_agent` and so on.
+All have the same facts, and each has the other two among its functions: an agent there is a handoff, a function
+`transfer_to_spanish_agent` and so on for the model.
 """
 
 # ruff: noqa: RUF001 - Chinese has its own punctuation

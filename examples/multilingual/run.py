@@ -1,6 +1,6 @@
 """Talk to the museum's desk: a short fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
 
-The answers are printed as they are being written.
+The answers are printed live.
 """
 
 # ruff: noqa: RUF001 - Chinese has its own punctuation
@@ -24,7 +24,7 @@ CONVERSATION = [
 
 
 async def main() -> None:
-    """Say the sentences one after another; the agent who answered last hears the next one."""
+    """Send the messages one after another; the last agent gets the next message."""
     agent = english_agent
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

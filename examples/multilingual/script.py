@@ -1,6 +1,6 @@
-"""What the model says in this example when there is no model, in the order of the conversation in `run.py`.
+"""The scripted model: its answers in the order of the conversation in `run.py`.
 
-Only the model is replaced: the handoffs are made by the library, and each agent answers in its own language.
+Only the model is replaced: the library makes the handoffs, and each agent answers in its own language.
 """
 
 # ruff: noqa: RUF001 - Chinese has its own punctuation
@@ -11,7 +11,7 @@ from aswarm.testing import ScriptedModel, call
 
 
 def script() -> ScriptedModel:
-    """A model that sees which language is written, and hands over where it is another."""
+    """Return a model that recognises the language of a message, and hands over if it is another one."""
     return ScriptedModel(
         [
             "Good morning! Every day but Monday, from 10 to 18.",

@@ -1,13 +1,13 @@
 """The personal shopper: triage, sales and refunds over the shop's database.
 
-Two things come from the program, through the context variables, and never from the model:
+Two values come from the program, through the context variables, and never from the model:
 
-- `user_id`: who is logged in. A model can be talked into any number; it is never asked for this one.
-- `connect`: called without arguments, it gives a context manager with a connection that this thread may use. The same
-  functions run on `Swarm` (`run.py`) and on `AsyncSwarm` (`run_async.py`): only what `connect` does differs.
+- `user_id`: the customer who is logged in. A model can be tricked into any number, so it never gets this one.
+- `connect`: returns a context manager with a connection for this thread. The same functions run with `Swarm` (`run.py`) and
+  with `AsyncSwarm` (`run_async.py`); only `connect` differs.
 
-What the shop refuses is an answer like any other, which the model passes on. An exception would reach the model too, but
-is a fault of the program: it is logged with its traceback.
+A refusal of the shop is a normal result, which the model passes on. An exception would reach the model too, but it means a
+fault in the program, and is logged with its traceback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Context = dict[str, Any]
 
 
 def list_purchases(context_variables: Context) -> list[dict[str, Any]]:
-    """What the customer has bought. Amounts are in euro cents; refunded is 1 where the money was given back."""
+    """List the purchases of the customer. Amounts are in euro cents; refunded is 1 if the money was given back."""
     with context_variables["connect"]() as connection:
         return database.purchases(connection, context_variables["user_id"])
 
@@ -38,7 +38,7 @@ def refund_purchase(purchase_id: int, context_variables: Context) -> str:
 
 
 def list_products(context_variables: Context) -> list[dict[str, Any]]:
-    """What the shop sells. Prices are in euro cents."""
+    """List the products of the shop. Prices are in euro cents."""
     with context_variables["connect"]() as connection:
         return database.products(connection)
 

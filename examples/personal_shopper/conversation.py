@@ -1,4 +1,4 @@
-"""What customers say in the runs without `--chat`, and how messages and the shop's books are printed."""
+"""The messages of the customers in the runs without `--chat`, and the printing of messages and of the database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWICE = "Please refund the walking shoes, purchase 2."
 
 
 def show(messages: list[dict[str, Any]]) -> None:
-    """Print messages: who says what, who calls what, what came back."""
+    """Print messages: texts, calls and results."""
     for message in messages:
         if message["role"] == "user":
             print(f"Customer: {message['content']}")
@@ -33,7 +33,7 @@ def show(messages: list[dict[str, Any]]) -> None:
 
 
 def show_books(connection: sqlite3.Connection) -> None:
-    """Print what the database says: who has how much, who bought what, what was sent to whom."""
+    """Print the database: balances, purchases, and notes to customers."""
     print("\nThe books:")
     for user_id in CONVERSATIONS:
         customer = database.user(connection, user_id)

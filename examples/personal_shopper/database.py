@@ -1,7 +1,7 @@
 """The shop's SQLite database: customers, products, purchases, refunds, and the notes sent to customers. All money is in euro cents.
 
-Every movement of money is one transaction, and the tables refuse what must never be: a second refund of a purchase, a
-balance below zero. Nothing here knows of agents, or decides which thread uses which connection.
+Every payment is one transaction, and the tables reject what must never happen: a second refund of a purchase, a balance
+below zero. The callers choose the connection for their thread.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ PURCHASES = [(1, 1, 8, 1250), (2, 1, 9, 8900), (3, 2, 7, 1999)]
 
 
 class RefusedError(Exception):
-    """What the shop does not do, and why, in words for the customer."""
+    """The shop refuses, for the reason in the text, which is for the customer."""
 
 
 @contextmanager
 def connect(path: str) -> Generator[sqlite3.Connection]:
-    """A connection for the length of the block. As SQLite has it, only the thread that opened it may use it."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:  # transactions are begun by hand, below
+    """Open a connection inside the block. Only the thread that opened it may use it, as SQLite requires."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:  # `transaction` starts the transactions
         connection.execute("PRAGMA foreign_keys = ON")
         yield connection
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """All of the block, or nothing of it. Immediate: a second one waits until the first has ended."""
+    """Commit the whole block, or roll it back. Immediate: a second transaction waits until the first one ends."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -48,7 +48,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
 
 
 def create(connection: sqlite3.Connection) -> None:
-    """Make the tables and fill them, unless that was done before."""
+    """Make the tables and fill them, unless they exist."""
     with transaction(connection):
         if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             return
@@ -63,12 +63,12 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def products(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """What is for sale: product_id, name, price."""
+    """Return the products for sale: product_id, name, price."""
     return _rows(connection, "SELECT product_id, name, price FROM products ORDER BY product_id")
 
 
 def purchases(connection: sqlite3.Connection, user_id: int) -> list[dict[str, Any]]:
-    """What the customer bought: purchase_id, name, amount, and whether it is refunded."""
+    """Return the purchases of the customer: purchase_id, name, amount, refunded."""
     return _rows(
         connection,
         "SELECT purchase_id, name, purchases.amount, refunds.amount IS NOT NULL AS refunded"
@@ -79,15 +79,15 @@ def purchases(connection: sqlite3.Connection, user_id: int) -> list[dict[str, An
 
 
 def user(connection: sqlite3.Connection, user_id: int) -> dict[str, Any]:
-    """The customer: user_id, name, email, phone, balance. RefusedError if there is none."""
-    found = _rows(connection, "SELECT * FROM users WHERE user_id = ?", user_id)
-    if not found:
+    """Return the customer: user_id, name, email, phone, balance. Raises RefusedError for an unknown customer."""
+    rows = _rows(connection, "SELECT * FROM users WHERE user_id = ?", user_id)
+    if not rows:
         raise RefusedError(f"there is no customer {user_id}")
-    return found[0]
+    return rows[0]
 
 
 def notes(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """The notes to customers, oldest first: note_id, address, text."""
+    """Return the notes to customers, oldest first: note_id, address, text."""
     return _rows(connection, "SELECT * FROM notes ORDER BY note_id")
 
 
@@ -97,11 +97,11 @@ def _rows(connection: sqlite3.Connection, query: str, *values: object) -> list[d
     return [dict(zip(names, row, strict=True)) for row in cursor]
 
 
-# --- movements of money ---
+# --- payments ---
 
 
 def refund(connection: sqlite3.Connection, user_id: int, purchase_id: int) -> int:
-    """Give the money of a purchase back, once; return the amount. RefusedError if it is not theirs, or refunded before."""
+    """Refund a purchase once, and return the amount. Raises RefusedError if it is not theirs, or already refunded."""
     with transaction(connection):
         own = [row for row in purchases(connection, user_id) if row["purchase_id"] == purchase_id]
         if not own:
@@ -115,12 +115,12 @@ def refund(connection: sqlite3.Connection, user_id: int, purchase_id: int) -> in
 
 
 def order(connection: sqlite3.Connection, user_id: int, product_id: int) -> dict[str, Any]:
-    """Sell a product: purchase_id, name, amount. RefusedError if there is no such product, or not enough money."""
+    """Sell a product, and return purchase_id, name, amount. Raises RefusedError if it does not exist, or is too expensive."""
     with transaction(connection):
-        found = [row for row in products(connection) if row["product_id"] == product_id]
-        if not found:
+        rows = [row for row in products(connection) if row["product_id"] == product_id]
+        if not rows:
             raise RefusedError(f"there is no product {product_id}")
-        name, price, balance = found[0]["name"], found[0]["price"], user(connection, user_id)["balance"]
+        name, price, balance = rows[0]["name"], rows[0]["price"], user(connection, user_id)["balance"]
         if balance < price:
             raise RefusedError(f"the balance of {balance} cents is not enough for {price} cents")
         connection.execute("UPDATE users SET balance = balance - ? WHERE user_id = ?", (price, user_id))
@@ -134,7 +134,7 @@ def order(connection: sqlite3.Connection, user_id: int, product_id: int) -> dict
 
 
 def send_note(connection: sqlite3.Connection, user_id: int, method: str, text: str) -> str:
-    """Keep a note for sending; return the address. RefusedError if the customer has left no such address."""
+    """Save a note for sending, and return the address. Raises RefusedError if the customer has no such address."""
     address: str | None = user(connection, user_id)[method]
     if address is None:
         raise RefusedError(f"the customer has left no {method}")

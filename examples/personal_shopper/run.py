@@ -1,7 +1,7 @@
-"""The personal shopper on the blocking `Swarm`; `--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`).
+"""The personal shopper with the blocking `Swarm`; `--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`).
 
-One connection for the whole program: `Swarm` runs plain functions in the thread that called it, so the thread that
-opened the connection is the one that uses it, as SQLite wants it.
+One connection for the whole program: `Swarm` runs plain functions in the caller's thread, which has opened the connection, as
+SQLite requires.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _options() -> argparse.Namespace:
 
 
 def converse(context: dict[str, Any]) -> None:
-    """Say the customer's lines one after another; each run continues where the last one ended."""
+    """Send the customer's messages one after another; each run continues with the result of the previous run."""
     agent, messages = triage, list[dict[str, Any]]()
     with Swarm() as swarm:
         for line in CONVERSATIONS[ADA]:
-            said = {"role": "user", "content": line}
-            response = swarm.run(agent, [*messages, said], context)
-            show([said, *response.messages])
-            messages += [said, *response.messages]
+            message = {"role": "user", "content": line}
+            response = swarm.run(agent, [*messages, message], context)
+            show([message, *response.messages])
+            messages += [message, *response.messages]
             agent = response.agent
 
 

@@ -1,8 +1,8 @@
-"""The personal shopper on `AsyncSwarm`: several customers at once, and a connection for each call.
+"""The personal shopper with `AsyncSwarm`: several customers at once, and a connection for each call.
 
-`AsyncSwarm` runs plain functions in worker threads, so that a slow one never stops the event loop; there, SQLite would
-refuse a connection that was opened outside. So `connect` opens the shop's file again for each call, in the thread of that
-call. A refund that waits for another one's transaction waits in its thread, and all other conversations go on.
+`AsyncSwarm` runs plain functions in worker threads, so that a slow function never blocks the event loop. SQLite rejects a
+connection from another thread, so `connect` opens the file again for each call. A refund that waits for another transaction
+waits in its thread; all other conversations continue.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def main(path: str) -> None:
     """Serve two customers at once, then one customer on two devices, then show the books."""
     with database.connect(path) as connection:
         database.create(connection)
-        connection.execute("PRAGMA journal_mode = WAL")  # kept in the file: who reads need not wait for who writes
+        connection.execute("PRAGMA journal_mode = WAL")  # stored in the file: readers do not wait for writers
     connect = partial(database.connect, path)
     async with AsyncSwarm() as swarm:
         customers = ({"user_id": user_id, "connect": connect} for user_id in (ADA, BO))
@@ -37,7 +37,7 @@ async def main(path: str) -> None:
 
 
 async def converse(swarm: AsyncSwarm, context: dict[str, Any]) -> list[dict[str, Any]]:
-    """Say the customer's lines one after another; return the whole conversation."""
+    """Send the customer's messages one after another, and return the whole conversation."""
     agent, messages = triage, list[dict[str, Any]]()
     for line in CONVERSATIONS[context["user_id"]]:
         messages.append({"role": "user", "content": line})
@@ -48,7 +48,7 @@ async def converse(swarm: AsyncSwarm, context: dict[str, Any]) -> list[dict[str,
 
 
 async def ask_twice_at_once(swarm: AsyncSwarm, context: dict[str, Any]) -> None:
-    """One refund, asked for from two devices in the same moment: it is made once, whichever comes first."""
+    """Request one refund from two devices at the same time: it is made once."""
     runs = (swarm.run(refunds, TWICE, context) for _ in ("phone", "laptop"))
     print(f"Customer, on two devices at once: {TWICE}")
     for answer in sorted(response.text for response in await asyncio.gather(*runs)):

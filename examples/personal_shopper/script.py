@@ -1,4 +1,4 @@
-"""What the model says in this example when there is no model: for each line of a customer, its steps in order.
+"""The scripted model: for each message of a customer, its steps in order.
 
 Only the model is replaced. The client, the wire format, the run, the agents, the database and its money are real.
 """
@@ -14,7 +14,7 @@ SOCKS, AGAIN, HAT = CONVERSATIONS[ADA]
 
 
 def script() -> ScriptedModel:
-    """A model that knows the lines of `conversation.py`, in any order and in several conversations at once."""
+    """Return a model for the messages of `conversation.py`, in any order and in several conversations at once."""
     return ScriptedModel(_next_step, cut=8)
 
 
@@ -29,7 +29,7 @@ def _next_step(request: Request) -> Step:
 
 
 def _steps(told: str) -> dict[str, list[Step]]:
-    """The steps by the customer's line; `told` is what the last message says, most often the answer of a function."""
+    """Return the steps by the customer's message. `told`: the last message, usually the result of a function."""
     return {
         SOCKS: [
             call("transfer_to_refunds_agent"),

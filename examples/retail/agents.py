@@ -1,8 +1,8 @@
 """The assistant of an online bookshop, and the three agents that it hands over to.
 
-- `Mapping` for the context variables says that a function only reads them: such calls run at the same time.
-- A `Result` hands over and notes something on the way: here, which order the return is about.
-- Instructions are made from the context, so that every agent knows the customer and none has to ask who it is.
+- With `Mapping` for the context variables, a function only reads them, and its calls run at the same time.
+- A `Result` can hand over and change the context variables: here, the order of the return.
+- Instructions are made from the context variables, so every agent has the data of the customer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def transfer_to_returns(order_id: int) -> Result:
 
 
 def instructions(task: str) -> Callable[[dict[str, Any]], str]:
-    """The task, and what every agent should know of the customer."""
+    """Return instructions: the task, and the facts about the customer."""
 
     def text(context_variables: dict[str, Any]) -> str:
         orders = ", ".join(f"{order_id} ({ORDERS[order_id].title})" for order_id in context_variables["orders"])

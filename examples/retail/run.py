@@ -11,7 +11,7 @@ from agents import assistant
 
 from aswarm import AsyncSwarm, CompletionFinished, Event, HandedOff, ToolCallFinished, ToolCallStarted
 
-# What the shop knows once the customer has logged in. The day is fixed, so that every run is the same.
+# The shop's data about the customer after the login. The day is fixed, so that every run is the same.
 CONTEXT: dict[str, Any] = {
     "name": "Ines",
     "orders": [501, 502, 430],
@@ -28,7 +28,7 @@ CONVERSATION = [
 
 
 async def main() -> None:
-    """Say the sentences one after another; agent, messages and context go from one run into the next."""
+    """Send the messages one after another; agent, messages and context variables go from one run into the next."""
     agent, context = assistant, CONTEXT
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

@@ -1,6 +1,6 @@
-"""What the model says in this example when there is no model, in the order of the conversation in `run.py`.
+"""The scripted model: its answers in the order of the conversation in `run.py`.
 
-Only the model is replaced: what is returned, refused and recommended is decided by the functions of the shop.
+Only the model is replaced: the functions of the shop decide on returns and recommendations.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from aswarm.testing import Request, ScriptedModel, call
 
 
 def script() -> ScriptedModel:
-    """A model that hands over, fills in the arguments, and puts what it was told into sentences."""
+    """Return a model that hands over, writes the arguments, and turns results into sentences."""
     return ScriptedModel(
         [
             call("transfer_to_order_status_agent"),

@@ -1,6 +1,6 @@
-"""The bookshop's side: what it sells, what was ordered, and a carrier that takes its time to answer. Euro cents, dates.
+"""The bookshop: its books, its orders, and a slow carrier. Prices in euro cents.
 
-Which order may be sent back is decided here: a model neither counts days nor bends a rule.
+The rule for returns is here: a model cannot count days reliably, and can be persuaded to break a rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of one book. `delivered` is None on the way; the carrier takes `seconds` to say where it is."""
+    """An order of one book. `delivered` is None on the way; `seconds`: the time in which the carrier answers."""
 
     title: str
     delivered: date | None
@@ -47,14 +47,14 @@ ORDERS = {
 
 
 async def ask_carrier(order_id: int) -> str:
-    """Where the parcel is. A real one would be asked over the network."""
+    """Return the place of the parcel. A real shop would ask over the network."""
     order = ORDERS[order_id]
     await asyncio.sleep(order.seconds)
     return order.where
 
 
 def why_not_returned(order_id: int, today: date) -> str:
-    """Why this order cannot be sent back; empty where it can."""
+    """Return the reason why this order cannot be returned; empty if it can."""
     delivered = ORDERS[order_id].delivered
     if delivered is None:
         return "it has not been delivered yet"

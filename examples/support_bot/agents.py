@@ -1,10 +1,10 @@
 """The support of Fernsprout, a maker of self-watering planters: one agent in front, one with the help articles.
 
-What the functions work with comes from the program, in the context variables:
+The functions get their tools from the program, in the context variables:
 
 - `help_centre`: a `HelpCentre`, which finds articles;
-- `outbox`: an `Outbox`, where tickets and letters go;
-- `email`: the address of the customer who is logged in. A model can be talked into any address; it is never asked.
+- `outbox`: an `Outbox` for tickets and emails;
+- `email`: the address of the customer who is logged in. A model can be tricked into any address, so it never gets this one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Context = Mapping[str, Any]
 
 async def query_docs(question: Annotated[str, "One question, in whole words"], context_variables: Context) -> str:
     """Search the help articles. For two different matters, call this twice."""
-    # It waits and only reads its context (a Mapping), so several calls of one turn run at the same time.
+    # It waits and only reads its context variables (a Mapping), so several calls of one turn run at the same time.
     articles = await context_variables["help_centre"].search(question)
     return "\n\n---\n\n".join(article.text.strip() for article in articles)
 
 
 def submit_ticket(summary: str, details: str, context_variables: Context) -> str:
     """Hand the matter to a colleague, who answers within one working day."""
-    # A plain function may block, here on the disk: it runs in a worker thread, and the event loop goes on.
+    # A plain function may block, here on the disk: it runs in a worker thread, and the event loop continues.
     return "Filed as " + context_variables["outbox"].put_ticket(context_variables["email"], summary, details)
 
 

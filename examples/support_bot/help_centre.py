@@ -1,8 +1,7 @@
-"""Help articles that are found by what they mean: an embedding model and a vector index, both in this process.
+"""Semantic search in help articles: an embedding model and a vector index, both in this process.
 
-It decides how articles are read, embedded and found. It knows nothing of agents, and never uses the network: the model
-is a file inside the package `wordllama`, the index is Qdrant's local mode. For articles by the thousand, point
-`AsyncQdrantClient` at a server; nothing else changes.
+No network: the model is a file inside the package `wordllama`, the index is Qdrant's local mode. For thousands of articles,
+point `AsyncQdrantClient` at a server; nothing else changes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Self
 
 from qdrant_client import AsyncQdrantClient, models
 
-logging.basicConfig()  # unless the program has done it: importing wordllama would, for everything that is INFO
+logging.basicConfig()  # before wordllama, whose import would set the level INFO for everything
 import wordllama  # noqa: E402
 
 ARTICLES = Path(__file__).with_name("articles")
@@ -23,25 +22,25 @@ COLLECTION = "articles"
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """A help article; `name` is that of its file, `text` is Markdown and begins with the title."""
+    """A help article. `name`: of its file. `text`: Markdown that starts with the title."""
 
     name: str
     text: str
 
     @property
     def title(self) -> str:
-        """The first line, without its mark."""
+        """The first line, without the `#`."""
         return self.text.splitlines()[0].removeprefix("# ")
 
 
 class HelpCentre:
-    """Finds articles. `async with` it: entering builds the index, leaving gives its memory back."""
+    """The index of the articles. `async with` builds it, and frees its memory at the end."""
 
     def __init__(self, folder: Path = ARTICLES) -> None:
-        """`folder` holds the articles, one Markdown file each."""
+        """`folder` contains the articles, one Markdown file each."""
         self.articles = [Article(path.stem, path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.md"))]
-        # As it is released, wordllama looks for its own tokenizer in a folder that has another name, and then on the
-        # internet. As a cache, the package's folder is searched under the right name.
+        # The released wordllama looks for its tokenizer in a folder with a wrong name, and then on the internet. As a
+        # cache, the package's folder is searched with the right name.
         package = Path(wordllama.__file__).parent
         self._model = wordllama.WordLlama.load(cache_dir=package, disable_download=True)
         self._index = AsyncQdrantClient(":memory:")
@@ -58,12 +57,12 @@ class HelpCentre:
         await self._index.close()
 
     async def search(self, question: str, limit: int = 3) -> list[Article]:
-        """The `limit` articles nearest in meaning to the question, nearest first."""
+        """Return the `limit` articles nearest in meaning to the question, nearest first."""
         [vector] = self._embed([question])
-        found = await self._index.query_points(COLLECTION, query=vector, limit=limit)
-        return [self.articles[int(point.id)] for point in found.points]
+        result = await self._index.query_points(COLLECTION, query=vector, limit=limit)
+        return [self.articles[int(point.id)] for point in result.points]
 
     def _embed(self, texts: list[str]) -> list[list[float]]:
-        # About 20 microseconds for a question: nothing that an event loop would have to be spared.
+        # About 20 microseconds for a question: no thread needed.
         vectors: list[list[float]] = self._model.embed(texts, norm=True).tolist()
         return vectors

@@ -1,4 +1,4 @@
-"""Where tickets and letters go: files in a folder, for a person to work through. Nothing is sent from here."""
+"""The outbox for tickets and emails: files in a folder, for a person to process. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """A folder that exists. Any number of conversations, threads and processes may write into it at once."""
+    """A folder that exists. Any number of conversations, threads and processes may write to it at once."""
 
     folder: Path
 
     def put_ticket(self, customer: str, summary: str, details: str) -> str:
-        """File a ticket; return the name under which it can be found."""
+        """File a ticket, and return its name."""
         ticket = {"customer": customer, "summary": summary, "details": details}
         return self._write("ticket", ".json", json.dumps(ticket, ensure_ascii=False, indent=2).encode() + b"\n")
 
     def put_email(self, address: str, subject: str, text: str) -> str:
-        """Queue a letter; return its name. ValueError for a subject that would smuggle in another header."""
+        """Queue an email, and return its name. Raises ValueError for a subject that would add another header."""
         letter = EmailMessage()
         letter["From"] = "help@fernsprout.example"
         letter["To"] = address
@@ -35,7 +35,7 @@ class Outbox:
             try:
                 with (self.folder / (name + suffix)).open("xb") as file:
                     file.write(content)
-            except FileExistsError:  # taken, perhaps this very moment by another conversation
+            except FileExistsError:  # another conversation has used it, perhaps at this moment
                 continue
             return name
         raise AssertionError("there is always another number")

@@ -1,4 +1,4 @@
-"""The support bot: a short conversation, or with `--chat` your own. Shows the outbox at the end.
+"""The support bot: a short conversation, or your own with `--chat`. Shows the outbox at the end.
 
 Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
@@ -26,7 +26,7 @@ CONVERSATION = [
 
 
 def main() -> None:
-    """Open the help centre and an outbox, serve the customer, show what is in the outbox."""
+    """Open the help centre and an outbox, serve the customer, show the outbox."""
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
         outbox = Outbox(options.outbox or Path(folder))

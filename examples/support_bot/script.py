@@ -1,6 +1,6 @@
 """The scripted model of the support bot. It answers any text, so that `--chat` works offline too.
 
-Only the model is a script: the search is real, and what it says is read from the articles that the search found.
+Only the model is a script: the search is real, and the answers come from the articles that it found.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from aswarm.testing import Request, ScriptedCall, ScriptedModel, call
 
 
 def script() -> ScriptedModel:
-    """The model."""
+    """Return the model."""
     return ScriptedModel(_answer, cut=9)
 
 
@@ -25,7 +25,7 @@ def _answer(request: Request) -> str | Sequence[ScriptedCall]:
 
 
 def _results(request: Request) -> list[str]:
-    """What the functions called since the customer spoke have said; a handoff, which says where to, is none."""
+    """Return the results of the calls since the customer's message, without handoffs."""
     results: list[str] = []
     for message in reversed(request.messages):
         if message["role"] == "user":
@@ -46,9 +46,9 @@ def _act(said: str, request: Request) -> list[ScriptedCall]:
 
 
 def _articles(request: Request) -> list[str]:
-    """All articles that were found in this conversation."""
-    found = [message["content"] for message in request.messages if message["role"] == "tool"]
-    return [article for text in found if text.startswith("# ") for article in text.split("\n\n---\n\n")]
+    """Return all articles that were found in this conversation."""
+    results = [message["content"] for message in request.messages if message["role"] == "tool"]
+    return [article for text in results if text.startswith("# ") for article in text.split("\n\n---\n\n")]
 
 
 def _words(text: str) -> set[str]:
@@ -60,7 +60,7 @@ def _conclude(results: list[str]) -> str:
 
 
 def _in_short(result: str) -> str:
-    """The first sentence of the first article that was found; or, of anything else, what came back."""
+    """Return the first sentence of the first article that was found, or any other result unchanged."""
     if not result.startswith("# "):
         return f"Done. {result}."
     paragraph = result.split("\n\n")[1].replace("\n", " ")

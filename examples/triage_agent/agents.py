@@ -1,6 +1,6 @@
-"""A tea shop's three agents: triage sends customers on, sales and refunds do the work and can send them back.
+"""A tea shop's three agents: triage hands customers over, sales and refunds do the work and can hand back.
 
-Every handoff is a function with a docstring: that is all the model knows of where it leads.
+Every handoff is a function with a docstring, which is the model's only description of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from aswarm import Agent, Result
 
 TEAS = {"assam": 780, "darjeeling": 1120, "sencha": 940}  # euro cents for 100 g
 
-# What the shop knows of the customer who is talking; the model sees what the functions tell of it.
+# The shop's data about the customer; the model gets only the results of the functions.
 CONTEXT: dict[str, Any] = {
     "customer": "Ada",
     "orders": {"4711": {"article": "teapot", "cents": 2490}, "4712": {"article": "sencha, 100 g", "cents": 940}},
@@ -21,7 +21,7 @@ CONTEXT: dict[str, Any] = {
 
 
 def euros(cents: int) -> str:
-    """An amount as a customer reads it."""
+    """Return an amount for a customer."""
     return f"{cents / 100:.2f} EUR"
 
 
@@ -59,7 +59,7 @@ async def grant_discount() -> Result:
 
 
 def _order(context_variables: dict[str, Any], order_id: int) -> dict[str, Any]:
-    # What is raised here is told to the model, which can ask the customer again.
+    # The model gets the text of the exception, and can ask the customer again.
     order: dict[str, Any] | None = context_variables["orders"].get(str(order_id))
     if order is None:
         raise ValueError(f"{context_variables['customer']} has no order {order_id}")

@@ -1,8 +1,8 @@
-"""Evals of the tea shop: the right function, the right arguments, the right state afterwards, the right manner.
+"""Evals of the tea shop: the right function, the right arguments, the right state afterwards, the right style.
 
     python examples/triage_agent/evals.py [--repeats N]
 
-The exit code is 1 when less than 80 % is as expected.
+The exit code is 1 if less than 80 % of the attempts pass.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ THRESHOLD = 0.8
 
 
 def nothing_is_refunded(response: Response) -> bool:
-    """Nobody has said yes yet."""
+    """Check that nothing is refunded before the customer agrees."""
     return bool(response.context_variables["refunded"] == [])
 
 
 def order_4711_is_refunded(response: Response) -> bool:
-    """Once, and nothing else."""
+    """Check that the order is refunded once, and nothing else."""
     return bool(response.context_variables["refunded"] == [4711])
 
 
@@ -35,13 +35,13 @@ ASKED = [
 ]
 
 CASES = [
-    # Where does triage send them? One completion each; nothing is executed.
+    # The handoffs of triage. One completion each; nothing is executed.
     Case("I want my money back!", function="transfer_to_refunds"),
     Case("Can you recommend a tea for the evening?", function="transfer_to_sales"),
     Case("I would like to complain about what you sent me.", function="transfer_to_refunds"),
     Case("Hello!", function=None),
     Case("What I bought last week tastes of soap.", function="transfer_to_refunds"),
-    # Are the arguments those of the conversation?
+    # The arguments come from the conversation.
     Case("It is about order 4712.", agent=refunds_agent, function="look_up_order", arguments={"order_id": 4712}),
     # Whole runs, with their effects: a refund only after a yes.
     Case(ASKED[:1], agent=refunds_agent, context_variables=CONTEXT, check=nothing_is_refunded),
@@ -51,7 +51,7 @@ CASES = [
         context_variables=CONTEXT,
         check=order_4711_is_refunded,
     ),
-    # What code cannot tell, a model judges.
+    # A model judges what code cannot check.
     Case(
         ASKED[:1],
         name="says sorry, in a whole run",
@@ -64,7 +64,7 @@ CASES = [
 
 
 def main() -> int:
-    """Run all cases and print how often each was as expected."""
+    """Run all cases and print the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=1, help="how often each case is run")
     parser.add_argument("--results", help="a JSON file that a record of this evaluation is appended to")

@@ -18,7 +18,7 @@ CONVERSATION = [
 
 
 async def main() -> None:
-    """Say the sentences one after another; agent, messages and context go from one run into the next."""
+    """Send the messages one after another; agent, messages and context variables go from one run into the next."""
     agent, context = triage_agent, CONTEXT
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

@@ -1,6 +1,6 @@
-"""The scripted model of the tea shop: it goes by keywords, so it is right often, and wrong where words mislead.
+"""The scripted model of the tea shop: it follows keywords, so it is often right, and wrong if words mislead.
 
-Which agent is asked is seen from the functions that are offered. Only the model is scripted; everything else is real.
+The offered functions show which agent is active. Only the model is scripted; everything else is real.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from aswarm.testing import Request, ScriptedCall, ScriptedModel, call
 
-# The first that fits decides.
+# The first match decides.
 TOPICS = {
     "transfer_to_sales": r"\b(buy|bought|teas?|recommend|price)\b",
     "transfer_to_refunds": r"\b(refund|money|broken|complain|send back)\b",
@@ -19,7 +19,7 @@ TOPICS = {
 
 
 def script() -> ScriptedModel:
-    """A model that answers from the request alone, so that evals can ask it many things at once."""
+    """Return a model that answers from the request alone, so that evals can run concurrently."""
     return ScriptedModel(_answer, cut=7)
 
 
@@ -27,13 +27,13 @@ def _answer(request: Request) -> str | ScriptedCall:
     if "response_format" in request.body:
         return _verdict(request)
     if "transfer_to_sales" in request.tool_names:
-        topic = _topic(_said(request))
+        topic = _topic(_last_message(request))
         return call(topic) if topic else "Is it about buying tea, or about an order that you have?"
     return _sales(request) if "list_teas" in request.tool_names else _refunds(request)
 
 
-def _said(request: Request) -> str:
-    """What the customer said last."""
+def _last_message(request: Request) -> str:
+    """Return the last message of the customer."""
     return next(str(message["content"]) for message in reversed(request.messages) if message["role"] == "user")
 
 
@@ -41,8 +41,8 @@ def _topic(said: str) -> str | None:
     return next((name for name, words in TOPICS.items() if re.search(words, said.lower())), None)
 
 
-def _told(request: Request, function: str) -> str | None:
-    """What a function has answered since the customer spoke, or None."""
+def _result_of(request: Request, function: str) -> str | None:
+    """Return the result of a function since the customer's message, or None."""
     for message in reversed(request.messages):
         if message["role"] == "user":
             return None
@@ -57,21 +57,21 @@ def _caller(request: Request, answer: dict[str, Any]) -> str:
 
 
 def _sales(request: Request) -> str | ScriptedCall:
-    if _topic(_said(request)) == "transfer_to_refunds":
+    if _topic(_last_message(request)) == "transfer_to_refunds":
         return call("transfer_back_to_triage")
-    prices = _told(request, "list_teas")
+    prices = _result_of(request, "list_teas")
     if prices is None:
         return call("list_teas")
     return f"Our green tea is sencha, fresh and a little grassy: {json.loads(prices)['sencha']} for 100 g."
 
 
 def _refunds(request: Request) -> str | ScriptedCall:
-    said = _said(request)
-    if refunded := _told(request, "process_refund"):
+    said = _last_message(request)
+    if refunded := _result_of(request, "process_refund"):
         return f"Done. {refunded} I am sorry for the trouble."
-    if order := _told(request, "look_up_order"):
-        found = json.loads(order)
-        return f"I am sorry. The {found['article']} was {found['price']}. Shall I refund that?"
+    if order := _result_of(request, "look_up_order"):
+        details = json.loads(order)
+        return f"I am sorry. The {details['article']} was {details['price']}. Shall I refund that?"
     numbers = re.findall(r"\d{4}", " ".join(str(message["content"]) for message in request.messages))
     if not numbers:
         return "I am sorry to hear that. What is the number of your order?"
@@ -81,8 +81,8 @@ def _refunds(request: Request) -> str | ScriptedCall:
 
 
 def _verdict(request: Request) -> str:
-    """As a judge: whether the word that the question quotes stands in what the assistant said."""
+    """Judge: whether the assistant's text contains the quoted word of the question."""
     conversation, _, question = request.messages[-1]["content"].rpartition("Question:")
-    found = re.search("“(.+?)”", question)
-    value = found is not None and found[1] in conversation
+    quote = re.search("“(.+?)”", question)
+    value = quote is not None and quote[1] in conversation
     return json.dumps({"reason": "It is said." if value else "It is not said.", "value": value})

@@ -1,4 +1,4 @@
-"""One agent with two functions: one that looks something up, one that does something."""
+"""One agent with two functions: one looks up data, one has an effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aswarm import Agent, Result
 
 @dataclass(frozen=True)
 class Weather:
-    """A forecast: degrees Celsius, and what falls from the sky."""
+    """A forecast: degrees Celsius, and the sky."""
 
     city: str
     day: str
@@ -18,7 +18,7 @@ class Weather:
     sky: Literal["sun", "clouds", "rain"]
 
 
-# Stands for a weather service; a real one is asked with `await client.get(...)` in the same place.
+# In place of a weather service, which would be called with `await client.get(...)`.
 FORECASTS = [
     Weather("Oslo", "today", 7, "rain"),
     Weather("Oslo", "tomorrow", 11, "clouds"),
@@ -34,8 +34,8 @@ async def get_weather(
     for forecast in FORECASTS:
         if (forecast.city, forecast.day) == (city, day):
             return forecast
-    known = sorted({forecast.city for forecast in FORECASTS})
-    raise ValueError(f"no forecast for {city}; there are {', '.join(known)}")
+    cities = sorted({forecast.city for forecast in FORECASTS})
+    raise ValueError(f"no forecast for {city}; there are {', '.join(cities)}")
 
 
 async def send_email(context_variables: dict[str, Any], recipient: str, subject: str, body: str) -> Result:

@@ -1,6 +1,6 @@
 """Ask for the weather: two fixed questions, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
 
-It uses `Swarm`, the face without `await`; the two cities are still looked up at the same time.
+It uses `Swarm`, without `await`; the two cities are still looked up at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ QUESTIONS = ["What is the weather in Oslo and in Lima?", "Please send that about
 
 
 def main() -> None:
-    """Ask, print every message of the answer, continue with the whole history."""
+    """Ask, print every message of the run, continue with the whole history."""
     messages: list[Any] = []
     context: dict[str, Any] = {"outbox": []}
     with Swarm() as swarm:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def show(message: dict[str, Any]) -> None:
-    """Print one message of the history: what was called, what that gave, what was said."""
+    """Print one message of the history: a call, a result or a text."""
     if message["role"] == "tool":
         print(f"    {message['tool_name']} -> {message['content']}")
         return

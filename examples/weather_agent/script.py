@@ -1,4 +1,4 @@
-"""The scripted model of the weather agent: it goes by keywords and capital letters."""
+"""The scripted model of the weather agent: it follows keywords and capital letters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from aswarm.testing import Request, ScriptedCall, ScriptedModel, call
 
 WEATHER = re.compile(r"weather|rain|sun|umbrella|warm|cold", re.IGNORECASE)
-# A real model knows what a city is; this one takes the capitalised word after "in".
+# A real model recognises cities; this one takes the capitalised word after "in".
 CITY = re.compile(r"\bin ([A-Z]\w+)")
 ADDRESS = re.compile(r"\S+@[\w.]+\w")
 
@@ -16,7 +16,7 @@ Step = str | list[ScriptedCall]
 
 
 def script() -> ScriptedModel:
-    """A model that answers from the request alone."""
+    """Return a model that answers from the request alone."""
     return ScriptedModel(_answer)
 
 

@@ -1,4 +1,4 @@
-"""The concierge of a hotel, with one quick function and one that takes its time."""
+"""The concierge of a hotel, with a quick function and a slow one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOURS = {"breakfast": "7:00 to 10:30", "pool": "6:00 to 22:00", "sauna": "15:00 
 TAXI_SECONDS = 5
 
 
-@tool(thread=False)  # it never blocks: not worth a worker thread
+@tool(thread=False)  # it never blocks, so it needs no worker thread
 def opening_hours(place: Literal["breakfast", "pool", "sauna"]) -> str:
     """When a part of the house is open."""
     return HOURS[place]

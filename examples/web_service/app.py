@@ -1,6 +1,6 @@
 """The concierge in a Starlette application: `uvicorn app:app`.
 
-`service` does the work: runs, conversations, streams, stopping. The application adds the page, and says who a guest is.
+`service` has the runs, the conversations, the streams and the stopping. The application adds the page and the authentication.
 """
 
 from __future__ import annotations
@@ -15,40 +15,38 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from aswarm import AswarmError
-from aswarm.serve import Limits, Service
+from aswarm.serve import Limits, LocalRuns, Service
 
 PAGE = Path(__file__).with_name("page.html")
 COOKIE = "guest"
 
 
 async def guest_of(request: Request) -> str | None:
-    """Who asks: the guest that the cookie names. A real service looks up its own session here."""
+    """Return the guest of the cookie. A real service looks up its own session here."""
     return request.cookies.get(COOKIE)
 
 
-def public_text(_: AswarmError) -> str:
-    """What a guest reads when the model fails. The log of the process has the reason."""
+def public_text(_: BaseException) -> str:
+    """Return the text for a guest if the model fails. The log of the process has the reason."""
     return "The concierge cannot answer just now."
 
 
-service = Service(
-    agents=concierge,
-    auth=guest_of,
+runs = LocalRuns(
     store=os.environ.get("CHATS_FILE"),  # an SQLite file; without one, conversations end with the process
+    agents=concierge,
     limits=Limits(body=20_000, text=4000, max_turns=10, runs_per_user=2),
     error_text=public_text,
-    drain=3,
 )
+service = Service(runs, auth=guest_of, drain=3)
 
 
 async def page(request: Request) -> Response:
-    """The page, and with it the cookie of a new guest."""
+    """Return the page, and set the cookie of a new guest."""
     response = FileResponse(PAGE)
     if COOKIE not in request.cookies:
         response.set_cookie(COOKIE, secrets.token_urlsafe(), httponly=True, samesite="strict")
     return response
 
 
-# An app that is mounted does not run its lifespan, so it is that of the application.
+# A mounted app does not run its lifespan, so the application has the lifespan of the service.
 app = Starlette(routes=[Route("/", page), Mount("/chat", service)], lifespan=service.lifespan)

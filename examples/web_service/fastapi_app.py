@@ -1,4 +1,4 @@
-"""The same in a FastAPI application, with a route of its own beside the service: `uvicorn fastapi_app:app`."""
+"""The same in a FastAPI application, with its own route beside the service: `uvicorn fastapi_app:app`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from app import page, service
 from fastapi import Body, Cookie, FastAPI, Request
 from starlette.responses import Response
 
-from aswarm.serve import NativeWire, respond
+from aswarm.serve import NativeWire, RunsError, answer_error, respond
 
 app = FastAPI(title="Hotel Linden", lifespan=service.lifespan)
 app.add_api_route("/", page, include_in_schema=False)
 app.mount("/chat", service)
+app.add_exception_handler(RunsError, answer_error)  # such as 409 for a message during a run
 
 
 @app.post("/rooms/{room}/ask", response_class=Response)
@@ -22,6 +23,6 @@ async def ask(
     guest: Annotated[str, Cookie()],
     text: Annotated[str, Body(embed=True, min_length=1, max_length=4000)],
 ) -> Response:
-    """A message from the tablet in a room; the answer is streamed. FastAPI checks what comes in."""
+    """Stream the answer to a message from the tablet in a room. FastAPI checks the parameters."""
     run = await service.start(text, conversation=f"room-{room}", user=guest)
     return respond(run, NativeWire(), request)

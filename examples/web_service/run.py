@@ -1,4 +1,4 @@
-"""The web service with real sockets: a guest who closes the page, comes back, and stops an answer.
+"""The web service over real sockets: a guest closes the page, comes back, and stops an answer.
 
 With `--serve`, only the service, until Ctrl-C, for a browser. Model and server come from the environment:
 OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
@@ -22,7 +22,7 @@ SHOWN = 54  # characters of the story that the guest reads before the page is cl
 
 
 def main() -> None:
-    """Serve, or show what happens when a guest leaves."""
+    """Serve, or show a guest who leaves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="serve until Ctrl-C")
     parser.add_argument("--port", type=int, default=8000, help="the port on this machine")
@@ -51,7 +51,7 @@ async def _show() -> None:
 
 @asynccontextmanager
 async def _serving() -> AsyncGenerator[str]:
-    """The service on a free port, in this process, for the length of the block."""
+    """Run the service on a free port, in this process, inside the block. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -63,7 +63,7 @@ async def _serving() -> AsyncGenerator[str]:
 
 
 async def _say(browser: httpx.AsyncClient, text: str) -> str:
-    """Start a run with a message; where its events are."""
+    """Start a run with a message, and return the address of its events."""
     print(f"\nGuest: {text}")
     started = await browser.post("/chat/conversations/1/runs", json={"text": text})
     started.raise_for_status()
@@ -71,7 +71,7 @@ async def _say(browser: httpx.AsyncClient, text: str) -> str:
 
 
 async def _read(browser: httpx.AsyncClient, events: str, leave_after: int | None = None, stop_at: str = "") -> None:
-    """Print what comes; close the connection after so many characters, or stop the run when a function begins."""
+    """Print the events; close the connection after so many characters, or stop the run at the start of a function."""
     text = ""
     async with browser.stream("GET", events) as response:
         async for line in response.aiter_lines():

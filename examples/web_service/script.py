@@ -1,4 +1,4 @@
-"""The scripted model of the web service. It takes its time, so that there is a stream to see, and to leave."""
+"""The scripted model of the web service. It is slow, so that there is a stream to see, and to leave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STORY = (
 
 
 def script() -> ScriptedModel:
-    """The model."""
+    """Return the model."""
     return ScriptedModel(_answer, cut=8)
 
 

@@ -1,18 +1,27 @@
 """aswarm: OpenAI's Swarm, grown up and async-first.
 
-Agents (instructions and functions), handoffs (a function returns an agent), context variables, and one `run()` that
-loops completion, tool calls, handoff until the model answers. Importing this does not import openai.
+Agents (instructions and functions), handoffs (a function returns an agent), context variables, and a `run()` that loops over
+completion, tool calls and handoff until the model answers. Importing this does not import openai.
 """
 
-from . import _public
-from ._agent import Agent, Response, Result, UnknownCall
 from ._agent_tool import agent_tool
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
-from ._budget import Budget
-from ._content import File, Image
-from ._decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
-from ._errors import (
+from ._providers.compatible import completion_error
+from ._providers.openai import ResponsesSource
+from ._rate_limits.policy import RateLimits
+from ._run.current_call import CurrentCall, Progress, current_call, progress
+from ._run.execution import ToolFailure
+from ._run.streams import ClassicStream, EventStream
+from ._swarm import AsyncSwarm
+from ._tools.tool import Limiter, Tool, external_tool, function_to_json, function_tool, tool
+from ._tools.triage import create_triage_agent
+from ._values import public as _public
+from ._values.agent import Agent, Response, Result, UnknownCall
+from ._values.budget import Budget
+from ._values.content import File, Image
+from ._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
+from ._values.errors import (
     AswarmError,
     BudgetError,
     CompletionError,
@@ -20,13 +29,14 @@ from ._errors import (
     Hold,
     OutputError,
     RunError,
+    StoreError,
     StreamInterrupted,
     ToolArgumentsError,
     ToolError,
     ToolNotFound,
     ToolTimeout,
 )
-from ._events import (
+from ._values.events import (
     CallWaiting,
     CompletionFinished,
     Event,
@@ -41,17 +51,8 @@ from ._events import (
     ToolProgress,
     TurnStarted,
 )
-from ._output import Output
-from ._providers.compatible import completion_error
-from ._providers.openai import ResponsesSource
-from ._rate_limits.policy import RateLimits
-from ._run.current_call import CurrentCall, Progress, current_call, progress
-from ._run.execution import ToolFailure
-from ._run.streams import ClassicStream, EventStream
-from ._swarm import AsyncSwarm
-from ._tools.tool import Limiter, Tool, external_tool, function_to_json, function_tool, tool
-from ._tools.triage import create_triage_agent
-from ._usage import Usage
+from ._values.output import Output
+from ._values.usage import Usage
 from ._wire.request import CompletionRequest, CompletionSource
 
 __version__ = "0.1.0"
@@ -94,6 +95,7 @@ __all__ = [
     "Result",
     "RunError",
     "RunFinished",
+    "StoreError",
     "StreamInterrupted",
     "Swarm",
     "SyncClassicStream",

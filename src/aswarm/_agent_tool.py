@@ -1,7 +1,7 @@
-"""An agent as a tool of another agent: its run begins and ends inside the call.
+"""An agent as a tool of another agent: its run is inside the call.
 
-Decides what the inner run gets and what the outer one is told. It runs on the swarm of the outer run, in the task of the
-call; the loop knows nothing of it.
+Decides the input of the inner run, and its result for the outer run. The inner run uses the swarm of the outer run, in the
+task of the call. The loop has no code for it.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal
 
-from ._agent import Agent, Response, Result, slug
-from ._budget import Budget
-from ._context import changes, copy_containers
-from ._errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError
-from ._events import Event, RunFinished
-from ._json import is_json, is_object, jsonable, shown
-from ._messages import Message
-from ._output import Output, answer_text, as_output
 from ._run.current_call import progress, running_call, running_run
 from ._run.options import RunOptions
 from ._run.plan import Decided, ToolCall
 from ._run.state import RunState
 from ._run.streams import typed
 from ._tools.tool import Tool, function_tool
-from .graph._find import reachable_agents
+from ._values.agent import Agent, Response, slug
+from ._values.budget import Budget
+from ._values.context import changes, copy_containers, merge_changes
+from ._values.decisions import is_run_inside, without_old_entries
+from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError
+from ._values.events import Event, RunFinished
+from ._values.json import is_array, is_json, is_object, jsonable, shown
+from ._values.messages import STARTED_INSIDE, WAITING, Message
+from ._values.output import Output, answer_text, as_output
+from .graph._directory import AgentDirectory
 
 _SHOWN = 80
+_HANDED_OFF = "the run inside the call had handed off to the agent"
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
-_DATA = {"agent", "messages", "context_variables", "removed"}  # what the data of a run that waits has
 PARAMETERS = {
     "type": "object",
     "properties": {
@@ -51,26 +52,31 @@ def agent_tool(
     context: Literal["copy", "share"] = "copy",
     output: Any = None,
 ) -> Tool[..., Any]:
-    """The agent as a function of other agents: it gets a request, runs until it answers, and its text is the result.
+    """Return the agent as a function of other agents: it gets a request, runs until it answers, and returns its text.
 
         writer = Agent(name="Writer", functions=[agent_tool(researcher, description="Finds sources.")])
 
-    Its run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the run around it,
-    and is cancelled with it. Its events come as `ToolProgress`. Several calls run together.
+    Its run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the outer run, and is
+    cancelled with it. Its events come as `ToolProgress`. Several calls run together. `tool(approve=True)(agent_tool(...))` and
+    the other options of `@tool` work too.
 
-    `name`: by default that of the agent. `history="all"`: the agent also gets the conversation so far. `context="share"`:
-    what it sets in the context variables is merged into those of the outer run; by default it works on a copy. With
-    "share", calls run one after another, because each may change what the next one sees.
-    `output`: the type of the answer, or an `Output`; the result is then JSON, as the model wrote it.
-    `tool(approve=True)(agent_tool(...))` and the other options of `@tool` work too.
+    If one of its own calls waits for a decision, the call of this tool waits, and its `data["waiting"]` contains the inner
+    calls. `Answer({id: decision})` decides on them, and True runs them all. The stored history then contains the messages and
+    the changed context variables of the inner run, so do not show it to users unchanged.
 
-    If one of its own calls waits for a decision, the call of this tool waits; `Answer({id: decision})` decides on the
-    calls inside, and True runs them all. The data of such a call has the messages and the changed
-    context variables of the inner run: do not show it to users as it is.
+    Args:
+        agent: The agent.
+        name: The name of the function; by default the name of the agent.
+        description: The description for the model; by default it names the agent.
+        history: "all" sends the conversation so far too.
+        context: "share" merges its changes of the context variables into the outer run. A call then runs alone, because the
+            calls beside it could see these changes. "copy" drops the changes.
+        output: The type of the answer, or an `Output`. The result is then JSON, as the model wrote it.
 
-    Raises ConfigurationError for a value that it does not know, and for a name that the API refuses.
+    Raises:
+        ConfigurationError: For an unknown value of `history` or `context`, and for a name that the API refuses.
     """
-    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller may pass
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
         raise ConfigurationError(f"agent_tool takes an Agent, not {agent!r}")
     if history not in ("none", "all") or context not in ("copy", "share"):
         raise ConfigurationError(
@@ -87,7 +93,7 @@ def agent_tool(
 
 
 def description_of(agent: Agent, answer: str = "a text") -> str:
-    """What a model is told of an agent as a tool."""
+    """Return the default description of an agent as a tool."""
     return f"Ask the agent {agent.name}. The result is its answer, {answer}."
 
 
@@ -100,23 +106,23 @@ class _AgentTool:
     async def with_copy(self, request: str, context_variables: Mapping[str, Any]) -> str:
         return answer_text((await self._ask(request, dict(context_variables))).messages)
 
-    async def with_changes(self, request: str, context_variables: Mapping[str, Any]) -> Result:
-        before = copy_containers(dict(context_variables))
+    async def with_changes(self, request: str, context_variables: dict[str, Any]) -> str:
+        before = copy_containers(context_variables)
         response = await self._ask(request, before)
-        changed, _ = changes(before, response.context_variables)
-        return Result(value=answer_text(response.messages), context_variables=changed)
+        merge_changes(context_variables, before, response.context_variables)
+        return answer_text(response.messages)
 
     def check_decision(self, call: ToolCall, earlier: Decided) -> None:
-        """Raise ConfigurationError if the run inside the call cannot take the decision, so that nothing runs beside it."""
+        """Raise ConfigurationError if the decision does not suit the run inside the call, before any other call runs."""
         waited, decided = _waited(call), call.decided or earlier
         if waited is None:
             return
         try:
             if decided.arguments is not earlier.arguments:
                 raise ConfigurationError(
-                    "its run has begun, so its arguments cannot be changed; decide on the calls inside"
+                    "its run has started, so its arguments cannot be changed; decide on the calls inside"
                 )
-            agent = self._agent_named(waited["agent"])
+            agent = AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
             RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
@@ -127,14 +133,18 @@ class _AgentTool:
             raise ConfigurationError(
                 "an agent_tool works only as a function of an agent; put it into Agent(functions=[...])"
             )
-        before = run.state.settled if self.has_history else []
+        before = run.state.history.settled if self.has_history else []
         waited = _waited(call)
+        state: RunState | None = None
         messages = [{"role": "user", "content": request}] if waited is None else waited["messages"]
         try:
             agent, variables = self.agent, context
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
-                agent, variables = self._agent_named(waited["agent"]), _changed(context, waited)
+                agent, variables = (
+                    AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF),
+                    _changed(context, waited),
+                )
                 decisions = _decisions(call.decided or Decided())
             outer = run.options
             options = RunOptions(
@@ -145,16 +155,18 @@ class _AgentTool:
                 debug=outer.debug,
                 max_turns=outer.max_turns,
                 resume=decisions,
-                # The budget of the outer run holds; a default of the swarm does not come beside it.
+                # The budget of the outer run applies; the default budget of the swarm is not added.
                 budget=None if outer.budget is None else Budget(),
                 output=self.output,
             )
             state, events = run.start(options)
             await _report(typed(events), is_live=run.call_soon is not None)
         except ConfigurationError as error:
-            raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}") from error
+            has_started = call.has_started_inside or (state is not None and state.turn.has_started)
+            raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
         if state.response.stop == "waiting":
-            raise _hold_of(state.response, [*messages, *state.response.messages], context)
+            has_started = call.has_started_inside or state.turn.has_started
+            raise _hold_of(state.response, [*messages, *state.response.messages], context, has_started=has_started)
         if state.response.stop in _LIMITS and not self._has_answer(state.response):
             used_up = _LIMITS[state.response.stop]
             raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: {used_up}.")
@@ -169,15 +181,6 @@ class _AgentTool:
             return False
         return True
 
-    def _agent_named(self, name: str) -> Agent:
-        found = [agent for agent in reachable_agents(self.agent) if agent.name == name]
-        if len(found) != 1:
-            raise ConfigurationError(
-                f"the run inside the call had handed off to the agent {name!r}, and {len(found)} agents of this name can be "
-                f"found from {self.agent.name!r}; give each agent its own name, and let it be found (see aswarm.graph)"
-            )
-        return found[0]
-
 
 async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None:
     async with aclosing(events):
@@ -187,13 +190,13 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
 
 
 def _waited(call: ToolCall) -> Mapping[str, Any] | None:
-    """The data of the inner run that waits; None if no inner run has begun for this call."""
+    """Return the data of the waiting inner run; None if no inner run has started for this call."""
     data = call.decided.data if call.decided else None
-    return data if is_object(data) and data.keys() >= _DATA else None
+    return data if is_run_inside(data) else None
 
 
 def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
-    """The decisions on the calls inside. Raises ConfigurationError for an answer that decides nothing."""
+    """Return the decisions on the calls inside. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
             f"the answer {shown(decided.answer, _SHOWN)} decides nothing; pass decisions by the ids of the calls inside, such as "
@@ -207,23 +210,32 @@ def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str,
     return {**kept, **waited["context_variables"]}
 
 
-def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any]) -> Hold:
-    """What the outer call waits for: the calls inside, with all that the inner run needs to continue in another process."""
+def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any], *, has_started: bool) -> Hold:
+    """Return the `Hold` of the outer call: the calls inside, and the data to continue the inner run in another process."""
     reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
     changed, removed = changes(context, response.context_variables)
     for key, value in changed.items():
         if not is_json(value):
             raise CallerMistake(
-                f"the run inside the call waits, and its context variable {key!r} is not JSON, so it could not continue in another "
-                "process; keep such objects outside of the context, or set them in the outer run"
+                f"the run inside the call waits, and its context variable {key!r} is not JSON, so the run could not continue in "
+                "another process; keep such objects outside of the context, or set them in the outer run",
+                has_started=has_started,
             )
+    # In the form in which the history of the outer run stores it.
+    stored = jsonable([{WAITING: [{"data": {"messages": without_old_entries(messages)}}]}])
+    if not is_array(stored):
+        raise CallerMistake(
+            "the run inside the call waits, and its messages are nested too deeply to be stored; use fewer levels of agents as "
+            "tools, or handoffs",
+            has_started=has_started,
+        )
     return Hold(
         "; ".join(reasons),
         data={
             "agent": response.agent.name,
-            "waiting": jsonable([dataclasses.asdict(call) for call in response.waiting]),
-            "messages": jsonable(messages),
+            "messages": stored[0][WAITING][0]["data"]["messages"],
             "context_variables": changed,
             "removed": removed,
+            STARTED_INSIDE: has_started,
         },
     )

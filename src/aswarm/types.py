@@ -1,6 +1,6 @@
 """Swarm's import path for types. New code imports from `aswarm`.
 
-The classes of the SDK that Swarm exports here are looked up on first access, so this does not import openai.
+The classes of the SDK that Swarm exports here are imported on first access, so importing this does not import openai.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ._agent import Agent, Response, Result
+from ._values.agent import Agent, Response, Result
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionMessage
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 AgentFunction: TypeAlias = Callable[..., Any]
-"""A function of an agent, as Swarm calls its type. It may return anything; see `aswarm.Result`."""
+"""Swarm's name for the type of an agent's function. It may return anything; see `aswarm.Result`."""
 
 _OF_OPENAI = {
     "ChatCompletionMessage": "openai.types.chat",

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from ._json import is_object
 from ._run.debug import debug_print as _debug_print
 from ._tools.tool import function_to_json
+from ._values.json import is_object
 
 __all__ = ["debug_print", "function_to_json", "merge_chunk", "merge_fields"]
 
 
 def debug_print(debug: bool, *args: object) -> None:
-    """Print a line with the time in front, if `debug` is true."""
+    """Print a line, after the time, if `debug` is true."""
     if debug:
         _debug_print(*args)
 
 
 def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Append the texts of `source` to those of `target`, at every depth. Other values are left out."""
+    """Append the texts of `source` to the texts of `target`, at every depth. Other values are left out."""
     for key, value in source.items():
         if isinstance(value, str):
             target[key] = (target.get(key) or "") + value
@@ -30,7 +30,7 @@ def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) ->
 def merge_chunk(final_response: MutableMapping[str, Any], delta: Mapping[str, Any]) -> None:
     """Merge a delta of a stream into a message that keeps its `tool_calls` by index.
 
-    The role is not merged, and the delta is not changed. All tool calls of a delta are merged; Swarm takes the first.
+    The role is not merged, and the delta is not changed. All tool calls of a delta are merged; Swarm merges the first only.
     """
     merge_fields(final_response, {key: value for key, value in delta.items() if key != "role"})
     for call in delta.get("tool_calls") or ():

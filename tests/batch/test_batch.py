@@ -302,7 +302,7 @@ def lone(**options: Any) -> None:
         ({"items": {"a": "x"}}, "items()"),
         ({"agents": Agent()}, "agents must be a list of Agents, not Agent"),
         ({"agents": 7}, "agents must be a list of Agents, not int"),
-        ({"agents": ["Echo"]}, "one of them is str"),
+        ({"agents": ["Echo"]}, "one item is str"),
         ({"agents": [Agent(name="A"), Agent(name="A")]}, "agents has two agents named 'A'"),
     ],
 )

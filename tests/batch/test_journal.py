@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
+from journaled import fail_from
 
-from aswarm import Agent, CompletionError, ConfigurationError, Result, RunError, UnknownCall
-from aswarm._journal.sqlite import JournalFile
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, Result, RunError, UnknownCall
+from aswarm._record.journal import Journal
+from aswarm._runtime.files import SideLock
 from aswarm.batch import Completed, Item, Outcome
 
 pytestmark = pytest.mark.anyio
@@ -212,11 +215,9 @@ async def test_a_value_that_cannot_be_recorded_is_an_error_with_the_response(jou
     assert outcome.usage.requests == 1
 
 
-async def test_an_end_that_cannot_be_recorded_has_the_response_too(
-    journal: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_end_that_cannot_be_recorded_has_the_response_too(journal: Path) -> None:
     """The last record may fail like any other."""
-    fail_from(monkeypatch, "finished")
+    await fail(journal, "RunFinished")
     taken: list[Outcome] = []
     batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
     with pytest.raises(RunError, match="cannot be written: disk full"):
@@ -233,21 +234,15 @@ async def read(batch: Any, taken: list[Outcome]) -> None:
             taken.append(outcome)  # noqa: PERF401 - what came before an exception counts
 
 
-def fail_from(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """The disk is full when a record of this kind is to be written."""
-    write = JournalFile.work
-
-    def work(file: JournalFile, asked: Any, steps: Any, **how: Any) -> Any:
-        if any(step.kind == kind for step in steps):
-            raise sqlite3.OperationalError("disk full")
-        return write(file, asked, steps, **how)
-
-    monkeypatch.setattr(JournalFile, "work", work)
+async def fail(journal: Path, kind: str, agent: Agent = AGENT) -> None:
+    """Make the journal, with a disk that is full once an entry of this type is to be written."""
+    await outcomes_of(Echo(), [], agent, journal=journal)
+    fail_from(journal, kind)
 
 
-async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path) -> None:
     """Items that have begun come out as errors; no further item begins; then the error is raised."""
-    fail_from(monkeypatch, "completion")
+    await fail(journal, "CompletionFinished")
     items = Counted()
     taken: list[Outcome] = []
     with pytest.raises(RunError, match="cannot be written: disk full"):
@@ -256,13 +251,12 @@ async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path, mo
     assert all(outcome.error is not None for outcome in taken)
 
 
-@pytest.mark.parametrize("kind", ["finished", "outcome"])
+@pytest.mark.parametrize("kind", ["RunFinished", "ToolCallFinished"])
 @pytest.mark.parametrize("has_failed", [False, True])
 async def test_a_lost_journal_is_an_error_where_the_block_is_left(
-    journal: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str, has_failed: bool
+    journal: Path, caplog: pytest.LogCaptureFixture, kind: str, has_failed: bool
 ) -> None:
     """Also for records that closing writes. A body that has failed raises its own error, and this one is logged."""
-    fail_from(monkeypatch, kind)
     go_on, asked_again = anyio.Event(), anyio.Event()
 
     async def pay() -> str:
@@ -273,12 +267,15 @@ async def test_a_lost_journal_is_an_error_where_the_block_is_left(
         if text == "paid":  # the outcome of the call was recorded just before
             asked_again.set()
             await anyio.sleep_forever()
-        return answer("", [call("pay")]) if text == "x" and kind == "outcome" else None
+        return answer("", [call("pay")]) if text == "x" and kind == "ToolCallFinished" else None
+
+    agent = Agent(functions=[pay])
+    await fail(journal, kind, agent)
 
     async def leave() -> None:
-        async with Echo(gate).swarm().batch(Agent(functions=[pay]), ["x", "y"], journal=journal) as outcomes:
+        async with Echo(gate).swarm().batch(agent, ["x", "y"], journal=journal) as outcomes:
             await anext(outcomes)
-            if kind == "outcome":
+            if kind == "ToolCallFinished":
                 go_on.set()
                 await asked_again.wait()
             if has_failed:
@@ -293,12 +290,12 @@ async def test_a_lost_journal_is_an_error_where_the_block_is_left(
 async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:
     """A batch that could not be opened has not begun."""
     batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
-    file = JournalFile.open(journal, {})
+    held = SideLock.acquire(str(journal), 0)
+    assert held is not None
     with pytest.raises(ConfigurationError, match="in use"):
         async with batch:
             pass
-    file.close()
-    journal.unlink()
+    held.release()
     async with batch as outcomes:
         assert [text_of(outcome) async for outcome in outcomes] == ["x"]
 
@@ -313,3 +310,40 @@ async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> No
                 await anyio.sleep_forever()
     assert len(await outcomes_of(Echo(), ["x", "y"], journal=journal)) == 2
     assert [path.name for path in journal.parent.iterdir()] == [journal.name]
+
+
+async def test_a_rerun_counts_the_last_minute_of_the_journal(journal: Path) -> None:
+    """Another process sent those requests, but the provider counts them all the same; in one process they count once."""
+    first = AsyncSwarm(Echo(), limits=RateLimits(requests_per_minute=1_000_000))
+    items = [("a", "1"), ("b", "2")]
+    for _ in range(2):
+        async with first.batch(AGENT, items, journal=journal) as outcomes:
+            assert len([outcome async for outcome in outcomes]) == 2
+    assert counted_by(first) == 2
+    second = AsyncSwarm(Echo(), limits=RateLimits(requests_per_minute=1_000_000, tokens_per_minute=1_000_000))
+    async with second.batch(AGENT, [*items, ("c", "3")], journal=journal) as outcomes:
+        assert len([outcome async for outcome in outcomes]) == 3
+    assert counted_by(second) == 3
+    assert sum(admission.tokens for admission in second._rate_limiter._policy._window._admissions) == 45
+
+
+def counted_by(swarm: AsyncSwarm) -> int:
+    return len(swarm._rate_limiter._policy._window._admissions)
+
+
+async def test_only_the_last_minute_of_a_journal_counts(journal: Path) -> None:
+    """Of a long journal only the end is read; older completions do not count."""
+    items = [(str(number), str(number)) for number in range(450)]
+    await outcomes_of(Echo(), items, journal=journal, concurrency=50)
+    with closing(sqlite3.connect(journal)) as connection, connection:
+        earlier = """REPLACE(CAST(data AS TEXT), '"at":', '"at":-')"""
+        connection.execute(f"UPDATE aswarm_entry SET data = CAST({earlier} AS BLOB) WHERE CAST(run AS INTEGER) < 440")
+    async with Journal(journal, fingerprint_of(journal)) as opened:
+        requests = await opened.recent_requests(61.0)
+    assert len(requests) == 10
+    assert all(0 <= age < 60 and tokens == 15 for age, tokens in requests)
+
+
+def fingerprint_of(journal: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(journal)) as connection:
+        return dict(connection.execute("SELECT key, value FROM aswarm_batch"))

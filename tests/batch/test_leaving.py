@@ -11,7 +11,7 @@ import pytest
 from batches import AGENT, Counted, Echo, Scene, answer, call, idle
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.batch import Batch, Outcome, _source
+from aswarm.batch import Batch, Outcome, _item
 from aswarm.testing import Answer, ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +113,7 @@ async def test_an_iterator_that_hangs_when_it_is_closed_gets_some_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Then the batch ends without it."""
-    monkeypatch.setattr(_source, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(_item, "CLOSE_SECONDS", 0.01)
 
     class Hanging:
         def __aiter__(self) -> Hanging:

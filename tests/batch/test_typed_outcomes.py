@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
-from aswarm._journal.fingerprints import differences, request_fingerprint
+from aswarm._record.fingerprints import differences, request_fingerprint
 from aswarm.middleware import CompletionRequest
 from aswarm.testing import ScriptedModel, call
 

@@ -119,7 +119,7 @@ asyncio.run(main())
 
 def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
     """The rerun answers both from the journal: the one that ended, and the one whose outcome is unknown."""
-    support = Path(__file__).parents[1] / "support"
+    support = Path(__file__).parents[1] / "support" / "batch"
     command = [sys.executable, "-c", PROGRAM, str(support), str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     again = subprocess.run(command, check=True, capture_output=True, text=True)

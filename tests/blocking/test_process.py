@@ -202,7 +202,7 @@ atexit.register(run, "after")
 run("main")
 atexit.register(run, "before")
 """
-    expected = "main Hi\nbefore Hi\nafter the program is at its end, and runs no agents any more\n"
+    expected = "main Hi\nbefore Hi\nafter the program is ending, and runs no agents any more\n"
     assert ends(start("script", code)) == (0, expected)
 
 
@@ -311,7 +311,7 @@ except RuntimeError as error:
     print(error, flush=True)
     sys.exit(4)
 """
-    refused = "this run belongs to the process that began it, not to its fork"
+    refused = "this run belongs to the process that started it, not to its fork"
     assert ends(start(place, code)) == (0, f"{refused}\n[None, '4', 'Done']\n")
 
 
@@ -361,7 +361,7 @@ print(texts, ask("after"), place(lambda: len(list(stream))), status >> 8, flush=
 """
     with keeping_server() as (url, seen):
         status, out = ends(start(place, code, OPENAI_API_KEY="k", OPENAI_BASE_URL=url))
-    refused = "this run belongs to the process that began it, not to its fork"
+    refused = "this run belongs to the process that started it, not to its fork"
     child, parent = ["child"] * 5, ["parent"] * 5
     assert (status, out) == (0, f"{[*child, refused]}\n{parent} after 4 5\n")
     ports = {text: {port for port, said in seen if said == text} for text in ("before", "parent", "child", "after")}

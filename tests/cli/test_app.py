@@ -24,14 +24,14 @@ import aswarm.cli
 from aswarm import ConfigurationError, RunError
 from aswarm.cli import demo_agents
 from aswarm.cli._app import app
-from aswarm.cli._eval import _evaluate
 from aswarm.cli._exits import CommandFailed, exits
 from aswarm.cli._output import write, writing
-from aswarm.cli._runs import runs
+from aswarm.cli.commands.eval import _evaluate
+from aswarm.cli.commands.runs import runs
 from aswarm.evals import load_cases
 
 COMMANDS = ["run", "chat", "batch", "graph", "eval", "serve", "mcp", "worker", "runs", "demo"]
-RUNS = [f"runs {name}" for name in ("list", "show", "cancel", "answer", "purge")]
+RUNS = [f"runs {name}" for name in ("list", "show", "cancel", "answer", "release", "purge")]
 WITH_HELP = [*(name for name in COMMANDS if name != "runs"), *RUNS]  # `runs` is a group of commands
 ROOT = Path(__file__).parents[2]
 
@@ -115,7 +115,7 @@ def test_the_demo() -> None:
 def test_the_demo_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """The script answers each conversation from its beginning, whatever the user says, and says where it ends."""
     served: list[Any] = []
-    monkeypatch.setattr("aswarm.cli._demo.serve_until_stopped", lambda *args, **_: served.extend(args))
+    monkeypatch.setattr("aswarm.cli.commands.demo.serve_until_stopped", lambda *args, **_: served.extend(args))
     assert invoke("demo", "--serve").exit_code == 0
     swarm, [triage] = served
 
@@ -345,6 +345,6 @@ def test_main_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         == 'aswarm: the command line needs click: install the extra "cli"; in a clone of aswarm: python -m pip install ".[cli]"\n'
     )
     monkeypatch.setitem(sys.modules, "click", click)
-    monkeypatch.setitem(sys.modules, "aswarm.cli._chat", None)
+    monkeypatch.setitem(sys.modules, "aswarm.cli.commands.chat", None)
     with pytest.raises(ModuleNotFoundError):
         aswarm.cli.main()

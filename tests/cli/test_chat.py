@@ -53,20 +53,23 @@ def test_an_error_of_reading_is_not_one_of_writing(monkeypatch: pytest.MonkeyPat
 def test_a_saved_conversation(folder: Path) -> None:
     """--load continues it: what was said, the agent and the context."""
     with model("I am well.", call("look_up", order_id=7), "It is on its way.") as server:
-        first = invoke("chat", "agents:orders", "-c", "user=Ann", server=server, stdin="How are you?\n/save a.json\n")
+        first = invoke("chat", "agents:orders", "-c", "user=Ann", server=server, stdin="How are you?\n/save a.sqlite\n")
         assert "2 messages saved." in first.stdout
-        result = invoke("chat", "agents:triage", "--load", "a.json", server=server, stdin="And my order?\n")
+        result = invoke("chat", "agents:triage", "--load", "a.sqlite", server=server, stdin="And my order?\n")
     assert "2 messages loaded. The active agent is Orders." in result.stdout
     texts = [message.get("content") for message in server.requests[2]["messages"][1:]]
     assert texts == ["How are you?", "I am well.", "And my order?", None, "Order 7 of Ann"]
 
 
-@pytest.mark.parametrize(("name", "said"), [("nowhere.json", "No such file"), ("agents.py", "Expecting value")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nowhere.sqlite", "nowhere.sqlite: No such file"), ("agents.py", "the store agents.py cannot be opened")],
+)
 def test_a_conversation_that_cannot_be_loaded(name: str, said: str) -> None:
     """Exit code 2, before the first prompt."""
     result = invoke("chat", "agents:triage", "--load", name, "--base-url", "http://127.0.0.1:9/v1")
     assert result.exit_code == 2
-    assert result.stderr.startswith(f"Error: --load: {name}: {said}")
+    assert result.stderr.startswith(f"Error: --load: {said}")
 
 
 def test_an_empty_answer() -> None:

@@ -159,23 +159,22 @@ def test_an_error_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def damage() -> str:
         with closing(sqlite3.connect("chats.sqlite", isolation_level=None)) as other:
-            other.execute("DROP TABLE aswarm_state")
+            other.execute("DROP TABLE aswarm_message")
         return "Ho"
 
     monkeypatch.setattr(builtins, "input", TypedLines(["Hi", damage, "/exit"]))
     with model("Hi.", "Ho.") as server:
         result = invoke("chat", "agents:orders", *KEPT, server=server)
     assert result.exit_code == 0
-    assert "no such table: aswarm_state" in result.stdout
+    assert "no such table: aswarm_message" in result.stdout
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--store", "x"], "belong together"),
-        (["--conversation", "x"], "belong together"),
-        ([*KEPT, "--load", "a.json"], "two places"),
+        (["--conversation", "x"], "--conversation needs --store"),
+        ([*KEPT, "--load", "a.sqlite"], "use one of them"),
         (["--store", "agents.py", "--conversation", "x"], "the store agents.py cannot be opened"),
         (["--store", "postgresql://127.0.0.1:1/x", "--conversation", "x"], "the store cannot be opened"),
         (["--store", "chats.sqlite", "--conversation", ""], "the id of a conversation"),

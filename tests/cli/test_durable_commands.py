@@ -20,6 +20,9 @@ from cli_runs import ended, invoke, model, refused, started
 from durables import empty_file
 
 from aswarm import Agent, AsyncSwarm, tool
+from aswarm._record import log
+from aswarm._record.entries import Entry
+from aswarm._record.log import LogRow
 from aswarm.durable import DurableRuns
 from aswarm.testing import ScriptedModel, call
 
@@ -147,10 +150,12 @@ def test_a_run_that_no_worker_can_stop_is_told(monkeypatch: pytest.MonkeyPatch) 
         client = DurableRuns(swarm, agents=Agent(name="Boss"), store=URL, version="1", concurrency=0)
         async with client as runs:
             await runs.start("Boss", "Hi!", run_id="a")
-            assert runs._log.take("a") is not None
+            assert await runs._take("a") is not None
+            turn = LogRow(1, 1, Entry(1, 0, "TurnStarted", {"turn": 1, "agent": "Boss"}).to_log())
+            assert await runs._database.run(log.append, "a", 1, turn)
 
     asyncio.run(begun())
-    monkeypatch.setattr("aswarm.cli._runs._SECONDS_FOR_OTHERS", 0.3)
+    monkeypatch.setattr("aswarm.cli.commands.runs._SECONDS_FOR_OTHERS", 0.3)
     result = invoke("runs", "cancel", URL, "a")
     assert result.exit_code == 2
     assert "give module:attribute" in " ".join(result.stderr.split())

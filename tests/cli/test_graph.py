@@ -131,4 +131,4 @@ def test_an_agent_that_could_not_run(folder: Path) -> None:
     (folder / "bad.py").write_text("from aswarm import Agent\na = Agent(name='A', functions=[7])\n")
     result = invoke("graph", "bad:a")
     assert result.exit_code == 2
-    assert "7 cannot be offered as a function" in result.stderr
+    assert "7 cannot be used as a function" in result.stderr

@@ -63,8 +63,8 @@ def test_chat_gives_the_agent_the_tools_of_a_server(tools: str, kept: tuple[str,
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ('npx "a', "expected a URL that begins with"),
-        (" ", "expected a URL that begins with"),
+        ('npx "a', "expected a URL that starts with"),
+        (" ", "expected a URL that starts with"),
         ("no-such-program-7", "cannot be opened"),
         ("http://127.0.0.1:9/mcp", "cannot be opened"),
     ],

@@ -96,10 +96,9 @@ def test_ctrl_c_in_a_tool() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["Hi", "--store", "x"], "belong together"),
-        (["Hi", "--conversation", "x"], "belong together"),
-        (["Hi", *KEPT, "--save", "a.json"], "files of another one"),
-        (["Hi", *KEPT, "--load", "a.json"], "files of another one"),
+        (["Hi", "--conversation", "x"], "--conversation needs --store"),
+        (["Hi", *KEPT, "--save", "a.sqlite"], "use one of them"),
+        (["Hi", *KEPT, "--load", "a.sqlite"], "use one of them"),
         (["Hi", *KEPT, "--resume", "-"], "takes no QUESTION"),
         ([*KEPT, "--resume", "-"], "has nothing to resume"),
         (["Hi", "--store", "agents.py", "--conversation", "x"], "the store agents.py cannot be opened"),

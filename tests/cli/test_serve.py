@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cli_runs import AGENTS, invoke
+from cli_runs import AGENTS, invoke, model
 
 pytestmark = pytest.mark.sampled
 
@@ -52,10 +52,11 @@ def test_a_host_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 def test_agents_of_one_name_are_refused() -> None:
-    """Clients name agents, so each needs a name of its own."""
-    result = invoke("serve", "agents:triage", "agents:triage")
+    """Clients name agents, so each needs its own name."""
+    Path("other.py").write_text(AGENTS, encoding="utf-8")
+    result = invoke("serve", "agents:triage", "other:triage")
     assert result.exit_code == 2
-    assert "name of its own" in result.stderr
+    assert "its own name" in result.stderr
 
 
 @pytest.mark.parametrize("module", ["uvicorn", "starlette"])
@@ -81,7 +82,19 @@ def test_an_address_of_the_model_that_is_no_url_is_refused() -> None:
     """As in every other command."""
     result = invoke("serve", "agents:triage", "--base-url", "localhost:8080")
     assert result.exit_code == 2
-    assert "expected an address that begins with http:// or https://" in result.stderr
+    assert "expected an address that starts with http:// or https://" in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"no database", b"SQLite format 3\0 and then nothing of it"])
+def test_a_store_that_is_no_database_is_refused(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """One line with the file, before an address is printed; the file stays as it is."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    Path("notes.txt").write_bytes(content)
+    result = invoke("serve", "agents:triage", "--port", "0", "--store", "notes.txt")
+    assert result.exit_code == 2
+    assert "notes.txt" in result.stderr
+    assert "http://" not in result.stderr
+    assert Path("notes.txt").read_bytes() == content
 
 
 @contextmanager
@@ -126,3 +139,17 @@ def test_a_served_agent_wants_its_token(folder: Path) -> None:
         models = browser.get("/v1/models", headers={"authorization": "Bearer secret"}).json()
         assert [model["id"] for model in models["data"]] == ["Triage"]
         assert (folder / "chats.sqlite").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.slow
+def test_the_model_of_all_agents() -> None:
+    """`--model` is the model of every agent that can be reached, in requests and on the page."""
+    with (
+        model("Hello.") as server,
+        running("serve", "agents:triage", "-m", "another", "--base-url", server.base_url) as (_, url),
+        httpx.Client(base_url=url, trust_env=False, timeout=30) as browser,
+    ):
+        browser.post("/conversations/1/runs", json={"text": "Hi"}, headers={"accept": "text/event-stream"})
+        graph = browser.get("/graph").json()["graphs"]["Triage"]
+        assert [request["model"] for request in server.requests] == ["another"]
+        assert [agent["model"] for agent in graph["agents"]] == ["another", "another"]

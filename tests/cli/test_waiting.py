@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from cli_runs import AGENTS, ended, invoke, model, refused, started
 
+from aswarm.conversations import Change, SQLiteStore, Stored
 from aswarm.testing import Answer, call, check_history
 
 pytestmark = pytest.mark.sampled
@@ -53,20 +55,36 @@ def decided(decisions: Any) -> str:
     return "decisions.json"
 
 
-def saved() -> dict[str, Any]:
+def saved() -> Stored:
     """The conversation in the file."""
-    conversation: dict[str, Any] = json.loads(Path("talk.json").read_text("utf-8"))
-    return conversation
+
+    async def load() -> Stored | None:
+        async with SQLiteStore("talk.sqlite") as store:
+            return await store.load("conversation")
+
+    found = anyio.run(load)
+    assert found is not None
+    return found
 
 
-CONTINUE = ("run", "agents:desk", "--load", "talk.json", "--save", "talk.json", "--resume")
+def keep(file: str, messages: list[dict[str, Any]], agent: str) -> None:
+    """Write a conversation with this agent to the file."""
+
+    async def write() -> None:
+        async with SQLiteStore(file) as store:
+            await store.write("conversation", Change("", "1", 0, messages, agent, {}))
+
+    anyio.run(write)
+
+
+CONTINUE = ("run", "agents:desk", "--load", "talk.sqlite", "--save", "talk.sqlite", "--resume")
 
 
 @pytest.mark.parametrize("option", ["--stream", "--no-stream"])
 def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
     """The open calls are one line of JSON after the text, with exit code 3; each decision continues the kept conversation."""
     with model(call("transfer_to_cashier"), asks()) as server:
-        result = invoke("run", option, "agents:desk", "Refund!", "--save", "talk.json", server=server)
+        result = invoke("run", option, "agents:desk", "Refund!", "--save", "talk.sqlite", server=server)
     text, line = result.stdout.splitlines()
     assert (result.exit_code, text, json.loads(line)) == (3, "One moment.", OPEN)
     assert (
@@ -81,7 +99,7 @@ def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
     assert (result.exit_code, result.stdout) == (0, "All done.\n")
     told = [message["content"] for message in server.requests[0]["messages"] if message["role"] == "tool"]
     assert told[1:] == ["not run: denied by the user: too late", "the second"]
-    check_history(saved()["messages"])
+    check_history(saved().messages)
 
 
 def test_the_json_events_have_the_open_calls() -> None:
@@ -91,7 +109,7 @@ def test_the_json_events_have_the_open_calls() -> None:
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert (result.exit_code, lines[-1]["type"], lines[-1]["response"]["waiting"]) == (3, "RunFinished", OPEN)
     assert [line["id"] for line in lines if line["type"] == "CallWaiting"] == ["c1", "c2"]
-    assert "can be continued if it is kept with --save FILE" in result.stderr
+    assert "can be continued if you keep it with --save FILE" in result.stderr
 
 
 def test_verbose_says_what_waits() -> None:
@@ -103,11 +121,11 @@ def test_verbose_says_what_waits() -> None:
 def test_a_failure_after_an_approved_call_is_kept() -> None:
     """The result of the call is in the file, so that the next run, which has nothing to decide, runs nothing twice."""
     with model(call("refund", call_id="c1", order=7)) as server:
-        invoke("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server)
+        invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
     with model(refused("400 Bad Request", "no")) as server:
         result = invoke(*CONTINUE, decided(True), server=server)
     assert (result.exit_code, result.stderr.count("refunding 7")) == (1, 1)
-    assert saved()["messages"][-1]["content"] == "refunded 7"
+    assert saved().messages[-1]["content"] == "refunded 7"
     result = invoke(*CONTINUE, decided({"c1": True}), server=server)
     assert (result.exit_code, "messages have no open calls" in result.stderr) == (2, True)
     with model("Done.") as server:
@@ -118,9 +136,9 @@ def test_a_failure_after_an_approved_call_is_kept() -> None:
 def test_another_question_continues_a_loaded_conversation() -> None:
     """With --load, a question is a new message; calls that are open are told to be interrupted."""
     with model(asks()) as server:
-        invoke("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server)
+        invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
     with model("Never mind.") as server:
-        result = invoke("run", "agents:cashier", "Stop", "--load", "talk.json", server=server)
+        result = invoke("run", "agents:cashier", "Stop", "--load", "talk.sqlite", server=server)
     assert (result.exit_code, result.stdout) == (0, "Never mind.\n")
     assert [message["role"] for message in server.requests[0]["messages"][1:]] == [
         "user",
@@ -129,7 +147,7 @@ def test_another_question_continues_a_loaded_conversation() -> None:
         "tool",
         "user",
     ]
-    assert len(saved()["messages"]) == 2
+    assert len(saved().messages) == 2
 
 
 @pytest.mark.parametrize(
@@ -137,17 +155,17 @@ def test_another_question_continues_a_loaded_conversation() -> None:
     [
         ([], "there is no QUESTION"),
         (["--resume", "decisions.json"], "--resume needs --load FILE"),
-        (["Hi", "--load", "talk.json", "--resume", "decisions.json", "--save", "out.json"], "takes no QUESTION"),
-        (["--load", "talk.json", "--resume", "decisions.json"], "--resume needs --save FILE: without it the same calls stay open"),
-        (["--load", "talk.json", "--resume", "missing.json", "--save", "out.json"], "missing.json cannot be read: No such file"),
-        (["--load", "talk.json", "--resume", "bad.json", "--save", "out.json"], "bad.json is not JSON"),
-        (["--load", "talk.json", "--resume", "list.json", "--save", "out.json"], "list.json must have true, or decisions by the id of the call"),
-        (["--load", "talk.json", "--resume", "decisions.json", "--save", "out.json"], "resume names 'c9', but no open call has this id"),
-        (["--load", "missing.json", "--resume", "decisions.json", "--save", "out.json"], "--load: missing.json: No such file"),
-        (["--load", "list.json", "--resume", "decisions.json", "--save", "out.json"], "--load: list.json: not a saved conversation"),
-        (["--load", "other.json", "--resume", "decisions.json", "--save", "out.json"], "with the agent 'Nobody', which is not among those that AGENT can reach: Cashier"),
-        (["Hi", "--save", "talk.json"], "--save: talk.json has another conversation"),
-        (["Hi", "--save", "list.json"], "--save: list.json: the file is not a saved conversation"),
+        (["Hi", "--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "takes no QUESTION"),
+        (["--load", "talk.sqlite", "--resume", "decisions.json"], "--resume needs --save FILE: without it the calls stay open"),
+        (["--load", "talk.sqlite", "--resume", "missing.json", "--save", "out.sqlite"], "missing.json cannot be read: No such file"),
+        (["--load", "talk.sqlite", "--resume", "bad.json", "--save", "out.sqlite"], "bad.json is not JSON"),
+        (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], "list.json must contain true, or decisions by the id of the call"),
+        (["--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "resume names 'c9', but no open call has this id"),
+        (["--load", "missing.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: missing.sqlite: No such file"),
+        (["--load", "list.json", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: the store list.json cannot be opened"),
+        (["--load", "other.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "is with the agent 'Nobody'. An agent is recorded by its name, and no agent of this name can be found from 'Cashier'"),
+        (["Hi", "--save", "talk.sqlite"], "--save: talk.sqlite has another conversation"),
+        (["Hi", "--save", "list.json"], "the store list.json cannot be opened"),
     ],
     ids=["nothing", "no load", "question", "no save", "missing", "not JSON", "list", "id", "no talk", "no conversation", "agent", "save", "foreign"],
 )  # fmt: skip
@@ -155,43 +173,60 @@ def test_what_cannot_be_decided(arguments: list[str], text: str) -> None:
     """A usage error that names the file and says what to do; nothing is sent, and no file is changed."""
     made = {"id": "c1", "type": "function", "function": {"name": "refund", "arguments": '{"order": 7}'}}
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [made]}]
-    files = {
-        "talk.json": {"agent": "Cashier", "messages": messages},
-        "other.json": {"agent": "Nobody", "messages": messages},
-        "decisions.json": {"c9": True},
-        "list.json": [1],
-    }
-    for name, value in files.items():
-        Path(name).write_text(json.dumps(value), encoding="utf-8")
+    keep("talk.sqlite", messages, "Cashier")
+    keep("other.sqlite", messages, "Nobody")
+    Path("decisions.json").write_text('{"c9": true}', encoding="utf-8")
+    Path("list.json").write_text("[1]", encoding="utf-8")
     Path("bad.json").write_text("{", encoding="utf-8")
+    before = saved()
     with model() as server:
         result = invoke("run", "agents:cashier", *arguments, server=server)
     assert (result.exit_code, server.requests) == (2, [])
     assert text in result.stderr
-    assert json.loads(Path("talk.json").read_text("utf-8")) == files["talk.json"]
+    assert saved() == before
+    assert not Path("missing.sqlite").exists()
 
 
 def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
-    """The answer is on stdout, and the exit code says that the file is not there."""
-    with model("Hi") as server:
-        result = invoke("run", "agents:cashier", "Hi", "--save", str(tmp_path / "no" / "talk.json"), server=server)
-    assert (result.exit_code, result.stdout) == (1, "Hi\n")
-    assert "talk.json cannot be written" in result.stderr
+    """Nothing is asked: an answer that is lost would have been paid for."""
+    with model() as server:
+        result = invoke("run", "agents:cashier", "Hi", "--save", str(tmp_path / "no" / "talk.sqlite"), server=server)
+    assert (result.exit_code, server.requests) == (2, [])
+    assert "talk.sqlite cannot be opened" in result.stderr
+
+
+def test_a_saved_conversation_is_one_of_a_store() -> None:
+    """`--store FILE` continues it, and so does a chat; `--load` alone leaves the file as it is."""
+    with model("Hello.", "Fine.", "Well.", "Aside.") as server:
+        invoke("run", "agents:cashier", "Hi", "--save", "talk.sqlite", server=server)
+        invoke("run", "agents:cashier", "How are you?", "--store", "talk.sqlite", server=server)
+        aside = invoke("run", "agents:cashier", "And?", "--load", "talk.sqlite", server=server)
+        chat = invoke("chat", "agents:cashier", "--store", "talk.sqlite", server=server, stdin="Bye\n")
+    assert aside.stdout == "Well.\n"
+    assert "4 messages loaded." in chat.stdout
+    assert [message["content"] for message in saved().messages] == [
+        "Hi",
+        "Hello.",
+        "How are you?",
+        "Fine.",
+        "Bye",
+        "Aside.",
+    ]
 
 
 @pytest.mark.slow
 def test_in_processes_of_their_own() -> None:
     """One process asks, another one decides."""
     with model(call("refund", call_id="c1", order=7), "Refunded.") as server:
-        code, stdout, _ = ended(started("run", "agents:cashier", "Refund!", "--save", "talk.json", server=server))
+        code, stdout, _ = ended(started("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server))
         assert (code, [each["id"] for each in json.loads(stdout)]) == (3, ["c1"])
         again = started(
             "run",
             "agents:cashier",
             "--load",
-            "talk.json",
+            "talk.sqlite",
             "--save",
-            "talk.json",
+            "talk.sqlite",
             "--resume",
             decided({"c1": True}),
             server=server,

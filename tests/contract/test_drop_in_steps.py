@@ -178,7 +178,7 @@ def test_get_chat_completion_needs_a_client_with_create() -> None:
     class Source:
         def complete(self, request: Any) -> Any: ...
 
-    with pytest.raises(ConfigurationError, match="is a CompletionSource; use run"):
+    with pytest.raises(ConfigurationError, match="not a CompletionSource; use run"):
         complete(Swarm(Source()), Agent())
 
 

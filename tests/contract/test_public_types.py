@@ -42,6 +42,7 @@ PACKAGES = [
     "aswarm.graph",
     "aswarm.middleware",
     "aswarm.repl",
+    "aswarm.runs",
     "aswarm.testing",
 ]
 

@@ -35,12 +35,12 @@ from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, compl
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
 
-CALLS_PER_TURN = 202
+CALLS_PER_TURN = 201
 CALLS_PER_CHUNK = {
-    ("classic", "chat"): 17,
-    ("typed", "chat"): 20,
-    ("classic", "responses"): 20,
-    ("typed", "responses"): 23,
+    ("classic", "chat"): 16,
+    ("typed", "chat"): 19,
+    ("classic", "responses"): 19,
+    ("typed", "responses"): 22,
 }
 STEPS_PER_MESSAGE = {"chat": 38, "responses": 42}  # of the history, in a whole run
 

@@ -1,17 +1,32 @@
-"""The site of the documentation: what makes its build fail. `nox -s docs` builds it."""
+"""The site of the documentation: what makes its build fail. `nox -s docs` builds it, and asks its search."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import anyio
+import pictures
 import pytest
-from _site import checks, copies, pages, pictures, reference, source, tables
+import site_search
+import tables
+from _site import checks, copies, pages, reference
 
-WRITE = "it is not current: PYTHONPATH=docs python -m _site write"
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import Answer, ScriptedModel, call
+
+# Which events may follow an event, as the picture of docs/reference/events.md shows it.
+ORDER: Mapping[str, tuple[str, ...]] = {
+    "": ("TurnStarted", *pictures.OF_CALLS, "RunFinished"),  # a resumed run begins with its open calls
+    "TurnStarted": (*pictures.DELTAS, "CompletionFinished"),
+    **dict.fromkeys(pictures.DELTAS, (*pictures.DELTAS, "CompletionFinished")),
+    "CompletionFinished": (*pictures.OF_CALLS, "TurnStarted", "RunFinished"),
+    **dict.fromkeys(pictures.OF_CALLS, (*pictures.OF_CALLS, "HandedOff", "TurnStarted", "RunFinished")),
+    "HandedOff": ("TurnStarted", "RunFinished"),
+    "RunFinished": (),
+}
 
 
 def test_every_public_name_has_one_entry_in_the_reference() -> None:
@@ -19,29 +34,57 @@ def test_every_public_name_has_one_entry_in_the_reference() -> None:
     assert reference.missing_names() == []
 
 
-def test_every_page_can_be_reached_from_the_first_one() -> None:
-    """The index of a folder links to each of its pages, and the first page to each folder."""
-    assert pages.orphans() == []
+def test_every_public_name_has_a_docstring() -> None:
+    """The methods and properties of public classes too."""
+    pytest.importorskip("mcp")  # without it, its page cannot be written
+    assert reference.undocumented(reference.entries()) == []
+
+
+def test_every_query_of_the_table_has_a_page() -> None:
+    """`nox -s docs` looks for these pages among the first results of the search."""
+    assert {f"{page}.md" for page in site_search.PAGES} - {*pages.site_pages().values()} == set()
 
 
 @pytest.mark.parametrize("name", tables.MADE)
 def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
     """`PYTHONPATH=docs python -m _site write` brings all of them up to date."""
     text = tables.blocks()[name].read_text(encoding="utf-8")
-    assert tables.current(name, text) == text, WRITE
+    assert tables.current(name, text) == text, "it is not current"
 
 
 @pytest.mark.parametrize("name", pictures.DRAWN)
 def test_a_picture_that_is_made_from_the_code_is_current(name: str) -> None:
-    """The same command draws all of them again."""
-    assert (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == str(pictures.DRAWN[name]()), WRITE
+    """`PYTHONPATH=src python docs/pictures/pictures.py` draws all of them again."""
+    assert (pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8") == str(pictures.DRAWN[name]()), "not current"
 
 
 def test_events_come_in_the_order_of_the_picture() -> None:
     """Each event of some runs may follow the one before it."""
-    for names in anyio.run(pictures.order_of_runs):
-        assert all(after in pictures.ORDER[before] for before, after in pairwise(["", *names])), names
+    for names in anyio.run(order_of_runs):
+        assert all(after in ORDER[before] for before, after in pairwise(["", *names])), names
         assert names[-1] == "RunFinished"
+
+
+async def order_of_runs() -> list[list[str]]:
+    """The names of the events of some runs, each from its first event to its last."""
+
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    other = Agent(name="Other")
+    agent = Agent(functions=[look, other])
+    scripts: list[list[Any]] = [
+        ["Hello there."],
+        [[call("look"), call("look")], "Done."],
+        [call("look"), call("transfer_to_other"), "Here."],
+        [Answer("Let me see.", calls=[call("look"), call("nothing")], extra={"reasoning_content": "Hm."}), "Done."],
+    ]
+    found = []
+    for script in scripts:
+        async with ScriptedModel(script, cut=3).client() as client, AsyncSwarm(client).stream(agent, "Go") as run:
+            found.append([type(event).__name__ async for event in run])
+    return found
 
 
 # --- each mistake is found --------------------------------------------------------------------------------------------
@@ -58,36 +101,24 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path
 
 
-def test_a_page_without_a_link_to_it_is_an_orphan(project: Path) -> None:
-    """A link from a page that is no index does not count."""
-    assert pages.orphans() == []
-    (project / "docs/guides/lost.md").write_text("# Lost\n", encoding="utf-8")
-    (project / "docs/guides/tools.md").write_text("# Tools\n\n[Lost](lost.md)\n", encoding="utf-8")
-    pages.forget()
-    assert pages.orphans() == ["guides/lost.md"]
-
-
 def test_a_link_to_no_file_is_an_error(project: Path, tmp_path: Path) -> None:
     """The text names the page and the link."""
     (project / "docs/guides/tools.md").write_text("# Tools\n\n[Back](../nothing.md)\n", encoding="utf-8")
     assert pages.write_copy(tmp_path / "copy") == ["docs/guides/tools.md: ../nothing.md leads to no file"]
 
 
-def test_a_link_to_no_heading_is_an_error(project: Path, tmp_path: Path) -> None:
-    """A heading in a block of code is none."""
-    page = "# Tools\n\n[Back](index.md#nothing) [Here](#a-comment)\n\n```python\n# A comment\n```\n"
-    (project / "docs/guides/tools.md").write_text(page, encoding="utf-8")
-    pages.write_copy(tmp_path / "copy")
-    places = ["index.md#nothing", "#a-comment"]
-    assert pages.broken_links(tmp_path / "copy") == [f"broken link on guides/tools.md: {place}" for place in places]
-
-
-def test_a_link_out_of_the_pages_leads_to_the_source(project: Path, tmp_path: Path) -> None:
-    """What is a file of the project and no page is shown where the project is kept."""
+def test_a_link_to_a_file_that_is_no_page_leads_to_the_checkout(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From `build/site`; for a site that is published, the variable SOURCE_URL has the address of the source."""
     (project / "program.py").write_text("", encoding="utf-8")
     (project / "docs/guides/tools.md").write_text("# Tools\n\n[It](../../program.py)\n", encoding="utf-8")
     pages.write_copy(tmp_path / "copy")
-    assert f"[It]({pages.HOME}/blob/main/program.py)" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
+    for address, link in ((None, "../../.."), ("https://example.com/source", "https://example.com/source")):
+        if address:
+            monkeypatch.setenv("SOURCE_URL", address)
+        copies.write_copies(copies.texts_of(tmp_path / "copy"), tmp_path / "copy", tmp_path / "site")
+        assert f"[It]({link}/program.py)" in (tmp_path / "site/guides/tools.md").read_text("utf-8")
 
 
 def test_the_page_of_an_example_shows_its_code(project: Path, tmp_path: Path) -> None:
@@ -100,22 +131,59 @@ def test_the_page_of_an_example_shows_its_code(project: Path, tmp_path: Path) ->
     pages.forget()
     assert pages.write_copy(tmp_path / "copy") == []
     copy = (tmp_path / "copy/examples/shop.md").read_text("utf-8")
-    assert f"[Agents](#agentspy), [script]({pages.HOME}/blob/main/examples/shop/script.py)" in copy
+    assert f"[Agents](#agentspy), [script]({pages.CHECKOUT}examples/shop/script.py)" in copy
     assert "### `agents.py`\n\n````python\n" in copy
     assert "SCRIPT" not in copy
 
 
-def test_the_first_mention_of_a_name_leads_to_the_reference() -> None:
-    """Of a class, of a member, of a module; not in a heading, and not in a link."""
-    text = (
-        "# `Agent`\n\nAn `Agent`, an `Agent`; `AsyncSwarm.stream()`, `aswarm.guards`, [`Budget`](budgets.md), `tool`."
-    )
-    links = pages.with_links(pages.DOCS / "guides/tools.md", text, lambda match: match[0])
-    entry = "(../reference/aswarm.md#"
-    assert links == (
-        f"# `Agent`\n\nAn [`Agent`]{entry}class-agent), an `Agent`; [`AsyncSwarm.stream()`]{entry}asyncswarmstream), "
-        "[`aswarm.guards`](../reference/guards.md), [`Budget`](budgets.md), `tool`."
-    )
+def test_the_sidebar_has_the_guides_below_the_headings_of_their_index(project: Path) -> None:
+    """The first page has the captions and their pages; the index of the guides has none, so that no page stands twice."""
+    index = "# Guides\n\n## Run agents\n\n[Tools](tools.md)\n"
+    (project / "docs/guides/index.md").write_text(index, encoding="utf-8")
+    shown = "\n".join(pages.navigation("index.md"))
+    assert ":caption: Learn\n\nguides/index\n" in shown
+    assert ":caption: Run agents\n\nguides/tools\n" in shown
+    assert pages.navigation("guides/index.md") == []
+
+
+def test_the_index_words_of_a_page_are_for_the_search(project: Path, tmp_path: Path) -> None:
+    """They are main entries of Sphinx's index, and no text of the page."""
+    page = "# Tools\n\n*What?*\n\n<!-- index: sse, tool\nerror -->\n\nText\n"
+    (project / "docs/guides/tools.md").write_text(page, encoding="utf-8")
+    pages.write_copy(tmp_path / "copy")
+    assert "sse" not in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
+    pages.add_directives(tmp_path / "copy")
+    assert "```{index} ! sse, ! tool error\n```" in (tmp_path / "copy/guides/tools.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("places", "at"), [(["x", "y", "guides/tools"], None), (["x", "y", "z", "guides/tools"], "4"), ([], "missing")]
+)
+def test_a_page_that_the_search_finds_too_late_is_an_error(
+    places: list[str], at: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among the first three results it is in time."""
+    monkeypatch.setattr("shutil.which", lambda _: "node")
+    monkeypatch.setattr(site_search, "results", lambda _: {"function calling": places})
+    assert [line.split(" at ")[1].split(",")[0] for line in site_search.check(tmp_path)] == ([at] if at else [])
+
+
+def test_a_link_to_an_entry_of_the_reference_has_its_full_name() -> None:
+    """A link of a page names only what stands below the module."""
+    page = pages.DOCS / "guides/tools.md"
+    address = pages.address_on_site(page, "../reference/aswarm.md#AsyncSwarm.run")
+    assert address == "../reference/aswarm.md#aswarm.AsyncSwarm.run"
+
+
+def test_an_entry_is_a_directive_of_autodoc() -> None:
+    """With the members of a class, those of its private bases too; a name of another page leads there."""
+    marks = "<!-- names: respond Service Limits -->"
+    lines = reference.expand(reference.page_of("aswarm.serve"), marks).splitlines()
+    assert lines[:4] == ["```{eval-rst}", ".. py:currentmodule:: aswarm.serve", "", ".. autofunction:: respond"]
+    assert ".. autoclass:: Service" in lines
+    assert lines[lines.index(".. py:data:: Limits") + 2] == "   The same as :py:obj:`aswarm.runs.Limits`."
+    stream = reference.expand(reference.page_of("aswarm"), "<!-- names: EventStream -->")
+    assert ":members: " in stream and "partial" in stream
 
 
 def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,40 +199,21 @@ def test_a_name_without_an_entry_is_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert reference.missing_names() == ["aswarm.Budget", "aswarm.Nothing", "aswarm.RefusalDelta"]
 
 
-def test_a_name_without_a_docstring_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_without_a_docstring_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A method of a class too."""
-    code = ast.parse('def f(): ...\nclass A:\n    """An A."""\n    def b(self): ...').body
-    found = {
-        name: source.Definition("aswarm", name, node, ast.get_docstring(node) or "")
-        for name, node in zip("fA", code, strict=True)
-    }
-    monkeypatch.setattr(reference, "definition", lambda _, name: found[name])
-    monkeypatch.setattr(reference, "home_of", lambda _: "aswarm")
-    for name, missing in (("f", r"aswarm\.f "), ("A", r"aswarm\.A\.b ")):
-        with pytest.raises(reference.UndocumentedName, match=missing):
-            reference.entry("aswarm", name)
 
+    def f() -> None: ...
 
-def test_a_docstring_becomes_markdown() -> None:
-    """Described arguments become a list, and the first mention of a public name leads to its entry."""
-    entry = reference.entry("aswarm", "CompletionError")
-    assert "### exception `CompletionError`" in entry
-    assert "- `retryable`: whether the same request may well succeed later" in entry
-    assert "[`Response`](aswarm.md#class-response)" in reference.entry("aswarm", "AswarmError")
-    assert "Raises [`AnswersRefused`](serve.md#exception-answersrefused)" in reference.entry(
-        "aswarm.durable", "DurableRun"
-    )
+    class A:
+        """An A."""
 
+        def b(self) -> None: ...
 
-def test_errors_stand_below_the_list_of_arguments() -> None:
-    """They are no part of the last argument."""
-    assert "\n\nRaises [`ConfigurationError`]" in reference.entry("aswarm.guards", "hold_answer")
-
-
-def test_an_entry_shows_public_bases_alone() -> None:
-    """A private base is replaced by its own public ones."""
-    assert "class Blocked(RunError)" in reference.entry("aswarm.guards", "Blocked")
-    assert "class MemoryStore(Store)" in reference.entry("aswarm.conversations", "MemoryStore")
+    values: dict[str, Any] = {"f": f, "A": A}
+    monkeypatch.setattr(reference, "modules", lambda: {"aswarm": ("f", "A")})
+    monkeypatch.setattr(reference, "value_of", lambda _, name: values[name])
+    monkeypatch.setattr(reference, "home_of", lambda *_: "aswarm")
+    assert reference.undocumented(["aswarm.f", "aswarm.A", "aswarm.A.b"]) == ["aswarm.f", "aswarm.A.b"]
 
 
 def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: Path) -> None:
@@ -172,7 +221,7 @@ def test_assistants_get_a_copy_of_each_page_and_a_list(project: Path, tmp_path: 
     page = "# Tools\n\n*What may a function do?*\n\n<!-- figure -->\n```text\n<!-- x -->\n```\n"
     (project / "docs/guides/tools.md").write_text(page, encoding="utf-8")
     pages.write_copy(tmp_path / "copy")
-    copies.write_copies(tmp_path / "copy", tmp_path / "site")
+    copies.write_copies(copies.texts_of(tmp_path / "copy"), tmp_path / "copy", tmp_path / "site")
     assert "- [Tools](guides/tools.md): What may a function do?" in (tmp_path / "site/llms.txt").read_text("utf-8")
     copy = (tmp_path / "site/guides/tools.md").read_text("utf-8")
     assert "figure" not in copy and "<!-- x -->" in copy
@@ -183,7 +232,7 @@ def test_the_copy_of_a_page_has_its_pictures(project: Path, tmp_path: Path) -> N
     (project / "docs/guides/tools.md").write_text("# Tools\n\n![Boxes](boxes.svg)\n", encoding="utf-8")
     (project / "docs/guides/boxes.svg").write_text("<svg/>", encoding="utf-8")
     pages.write_copy(tmp_path / "copy")
-    copies.write_copies(tmp_path / "copy", tmp_path / "site")
+    copies.write_copies(copies.texts_of(tmp_path / "copy"), tmp_path / "copy", tmp_path / "site")
     assert checks.check(tmp_path / "site") == []
     (tmp_path / "site/pictures/boxes.svg").unlink()
     assert checks.check(tmp_path / "site") == ["guides/tools.md shows ../pictures/boxes.svg, which is not there"]

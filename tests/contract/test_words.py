@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,57 @@ def test_a_page_has_one_title_and_says_which_question_it_answers(page: Path) -> 
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     if page.name != "index.md" and "<!-- names" not in text:
         assert re.match(r"# .*\n\n\*[^*]+\*\n", text), "below the title there is no question in italics"
+
+
+# --- phrases that a reader has to decode --------------------------------------------------------------------------------
+
+# Per 1,000 sentences of docstrings and comments, or of pages. anyio, httpx and openai stay below these limits.
+LIMITS = {
+    r"(?:^|[ ,:;(])[Ww]hat (?!(?:to|a mess|if|is|are|happens|does|did|do|kind|about)\b)[a-z`]": 8,  # a clause as a noun
+    r"\b([Tt]hat of|[Tt]hose of|[Tt]he one that|[Tt]hose that|[Tt]hat from)\b": 3,
+    r"\b(has|have|had) (begun|ended|gone)\b": 3,
+    r"\b([Ss]ays|[Ss]aid|[Tt]old|[Tt]ells|[Ss]ay)\b": 6,
+    r"\b[Bb]eg(in|ins|an|un|inning)\b": 5,
+}
+OF_SOURCE = [PROJECT / "src/aswarm"]
+OF_PAGES = [PROJECT / name for name in ("docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples")]
+
+
+def texts_of_python(path: Path) -> Iterator[str]:
+    """The docstrings and the comments of a file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+    with path.open("rb") as file:
+        for token in tokenize.tokenize(file.readline):
+            if token.type == tokenize.COMMENT and not token.string.startswith(
+                ("# ruff", "# type", "# pyright", "# noqa")
+            ):
+                yield token.string.lstrip("# ")
+
+
+def texts_of_page(path: Path) -> Iterator[str]:
+    """The paragraphs of a page, without code."""
+    text = pages.FENCE.sub("", path.read_text(encoding="utf-8"))
+    yield from (re.sub(r"`[^`]*`", "x", paragraph) for paragraph in text.split("\n\n"))
+
+
+def sentences(places: list[Path]) -> list[str]:
+    """All sentences of more than two words."""
+    files = [file for place in places for file in (sorted(place.rglob("*")) if place.is_dir() else [place])]
+    texts = [text for file in files if file.suffix == ".py" for text in texts_of_python(file)]
+    texts += [text for file in files if file.suffix == ".md" for text in texts_of_page(file)]
+    found = [each for text in texts for each in re.split(r"(?<=[.:])\s+", " ".join(text.split()))]
+    return [each for each in found if len(each.split()) > 2]
+
+
+@pytest.mark.parametrize("places", [OF_SOURCE, OF_PAGES], ids=["source", "pages"])
+def test_phrases_that_a_reader_has_to_decode_are_rare(places: list[Path]) -> None:
+    """A sentence may use one of them if it is the natural word; many together are a dialect."""
+    everything = sentences(places)
+    over = {}
+    for phrase, limit in LIMITS.items():
+        matches = [sentence for sentence in everything if re.search(phrase, sentence)]
+        if 1000 * len(matches) > limit * len(everything):
+            over[phrase] = matches
+    assert over == {}

@@ -1,11 +1,14 @@
 """Kills a process that runs conversations with SIGKILL at random moments; then checks what is in the store.
 
-    python tests/conversations/conversation_kills.py KILLS SEED
+    PYTHONPATH=tests/support/serve python tests/conversations/conversation_kills.py KILLS SEED [CHAOS ...]
 
 One process after another works on the same conversations of one SQLite file. Each is killed at a random moment. After each
 kill every conversation must be a valid history that agrees with what the functions did: they append lines to a file, which
 outlives the process. The processes are forked from this one, which has no threads, because a fork takes less time than
 a new interpreter.
+
+CHAOS: what happens before a kill too, "suspend" (SIGSTOP, for seconds), "locked" (another program holds the lock of the file),
+"full" (the disk is full; needs root), "two" (two processes at once), and "load" (15 processes compute); "all" for all of it.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, Result, tool
+import chaos
+
+from aswarm import Agent, AsyncSwarm, CompletionRequest, Result, RunError, tool
 from aswarm.conversations import SQLiteStore, Stored
 from aswarm.testing import check_history
 
@@ -105,19 +110,24 @@ def agents(folder: Path, pause: float) -> Agent:
     return first
 
 
-async def work(folder: Path, pause: float) -> None:
+async def work(folder: Path, pause: float, *, is_disturbed: bool) -> None:
     """Run all conversations, again and again: with a new message, or with what the last run has left."""
     swarm, agent = AsyncSwarm(client=Model(pause)), agents(folder, pause)
-    async with SQLiteStore(folder / "chats.sqlite") as store, asyncio.TaskGroup() as group:
+    async with SQLiteStore(folder / "disk" / "chats.sqlite") as store, asyncio.TaskGroup() as group:
 
         async def talk(name: str) -> None:
             chat = store.conversation(name, swarm, agent=agent)
             while True:
-                stored = await chat.load()
-                if stored.waiting and random.random() < 0.5:
-                    await chat.resume()
-                else:
-                    await chat.run("Next")
+                try:
+                    stored = await chat.load()
+                    if stored.waiting and random.random() < 0.5:
+                        await chat.resume()
+                    else:
+                        await chat.run("Next")
+                except RunError:  # of a writer in the other process, or of the disk
+                    if not is_disturbed:
+                        raise
+                    await asyncio.sleep(0.01)
 
         for name in CHATS:
             group.create_task(talk(name))
@@ -129,7 +139,7 @@ async def check(folder: Path) -> Counter[str]:
     ended = set((folder / "ended").read_text().split()) if (folder / "ended").exists() else set[str]()
     assert not begun or max(begun.values()) == 1, "a function ran twice"
     seen, known = Counter[str](), set[str]()
-    async with SQLiteStore(folder / "chats.sqlite") as store:
+    async with SQLiteStore(folder / "disk" / "chats.sqlite") as store:
         for name in CHATS:
             stored = await store.load(name)
             if stored is not None:
@@ -174,14 +184,14 @@ def _block(messages: list[Json]) -> int:
     return next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
 
 
-def in_child(folder: Path, pause: float) -> int:
+def in_child(folder: Path, pause: float, *, is_disturbed: bool) -> int:
     """Start a process that works; its id."""
     pid = os.fork()
     if pid:
         return pid
     try:
         random.seed()
-        asyncio.run(work(folder, pause))
+        asyncio.run(work(folder, pause, is_disturbed=is_disturbed))
     except BaseException:
         traceback.print_exc()
     finally:
@@ -201,23 +211,57 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def main(kills: int, seed: int) -> None:
+CHAOS = ("suspend", "locked", "full", "two", "load")
+
+
+def disturb(kinds: Sequence[str], pids: Sequence[int], folder: Path, luck: random.Random) -> None:
+    """Let one of these things happen to the processes, or to the file."""
+    match luck.choice(kinds):
+        case "suspend":
+            chaos.suspend([luck.choice(pids)], luck.uniform(0.1, 3))
+        case "locked":
+            chaos.lock(folder / "disk" / "chats.sqlite", luck.uniform(0.1, 2))
+        case "full":
+            chaos.fill(folder / "disk", luck.uniform(0.1, 1))
+        case _:
+            return
+
+
+def kill(pid: int, folder: Path) -> None:
+    """Kill a process, which must not have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status), f"a process failed, see above; its files are in {folder}"
+
+
+def main(kills: int, seed: int, *kinds: str) -> None:
     """Kill, check, and print a line that says what was seen."""
     luck, seen = random.Random(seed), Counter[str]()
-    folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
-    for _ in range(kills):
-        pid = in_child(folder, luck.choice([0, 0.002, 0.01]))
-        if luck.random() < 0.8:  # the others are killed while they begin
-            wait_for_work(folder)
-        time.sleep(luck.uniform(0, 0.15))
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        assert os.WIFSIGNALED(status), f"a process failed, see above; its files are in {folder}"
-        seen = asyncio.run(check(folder))
+    kinds = CHAOS if kinds == ("all",) else kinds
+    assert set(kinds) <= set(CHAOS), kinds
+    with contextlib.ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))
+        if "full" in kinds:
+            stack.enter_context(chaos.small_disk(folder / "disk"))
+        else:
+            (folder / "disk").mkdir()
+        if "load" in kinds:
+            stack.enter_context(chaos.load())
+        for _ in range(kills):
+            pauses = [luck.choice([0, 0.002, 0.01]) for _ in range(1 + ("two" in kinds))]
+            pids = [in_child(folder, pause, is_disturbed=bool(kinds)) for pause in pauses]
+            if luck.random() < 0.8:  # the others are killed while they begin
+                wait_for_work(folder)
+            if kinds:
+                disturb(kinds, pids, folder, luck)
+            time.sleep(luck.uniform(0, 0.15))
+            for pid in pids:
+                kill(pid, folder)
+            seen = asyncio.run(check(folder))
     told = ", ".join(f"{count} {what}" for what, count in sorted(seen.items()))
-    print(f"{kills} kills, {len(CHATS)} conversations; calls: {told}")
+    print(f"{kills} kills{''.join(f', {kind}' for kind in kinds)}, {len(CHATS)} conversations; calls: {told}")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

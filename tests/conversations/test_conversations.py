@@ -20,14 +20,15 @@ from aswarm import (
     ConfigurationError,
     Hold,
     Result,
+    RunError,
     RunFinished,
     Swarm,
     ToolCallFinished,
     current_call,
     tool,
 )
-from aswarm.conversations import Conflict, Conversation, MemoryStore, PostgresStore, SQLiteStore
-from aswarm.guards import Block, Blocked, guard_input, hold_answer
+from aswarm.conversations import Conflict, Conversation, MemoryStore, PostgresStore, SQLiteStore, last
+from aswarm.guards import Block, Blocked, CheckedInput, Replace, guard_input, hold_answer
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -171,15 +172,15 @@ async def test_two_agents_of_one_name_that_can_be_found() -> None:
     twins = [Agent(name="Twin"), Agent(name="Twin", model="other")]
     middle = [Agent(name=f"Middle {n}", functions=[twin]) for n, twin in enumerate(twins)]
     agent = Agent(functions=list(middle))
-    with pytest.raises(ConfigurationError, match="more than one agent of this name is known"):
+    with pytest.raises(ConfigurationError, match="more than one agent of this name can be found"):
         await chat_of(call("transfer_to_middle_0"), call("transfer_to_twin"), agent=agent).run("Hi")
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"agent": "Agent"}, "one of them is str"),
-        ({"agents": ["Agent"]}, "one of them is str"),
+        ({"agent": "Agent"}, "one item is str"),
+        ({"agents": ["Agent"]}, "one item is str"),
         ({"agents": Agent()}, "agents must be a list of Agents, not Agent"),
         ({"agents": 7}, "agents must be a list of Agents, not int"),
         ({"agents": [Agent(name="Agent")]}, "two agents named 'Agent'"),
@@ -291,6 +292,53 @@ async def test_what_a_run_has_done_before_it_was_blocked_is_kept() -> None:
                 if isinstance(event, ToolCallFinished):
                     run.send("Do my homework")
     assert [each["role"] for each in (await chat.load()).messages] == ["user", "assistant", "tool"]
+
+
+def hidden(checked: CheckedInput) -> Replace | None:
+    """Hide a card number that the user has written since the last answer."""
+    return Replace(checked.text.replace("4111", "***")) if "4111" in checked.text else None
+
+
+@pytest.mark.parametrize("way", ["run", "stream"])
+@pytest.mark.parametrize("history", [None, last(2)])
+async def test_an_input_that_a_guard_has_replaced_is_never_sent(way: str, history: Any) -> None:
+    """In no later run, also of an agent with a `history` function and of a fork. The user still has the own message."""
+    model = ScriptedModel([call("order", number=7), "One.", "Two.", "Three.", "Four."])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(hidden)])
+    chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[order], history=history))
+    for text in ("My card is 4111.", "Pay.", "And?"):
+        if way == "run":
+            await chat.run(text)
+        else:
+            async with chat.stream(text) as run:
+                _ = [event async for event in run]
+    fork = await chat.fork("b", at=5)
+    await fork.run("Or?")
+    assert [request.body for request in model.requests if "4111" in str(request.body)] == []
+    users = [[each["content"] for each in request.messages if each["role"] == "user"] for request in model.requests]
+    assert users[2] == ["My card is ***.", "Pay."]
+    stored = await chat.load()
+    assert stored.messages[0] == user("My card is 4111.")
+    check_history(stored.messages)
+
+
+@pytest.mark.parametrize("left", ["before the answer", "waiting"])
+async def test_an_input_that_a_guard_has_replaced_is_not_sent_after_a_run_that_was_left(left: str) -> None:
+    """The next run judges the message again, or knows what was sent."""
+
+    @tool(approve=True)
+    async def pay() -> str:
+        return "paid"
+
+    model = ScriptedModel([Failure(404) if left == "before the answer" else call("pay"), "One.", "Two."])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(hidden)])
+    chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[pay]))
+    with suppress(RunError):
+        await chat.run("My card is 4111.")
+    await chat.resume()
+    await chat.run("And?")
+    assert [request.body for request in model.requests if "4111" in str(request.body)] == []
+    assert len(model.requests) == 3
 
 
 async def test_a_context_variable_without_a_text_as_its_name() -> None:
@@ -511,10 +559,10 @@ async def test_a_stream_is_entered_once() -> None:
     chat.stream("never")
     stream = chat.stream("Hi")
     async with stream as run:
-        with pytest.raises(RuntimeError, match="entered before"):
+        with pytest.raises(RuntimeError, match="already entered"):
             await stream.__aenter__()
         assert [event async for event in run]
-    with pytest.raises(RuntimeError, match="entered before"):
+    with pytest.raises(RuntimeError, match="already entered"):
         await stream.__aenter__()
     assert (await chat.run("Ho")).text == "Ho."
 
@@ -691,17 +739,6 @@ def test_the_stores_are_public() -> None:
     """With the package that exports them."""
     for kind in (MemoryStore, SQLiteStore, PostgresStore, Conversation):
         assert kind.__module__ == "aswarm.conversations"
-
-
-def test_trio_and_postgresql() -> None:
-    """The error says what to use instead."""
-
-    async def enter() -> None:
-        async with PostgresStore("postgresql://"):
-            pass
-
-    with pytest.raises(ConfigurationError, match="on trio, use a SQLiteStore"):
-        anyio.run(enter, backend="trio")
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])

@@ -78,10 +78,10 @@ class Talk:
         for number, turn in enumerate(turns):
             self.ask(state)
             complete(state, *(wire_call(f"c{self.run}.{number}.{each}") for each in range(turn.calls)))
-            for call in state.calls:
+            for call in state.turn.calls:
                 finish(call, LONG if turn.is_long else "ok", agent=None)
             if turn.target is not None:
-                finish(state.calls[-1], agent=self.agents[turn.target])
+                finish(state.turn.calls[-1], agent=self.agents[turn.target])
             state.end_turn()
         self.ask(state, is_last=True)
         if is_answered:

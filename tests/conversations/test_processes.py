@@ -18,13 +18,20 @@ from aswarm.testing import ScriptedModel, call, check_history
 pytestmark = pytest.mark.sampled
 
 KILLS = Path(__file__).with_name("conversation_kills.py")
+HELPERS = Path(__file__).parents[1] / "support" / "serve"
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_valid_conversations() -> None:
     """At random moments, twelve times; `python conversation_kills.py 500 1` does it more often."""
+    paths = os.pathsep.join([str(HELPERS), *sys.path])
     done = subprocess.run(
-        [sys.executable, str(KILLS), "12", "3"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(KILLS), "12", "3"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"PYTHONPATH": paths},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith("12 kills")

@@ -11,6 +11,7 @@ from stores import KINDS, change, user
 
 from aswarm import ConfigurationError, UnknownCall
 from aswarm.conversations import Conflict, Store
+from aswarm.conversations._base import SQLStore
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +24,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def anyio_backend(kind: str) -> str:
-    """Psycopg runs on asyncio only."""
+    """The backend of a kind."""
     return kind.partition("-")[2]
+
+
+@pytest.fixture
+def sql(store: SQLStore) -> SQLStore:
+    """The store, with the methods that a store of a user's own need not have."""
+    return store
 
 
 async def test_an_id_that_was_never_written_has_no_conversation(store: Store) -> None:
@@ -161,6 +168,24 @@ async def test_a_fork_has_the_first_messages(store: Store) -> None:
     assert len({stored.revision for stored in found.values() if stored}) == 4
 
 
+async def test_a_fork_in_the_middle_of_a_run_has_the_agent_of_its_next_completion(sql: SQLStore) -> None:
+    """A run writes its agent once, at its end; a handoff in the middle of it counts."""
+    made = {"role": "assistant", "content": None, "sender": "A"}
+    calls = [{"id": "c", "type": "function", "function": {"name": "to_b", "arguments": "{}"}}]
+    answer = {"role": "tool", "tool_call_id": "c", "tool_name": "to_b", "content": "B"}
+    last = {"role": "assistant", "content": 'Say "role":"assistant".', "sender": "B"}
+    first = change(None, user("0"), agent="A")
+    await sql.write("a", first)
+    messages = [user("1"), {**made, "tool_calls": calls}, answer, last, user("2"), {**last, "sender": "C"}]
+    await sql.write("a", change(first, *messages, agent="C"))
+    agents = []
+    for until in range(8):
+        await sql.fork("a", str(until), until=until)
+        stored = await sql.load(str(until))
+        agents.append(stored and stored.agent)
+    assert agents == ["A", "A", "A", "B", "B", "A", "C", "C"]
+
+
 async def test_a_fork_to_an_id_that_exists_is_a_conflict(store: Store) -> None:
     """It replaces nothing."""
     for each in "ab":
@@ -187,6 +212,79 @@ async def test_a_list_has_the_last_updated_first(store: Store) -> None:
     [last] = await store.list(limit=1)
     assert last == found[0]
     assert list(await store.list(before=last.updated)) == found[1:]
+
+
+async def test_a_title_is_given_or_is_the_beginning_of_the_first_message(sql: SQLStore) -> None:
+    """A fork takes the given title with it; an empty one brings the first message back. Nothing else changes."""
+    beginning = "Where\n is my brass lamp? \N{GRINNING FACE}" + " And my shade?" * 100
+    first = change(None, {"role": "system", "content": "Be kind."}, user(beginning))
+    await sql.write("u/1", first)
+    [before] = await sql.list()
+    assert before.title == " ".join(beginning.split())[:80]
+    assert await sql.rename("u/1", "50 % off_\N{GRINNING FACE}")
+    [after] = await sql.list()
+    assert (after.title, after.revision, after.updated) == (
+        "50 % off_\N{GRINNING FACE}",
+        before.revision,
+        before.updated,
+    )
+    await sql.write("u/1", change(first, user("More."), keep=2))
+    await sql.fork("u/1", "u/2")
+    assert [each.title for each in await sql.list()] == [after.title] * 2
+    await sql.rename("u/1", "")
+    assert sorted(each.title for each in await sql.list()) == [after.title, before.title]
+    assert not await sql.rename("absent", "Nothing")
+
+
+async def test_a_title_of_a_message_with_an_image_is_its_text(sql: SQLStore) -> None:
+    """The image is named; its bytes are not read."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "lamp" * 10_000}}
+    parts = [{"type": "text", "text": "What is this?"}, image]
+    await sql.write("a", change(None, {"role": "user", "content": parts}))
+    await sql.write("b", change(None, {"role": "user", "content": "\ud800 half a pair"}))
+    await sql.write("c", change(None))
+    assert {each.id: each.title for each in await sql.list()} == {"a": "What is this? [image]", "b": "", "c": ""}
+    assert [each.id for each in await sql.list(search="lamp")] == []
+    assert [each.id for each in await sql.list(search="THIS")] == ["a"]
+
+
+SEARCHED = {
+    "u/1": "The brass lamp costs 50 %.",
+    "u/2": 'She said "brass\nlamp" \\ again.',
+    "u/3": "Größe XL_4, bitte.",
+    "v/1": "brass",
+}
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("BRASS", ["u/2", "u/1"]),
+        ("50 %", ["u/1"]),
+        ("5%0", []),
+        ('"brass\nlamp" \\', ["u/2"]),
+        ("GRÖSSE", []),
+        ("gRÖßE", ["u/3"]),
+        ("xl_4", ["u/3"]),
+        ("xl-4", []),
+        ("role", []),
+        ("content", []),
+        ("secret", []),
+        ("an invoice", ["u/3"]),
+        ("named", ["u/1"]),
+    ],
+)
+async def test_a_search_finds_texts_of_the_user_and_of_agents(sql: SQLStore, search: str, found: list[str]) -> None:
+    """In any case of the letters, with all characters, in titles too; but neither results of tools nor names of fields."""
+    for each, text in SEARCHED.items():
+        tool = {"role": "tool", "tool_call_id": "1", "content": "secret"}
+        call = {"id": "1", "type": "function", "function": {"name": "role", "arguments": "{}"}}
+        answer = {"role": "assistant", "content": "An invoice." if each == "u/3" else None, "tool_calls": [call]}
+        await sql.write(each, change(None, user(text), answer, tool))
+        await anyio.sleep(0.002)
+    await sql.rename("u/1", "Named")
+    assert [each.id for each in await sql.list(prefix="u/", search=search)] == found
+    assert [each.id for each in await sql.list(prefix="u/", search=search, limit=1)] == found[:1]
 
 
 async def test_a_prefix_is_compared_as_text(store: Store) -> None:

@@ -1,19 +1,24 @@
 """Kills and disturbs processes with durable runs, and checks what all of them together have done.
 
-    PYTHONPATH=tests/support python tests/durable/durable_kills.py KILLS SEED [ROUND ...]
+    PYTHONPATH=tests/support/durable:tests/support/conversations python tests/durable/durable_kills.py KILLS SEED [ROUND ...]
 
-Each process works in a folder of its own and shares nothing but the database. They start runs all the time, answer those that
-wait for an approval, and cancel those that sleep, whichever process executes them. Rounds, each on SQLite and PostgreSQL:
+Each process works in its own folder and shares only the database. Meanwhile, the processes start runs, answer waiting approvals,
+and cancel sleeping runs, also of other processes. Rounds, each on SQLite and PostgreSQL:
 
-    alone      one worker, killed with SIGKILL at random moments and started again each time
-    together   three workers, one killed at a time; one of them is not started again
-    crash      three workers, and a run that kills its process: it ends, and the other ones are not harmed
-    clock      three workers, killed too; the clock of one jumps by an hour, forward and back, all the time
-    deploy     two workers of one version end with SIGTERM, one by one, while those of the next one take their place
+    alone      one worker, killed with SIGKILL at random moments and restarted each time
+    together   three workers, killed one at a time; one of them is not restarted
+    crash      three workers, and a run that kills its process: it ends, and the other runs are not affected
+    clock      three workers, killed too; the clocks of two of them jump by an hour, forward and back, again and again
+    deploy     two workers of one version stop with SIGTERM, one by one, and workers of the next version replace them
     restart    PostgreSQL only: its server is restarted in immediate mode, as after a crash
     cut        PostgreSQL only: its connections are cut again and again, while workers are killed
+    suspend    three workers, killed too; one or two of them are stopped with SIGSTOP for up to four seconds, and continued
+    load       three workers, killed too, beside 15 processes that use the CPU
+    locked     SQLite only: another program holds the lock of the file again and again, while workers are killed
+    full       SQLite only: the disk is full again and again, while workers are killed; needs root, to mount its own disk
 
-Every run must end, no call may begin twice, and what the model was told must be what has happened; see `durable_checker`.
+Every run must end, no call may start twice, and the messages to the model must match the facts; see `durable_checker`. The
+log of each run must match its conversation and its answer; see `record_checker`.
 """
 
 from __future__ import annotations
@@ -23,12 +28,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import chaos
 import psycopg
 from durable_checker import Checked, notes_of, runs_of
-from durable_process import Process, forked, prepare
+from durable_process import Process, forked, prepare, records_checked
 from stores import emptied_database, postgres_server
 
 ALL = ("go", "pay", "go", "sleep")
@@ -51,6 +58,12 @@ class Worker:
         if not self.ready.closed:
             assert self.ready.poll(SECONDS), f"no process in {self.process.folder}"
             self.ready.close()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        assert self.running.pid is not None
+        return self.running.pid
 
     def kill(self) -> None:
         """Kill it."""
@@ -118,7 +131,8 @@ class Round:
             if worker.running.is_alive():
                 worker.end()
         found = Checked(runs_of(self.url), notes_of(folders), max_deaths=self.max_deaths, is_cut_off=is_cut_off)
-        assert not found.faults, f"{self.name}: {found.faults[:20]}, see {self.folder}"
+        faults = [*found.faults, *records_checked(self.url, str(self.folder))]
+        assert not faults, f"{self.name}: {len(faults)} faults, {faults[:20]}, see {self.folder}"
         assert is_cut_off or not found.counts["failed"], f"{self.name}: calls have failed, see {self.folder}"
         return ", ".join(f"{name} {number}" for name, number in sorted(found.counts.items()) if number)
 
@@ -215,6 +229,44 @@ def cut(given: Round, kills: int) -> str:
     return given.end(is_cut_off=True)
 
 
+def suspend(given: Round, kills: int) -> str:
+    """See above."""
+    workers = [given.add() for _ in range(3)]
+    for number in range(kills):
+        chosen = given.rand.sample(workers, given.rand.choice([1, 1, 2]))
+        for worker in chosen:
+            worker.wait()
+        chaos.suspend([worker.pid for worker in chosen], given.rand.uniform(0.5, 4))
+        if number % 2:
+            given.kill(given.rand.choice(workers))
+    return given.end()
+
+
+def load(given: Round, kills: int) -> str:
+    """See above."""
+    with chaos.load():
+        return together(given, max(2, kills))
+
+
+def locked(given: Round, kills: int) -> str:
+    """See above."""
+    workers = [given.add() for _ in range(3)]
+    for _ in range(kills):
+        chaos.lock(Path(given.url.removeprefix("sqlite:///")), given.rand.uniform(0.2, 6))
+        given.kill(given.rand.choice(workers))
+    return given.end(is_cut_off=True)
+
+
+def full(given: Round, kills: int) -> str:
+    """See above."""
+    workers = [given.add() for _ in range(3)]
+    for _ in range(kills):
+        time.sleep(given.rand.random())
+        chaos.fill(Path(given.url.removeprefix("sqlite:///")).parent, given.rand.uniform(0.2, 3))
+        given.kill(given.rand.choice(workers))
+    return given.end(is_cut_off=True)
+
+
 class Server:
     """The PostgreSQL server of these rounds."""
 
@@ -251,6 +303,10 @@ ROUNDS: dict[Callable[[Round, int], str], tuple[str, int]] = {
     deploy: ("sqlite postgresql", 0),
     restart: ("postgresql", 0),
     cut: ("postgresql", 6),
+    suspend: ("sqlite postgresql", 4),
+    load: ("sqlite postgresql", 4),
+    locked: ("sqlite", 2),
+    full: ("sqlite", 2),
 }
 
 
@@ -259,7 +315,7 @@ def main(kills: int, seed: int, *names: str) -> None:
     rand = random.Random(seed)
     folder = Path(tempfile.mkdtemp())
     prepare(str(folder))
-    with postgres_server(folder) as uri:
+    with postgres_server(folder) as uri, ExitStack() as stack:
         server = Server(uri, folder)
         total = 0
         for made, (kinds, share) in ROUNDS.items():
@@ -267,7 +323,8 @@ def main(kills: int, seed: int, *names: str) -> None:
                 name, began = f"{kind} {made.__name__}", time.monotonic()
                 own = folder / f"{kind}-{made.__name__}"
                 own.mkdir()
-                url = f"sqlite:///{own}/runs.db" if kind == "sqlite" else emptied_database(uri)
+                disk = stack.enter_context(chaos.small_disk(own / "disk")) if made is full else own
+                url = f"sqlite:///{disk}/runs.db" if kind == "sqlite" else emptied_database(uri)
                 given = Round(name, url, own, rand, server)
                 print(f"{name:22}", end=" ", flush=True)
                 found = made(given, kills * share // 100)

@@ -15,14 +15,14 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, durable
+from dbos import DBOS
+from durables import Shop, die, durable
 
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
-from aswarm.serve import AnswersRefused, KeyReused, NewRun, RunNotFound, fold
-from aswarm.serve._log import LogRow
+from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFound, fold
 from aswarm.testing import Answer, Failure, ScriptedModel, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
@@ -87,6 +87,40 @@ async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
         assert (await answered.result()).text == "Paid."
         assert (await found.answer({"p": True})).id == answered.id
     assert shop.keys["pay"] == [f"{answered.id}:0:0"]
+
+
+async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
+    """While the run that continues goes on, as afterwards. A run that has not ended itself is active instead."""
+    async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!", run_id="a")
+        await asked.wait()
+        answered = await asked.answer({"p": True})
+        await shop.began.wait()
+        assert (await asked.answer({"p": True})).id == answered.id
+        with pytest.raises(AnswersRefused, match=answered.id) as refused:
+            await asked.answer({"p": False})
+        assert (refused.value.code, refused.value.status) == ("call_not_open", 409)
+        with pytest.raises(RunActive):
+            await answered.answer({"p": True})
+        shop.go.set()
+        await answered.wait()
+        with pytest.raises(AnswersRefused):
+            await asked.answer({"p": False})
+    assert len(shop.keys["pay"]) == 1
+
+
+async def test_a_run_says_what_it_is(tmp_path: Path, shop: Shop) -> None:
+    """Its repr has the id and the status, and whether it waits in the queue; so has the record for clients."""
+    async with durable(tmp_path, ["Hello."], shop, concurrency=0) as client:
+        run = await client.start("Boss", "Hi!", run_id="ticket-17")
+        assert repr(run) == "<DurableRun 'ticket-17': running (queued)>"
+        assert repr(await client.run("ticket-17")) == repr(run)
+        assert run.record.status == "running"
+        assert run.record.to_dict()["is_queued"] is True
+        async with durable(tmp_path, ["Hello."], shop):
+            record = await run.wait()
+        assert repr(run) == "<DurableRun 'ticket-17': finished>"
+        assert "is_queued" not in record.to_dict()
 
 
 async def test_calls_of_several_runs_may_have_one_id(tmp_path: Path, shop: Shop) -> None:
@@ -204,7 +238,8 @@ async def test_the_runs_of_all_processes_together_are_limited(tmp_path: Path, sh
         started = [await runs.start("Boss", "Hi!") for _ in range(2)]
         with anyio.fail_after(60):
             await shop.began.wait()
-            assert runs._log.claim(5, "1", ["Boss"]) == []
+            await anyio.sleep(0.2)
+            assert len(shop.keys["slow"]) == 1
             shop.go.set()
             assert [(await run.result()).text for run in started] == ["Done.", "Done."]
     shop.go = anyio.Event()
@@ -241,22 +276,29 @@ async def test_a_process_claims_what_it_has_room_for(tmp_path: Path, shop: Shop)
         with anyio.fail_after(60):
             await shop.began.wait()
             async with durable(tmp_path, [], shop, concurrency=0) as other:
-                assert other._log.claim(5, "1", ["Boss"]) == [("2", True)]
-                other._log.put_back("2")
+                assert [record.id for record in await other.records(status="queued")] == ["2"]
             shop.go.set()
             assert {(await run.result()).text for run in (first, second)} == {"1", "2"}
 
 
 async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, shop: Shop) -> None:
-    """Its process has died before it began; one of another version puts it into the queue, and leaves it there."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
+    """A process of another version returns the run of the dead one to the queue, and leaves it there."""
+    async with durable(tmp_path, [call("look")], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    dead = runs._settings.executor
+    shop.go.set()
     async with durable(tmp_path, [], shop, version="2") as runs:
         with anyio.fail_after(60):
-            while runs._executor not in runs._log._rows("SELECT owner FROM aswarm_run")[0]:
+            while await runs._engine.orphans(dead):
                 await anyio.sleep(0.01)
-        assert runs._log.claim(5, "2", ["Boss"]) == []
-        assert runs._log.claim(5, "1", ["Boss"]) == [("r", True)]
+        await anyio.sleep(0.1)
+        assert (await runs.find("r")).record.is_running
+        assert [record.id for record in await runs.records(status="unreachable")] == ["r"]
+    async with durable(tmp_path, ["Seen."], shop) as runs:
+        assert (await (await runs.run("r")).result()).text == "Seen."
 
 
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
@@ -303,19 +345,21 @@ async def test_what_a_map_cannot_run(tmp_path: Path, shop: Shop, item: Item, set
 
 
 async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
-    """`purge` deletes the logs and steps of runs that have ended, and leaves the others."""
+    """`purge` deletes the logs of runs that have ended, and the rows of DBOS, and leaves the others."""
     async with durable(tmp_path, ["Hello.", call("slow"), "Done."], shop) as runs:
         await (await runs.start("Boss", "Hi!", run_id="old")).result()
         await runs.start("Boss", "Hi!", run_id="now")
         await shop.began.wait()
         assert await runs.purge(older_than=3600) == 0
         assert await runs.purge(older_than=0) == 1
+        assert [each.workflow_id for each in await DBOS.list_workflows_async()] == ["now"]
         with pytest.raises(RunNotFound):
             await runs.run("old")
         shop.go.set()
         assert (await (await runs.run("now")).result()).text == "Done."
         await runs.forget("now", user="-")
         assert await runs.records() == []
+        assert await DBOS.list_workflows_async() == []
 
 
 async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> None:
@@ -352,14 +396,14 @@ async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop
     async with durable(tmp_path, script, shop) as runs:
         asked = await runs.start("Boss", "Pay!", run_id="a")
         await asked.wait()
-        write = runs.store.write
+        recorded = runs.recorded
 
-        async def overtaken(key: str, change: Any) -> None:
-            runs.store.write = write  # type: ignore[method-assign]
+        async def overtaken(run_id: str) -> Any:
+            runs.recorded = recorded  # type: ignore[method-assign]
             await (await asked.answer({"p": True})).wait()
-            await write(key, change)
+            return await recorded(run_id)
 
-        runs.store.write = overtaken  # type: ignore[method-assign]
+        runs.recorded = overtaken  # type: ignore[method-assign]
         await asked.cancel()
         assert (await runs.run("a")).record.status == "finished"
         assert len(shop.keys["pay"]) == 1
@@ -372,7 +416,6 @@ async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop
         alone = await runs.start(NewRun("-", messages=[{"role": "user", "content": "Pay!"}]))
         await (await runs.run(alone.id)).wait()
         assert (await (await runs.run(alone.id)).cancel()).stop == "cancelled"
-        await runs._access.call(runs._log.stop_waiting, "-", "a", "late", LogRow(0, 0, b""))
         assert (await asked.result()).stop == "waiting"
 
 
@@ -433,10 +476,10 @@ async def test_settings_are_checked(settings: dict[str, Any], text: str) -> None
 async def test_there_is_one_in_a_process(tmp_path: Path, shop: Shop) -> None:
     """A second one is refused while the first is open; an object is not opened twice; both can be opened afterwards."""
     async with durable(tmp_path, [], shop) as runs:
-        with pytest.raises(ConfigurationError, match="DBOS is one for the whole process"):
+        with pytest.raises(ConfigurationError, match="can have only one DBOS"):
             async with durable(tmp_path, [], shop):
                 pass
-        with pytest.raises(RuntimeError, match="open already"):
+        with pytest.raises(RuntimeError, match="already open"):
             await runs.__aenter__()
     async with durable(tmp_path, [], shop):
         pass
@@ -457,7 +500,7 @@ async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.Lo
         await client.start("Boss", "Hi!", run_id="r")
     with caplog.at_level(logging.WARNING, "aswarm"):
         async with durable(tmp_path, [], shop, version="2") as runs:
-            assert "1 runs of the version '1' with the agent 'Boss' have not ended" in caplog.text
+            assert "1 queued runs need the version '1' and the agent 'Boss'" in caplog.text
             await anyio.sleep(0.2)
             assert (await runs.run("r")).record.is_running
     async with durable(tmp_path, ["Hello."], shop, version="1") as runs:
@@ -470,13 +513,16 @@ async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Sh
         run = await client.start("Boss", "Hi!", run_id="r")
         async with durable(tmp_path, ["Hello."], shop, agents=Agent(name="Other")) as runs:
             assert (await (await runs.start("Other", "Hi!")).result()).text == "Hello."
+            with anyio.fail_after(60):
+                while [record.id for record in await runs.records(status="unreachable")] != ["r"]:
+                    await anyio.sleep(0.01)
             assert (await runs.find("r")).record.is_running
         async with durable(tmp_path, ["Hello."], shop):
             assert (await run.result()).text == "Hello."
     async with durable(tmp_path, ["Hello."], shop) as runs:
         await (await runs.start("Boss", "Hi!", run_id="2")).result()
     async with durable(tmp_path, [], shop, agents=Agent(name="Other")) as runs:
-        with pytest.raises(ConfigurationError, match="has ended with the agent 'Boss'"):
+        with pytest.raises(ConfigurationError, match="ended with the agent 'Boss'"):
             await (await runs.find("2")).result()
 
 
@@ -485,3 +531,14 @@ async def test_what_runs_take_without_a_conversation(tmp_path: Path, shop: Shop)
     async with durable(tmp_path, ["Hello."], shop) as runs:
         record = await runs.start(NewRun("ann", messages=[{"role": "user", "content": "Hi!"}]))
         assert (await (await runs.run(record.id, user="ann")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_a_reader_that_came_before_the_execution_reads_the_run_as_it_goes(tmp_path: Path, shop: Shop) -> None:
+    """The run is in the queue then. Its entries come while it goes on in this process, not at its end."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
+        run = await runs.start("Boss", "Hi!")
+        with anyio.fail_after(60):
+            async for entry in run.events():
+                if entry.type == "ToolCallStarted":
+                    shop.go.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +13,9 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from durables import Shop, durable
 
+from aswarm._values.errors import StoreError
 from aswarm.durable._ends import Ends
+from aswarm.runs._changes import Changes
 from aswarm.testing import call
 
 
@@ -28,13 +29,18 @@ class Ended:
     async def __call__(self, run_ids: Sequence[str]) -> list[str]:
         self.asked.append(list(run_ids))
         if len(self.asked) == 1:
-            raise sqlite3.OperationalError("disk I/O error")
+            raise StoreError("disk I/O error")
         return list(self.over)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aswarm.durable._ends._LOOK_EVERY", 0.001)
+    monkeypatch.setattr("aswarm.durable._ends._QUERY_EVERY", 0.001)
+
+
+async def unchanged() -> int:
+    """The version of a log that does not change."""
+    return 0
 
 
 @asynccontextmanager
@@ -42,7 +48,7 @@ async def watched(ended: Ended) -> AsyncIterator[Ends]:
     ends = Ends(ended)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(ends.watch, (sqlite3.Error,))
+            group.start_soon(ends.watch, Changes(unchanged))
             yield ends
             group.cancel_scope.cancel()
 
@@ -74,7 +80,7 @@ async def test_a_wait_ends_when_the_runs_are_closed() -> None:
     raised: list[str] = []
 
     async def wait(ends: Ends) -> None:
-        with pytest.raises(RuntimeError, match="'a' had ended") as error:
+        with pytest.raises(RuntimeError, match="before the end of the run 'a'") as error:
             await ends.wait("a")
         raised.append(str(error.value))
 
@@ -99,11 +105,3 @@ async def test_a_wait_for_a_run_that_is_handed_back(tmp_path: Path) -> None:
         group.start_soon(wait)
         with anyio.fail_after(60):
             await shop.began.wait()
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_is_deleted_when_it_is_to_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not there any more; nothing else happens."""
-    async with durable(tmp_path, [], Shop(), concurrency=0) as runs:
-        monkeypatch.setattr(runs._log, "asked_to_cancel", lambda: {"gone": "cancelled"})
-        await runs._apply_cancel_requests()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import signal
 import sqlite3
@@ -18,22 +17,17 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
-from dbos._error import DBOSWorkflowConflictIDError
 from durables import Shop, die, durable
 from stores import change, user
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
-from aswarm.cli._runs import _work
+from aswarm._record import log
+from aswarm._record.entries import now
+from aswarm._values.errors import StoreError
+from aswarm.cli.commands.runs import _work
 from aswarm.durable import DurableRuns
-from aswarm.durable._attempt import RunAttempt
-from aswarm.durable._engine import Engine
-from aswarm.durable._log import QueuedWork
-from aswarm.durable._replay import Replay
 from aswarm.guards import Block, guard_input
-from aswarm.serve import Entry, Limits, NewRun, Run, RunActive, RunNotFound, ShuttingDown
-from aswarm.serve._entries import now
-from aswarm.serve._live import LiveRun
-from aswarm.serve._log import LogRow
+from aswarm.runs import Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.sampled
@@ -42,11 +36,6 @@ pytestmark = pytest.mark.sampled
 @pytest.fixture
 def shop() -> Shop:
     return Shop()
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aswarm.durable._durable_runs._SECONDS_AFTER_FAILURE", 0.01)
 
 
 class Failing:
@@ -64,160 +53,76 @@ class Failing:
         return self.method(*arguments, **named)
 
 
-DISK = sqlite3.OperationalError("disk I/O error")
+DISK = StoreError("disk I/O error")
 
 
-@pytest.mark.parametrize("name", ["take", "owners"])
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aswarm.runs._logged_runs._SECONDS_AFTER_FAILURE", 0.01)
+
+
+def refuse(runs: DurableRuns, table: str, event: str) -> None:
+    """Let the database refuse each change of this kind."""
+    with closing(sqlite3.connect(runs.store.path)) as file, file:
+        file.execute(
+            f"CREATE TRIGGER refused BEFORE {event} ON {table} BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
+        )
+
+
+def allow(folder: Path) -> None:
+    """Take `refuse` back."""
+    with closing(sqlite3.connect(folder / "runs.db")) as file, file:
+        file.execute("DROP TRIGGER refused")
+
+
+@pytest.mark.parametrize("where", ["UPDATE OF attempt", "UPDATE OF ended"])
 @pytest.mark.asyncio
-async def test_a_log_that_fails_for_a_moment_ends_nothing(
-    tmp_path: Path, shop: Shop, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_database_that_fails_for_a_moment_ends_nothing(
+    tmp_path: Path, shop: Shop, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another attempt follows, and the run ends as ever."""
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        monkeypatch.setattr(runs._log, name, Failing(getattr(runs._log, name), DISK))
+    """At the start and at the end of an attempt: it is repeated, and readers see no end before the database has it."""
+    async with durable(tmp_path, [call("slow"), "Hello."], shop) as runs:
+        refuse(runs, "aswarm_run", where)
+        run = await runs.start("Boss", "Hi!")
+        shop.go.set()
         with anyio.fail_after(60):
-            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
             while "another attempt follows" not in caplog.text:
                 await anyio.sleep(0.01)
-
-
-@pytest.mark.asyncio
-async def test_the_end_of_a_run_is_written_until_it_is_there(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run is not over for its readers before the log has its end."""
-    monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        monkeypatch.setattr(runs._log, "append", Failing(runs._log.append, DISK, times=5))
-        with anyio.fail_after(60):
-            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
+            assert (await runs.run(run.id)).record.is_running
+            allow(tmp_path)
+            assert (await run.result()).text == "Hello."
+    assert len(shop.keys["slow"]) == 1
 
 
 @pytest.mark.asyncio
 async def test_an_end_that_cannot_be_written_is_left_to_the_next_process(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A process that ends does not wait for its database; the next one writes the end, from the record."""
-    monkeypatch.setattr("aswarm.serve._log_access._SECONDS_AFTER_FAILURE", 0.01)
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        monkeypatch.setattr(runs._log, "append", Failing(runs._log.append, DISK, times=10**9))
+    """A process that stops does not wait for its database; the next one writes the end, from the record."""
+    async with durable(tmp_path, [call("slow"), "Hello."], shop) as runs:
+        refuse(runs, "aswarm_run", "UPDATE OF ended")
         await runs.start("Boss", "Hi!", run_id="r")
+        shop.go.set()
         with anyio.fail_after(60):
-            while (stored := await runs.store.load("-/r")) is None or stored.stop is None:
+            while "another attempt follows" not in caplog.text:
                 await anyio.sleep(0.01)
-        with anyio.fail_after(60):
             await runs.drain(0)
-    async with durable(tmp_path, ["Hello."], shop) as runs:
+    allow(tmp_path)
+    async with durable(tmp_path, [], shop) as runs:
         with anyio.fail_after(60):
             assert (await (await runs.run("r")).result()).text == "Hello."
+    assert len(shop.keys["slow"]) == 1
 
 
 @pytest.mark.asyncio
-async def test_a_run_that_could_not_begin_begins_later(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is recorded, so its caller has its id."""
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        monkeypatch.setattr(runs._engine, "start", Failing(runs._engine.start, RuntimeError("no")))
-        run = await runs.start("Boss", "Hi!")
-        with anyio.fail_after(60):
-            assert (await run.result()).text == "Hello."
-    assert "could not begin" in caplog.text
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_cannot_begin_holds_up_no_other(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The process tries it again after a second, and executes the ones behind it meanwhile."""
-    async with durable(tmp_path, ["Hello."], shop, concurrency=1) as runs:
-        start = runs._engine.start
-        attempts: list[str] = []
-
-        async def begin(run_id: str) -> None:
-            attempts.append(run_id)
-            if run_id == "bad":
-                raise RuntimeError("no")
-            await start(run_id)
-
-        monkeypatch.setattr(runs._engine, "start", begin)
-        await runs.start("Boss", "Hi!", run_id="bad")
-        with anyio.fail_after(60):
-            assert (await (await runs.start("Boss", "Hi!", run_id="good")).result()).text == "Hello."
-    assert attempts.count("bad") < 10
-    assert "could not begin" in caplog.text
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_never_began_here_is_left(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine has not begun it when another process takes it over; `drain` does not wait for it."""
-    async with durable(tmp_path, [], shop) as runs:
-
-        async def begin(run_id: str) -> None:
-            """As DBOS, when it finds the workflow in the database: an answer was lost."""
-
-        monkeypatch.setattr(runs._engine, "start", begin)
-        await runs.start("Boss", "Hi!", run_id="r")
-        assert "r" in runs._live
-        async with durable(tmp_path, [], shop, concurrency=0) as other:
-            assert other._log.take("r") is not None
-            with anyio.fail_after(60):
-                while runs._live:
-                    await anyio.sleep(0.01)
-
-
-@pytest.mark.asyncio
-async def test_a_claim_whose_answer_was_lost_is_given_back(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The database has written it; the process does not know, and lives."""
-    monkeypatch.setattr("aswarm.durable._executions._CLAIM_SECONDS", 0)
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        claim = runs._log.claim
-
-        def lost(*args: Any) -> Any:
-            found = claim(*args)
-            if found:
-                monkeypatch.setattr(runs._log, "claim", claim)
-                raise DISK
-            return found
-
-        monkeypatch.setattr(runs._log, "claim", lost)
-        async with durable(tmp_path, [], shop, concurrency=0) as client:
-            run = await client.start("Boss", "Hi!", run_id="r")
-            with anyio.fail_after(60):
-                assert (await run.result()).text == "Hello."
-
-
-@pytest.mark.asyncio
-async def test_a_run_whose_workflow_is_over_has_failed(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if a tool of DBOS had cancelled it between two processes; the text says so."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
-        assert client._log.claim(1, "1", ["Boss"]) == [("r", True)]
-
-    async def cancelled(self: Engine, run_id: str) -> str:
-        return "CANCELLED"
-
-    monkeypatch.setattr(Engine, "begin_again", cancelled)
-    async with durable(tmp_path, [], shop) as runs:
-        with anyio.fail_after(60), pytest.raises(RunError, match="has the status CANCELLED in DBOS"):
-            await (await runs.run("r")).result()
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_cannot_be_handed_back_is_taken_over(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_run_that_cannot_be_handed_back_is_taken_over(tmp_path: Path, shop: Shop) -> None:
     """Like that of a dead process."""
     async with durable(tmp_path, [call("look")], shop) as runs:
         await runs.start("Boss", "Hi!", run_id="r")
         with anyio.fail_after(60):
             await shop.began.wait()
-        monkeypatch.setattr(runs._log, "put_back", Failing(None, DISK))
-    assert "cannot be put back" in caplog.text
+        refuse(runs, "aswarm_run", "UPDATE OF status")
+    allow(tmp_path)
     shop.go.set()
     async with durable(tmp_path, ["Seen."], shop) as runs:
         with anyio.fail_after(60):
@@ -225,46 +130,70 @@ async def test_a_run_that_cannot_be_handed_back_is_taken_over(
 
 
 @pytest.mark.asyncio
-async def test_a_process_that_ends_takes_nothing(tmp_path: Path, shop: Shop) -> None:
-    """What it has taken out of the queue at the last moment goes back."""
-    async with durable(tmp_path, [call("slow")], shop, global_concurrency=1) as runs:
-        await runs.start("Boss", "Hi!", run_id="1")
+async def test_a_start_that_the_database_refuses_leaves_nothing(tmp_path: Path, shop: Shop) -> None:
+    """The caller gets an error of aswarm; neither the record nor DBOS has the run, and the same id starts it later."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        refuse(runs, "workflow_status", "INSERT")
+        with pytest.raises(StoreError, match="the disk is full"):
+            await runs.start("Boss", "Hi!", run_id="r")
+        assert await runs.records() == []
+        assert await runs.store.load("-/r") is None
+        allow(tmp_path)
+        with anyio.fail_after(60):
+            assert (await (await runs.start("Boss", "Hi!", run_id="r")).result()).text == "Hello."
+
+
+@pytest.mark.asyncio
+async def test_an_attempt_that_was_replaced_writes_nothing(tmp_path: Path, shop: Shop) -> None:
+    """Another process has started the next attempt: the function that runs here ends, and no further call starts."""
+    script = [call("slow", call_id="s"), call("count", call_id="c", number=1)]
+    async with durable(tmp_path, script, shop) as runs, durable(tmp_path, [], shop, concurrency=0) as other:
+        await runs.start("Boss", "Hi!", run_id="r")
         with anyio.fail_after(60):
             await shop.began.wait()
-        await runs.start("Boss", "Hi!", run_id="2")
-        runs.draining.set()
-        with pytest.raises(asyncio.CancelledError):
-            await runs._executions.execute("2")
-        assert runs._log.claim(1, "1", ["Boss"]) == []  # the limit holds
-        runs._log.limit("concurrency", math.inf)
-        assert runs._log.claim(1, "1", ["Boss"]) == [("2", True)]
+            taken = await other._take("r")
+            assert taken is not None
+            shop.go.set()
+            while runs._live:
+                await anyio.sleep(0.01)
+        assert "count" not in shop.keys
+        types = [entry.type for entry in await other.recorded("r")]
+        assert types.count("CompletionFinished") == 1
+        await other._database.run(log.release, "r", taken.row.attempt)
 
 
 @pytest.mark.asyncio
-async def test_a_run_of_another_process_is_not_begun(tmp_path: Path, shop: Shop) -> None:
-    """Half a start that another process has taken away leaves nothing."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        with pytest.raises(RunNotFound):
-            client._log.begun("r", LogRow(0, 0, b""), QueuedWork("1", "Boss", b""), claims=True)
-        assert client._log.take("r") is None
+async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: Shop) -> None:
+    """An operator returns it to the queue; the earlier attempt writes nothing more, and its call is told as unknown."""
+    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        async with durable(tmp_path, [], shop, concurrency=0) as client:
+            with anyio.fail_after(60):
+                await shop.began.wait()
+                await client.release("r")
+                response = await run.result()
+            await client.release("r")
+            assert (await client.find("r")).record.status == "finished"
+            with pytest.raises(RunNotFound):
+                await client.release("none")
+    assert [message["content"] for message in response.messages][1:] == ["cancelled; its outcome is unknown", "Done."]
+    assert shop.keys["slow"] == ["r:1:0"]
 
 
 @pytest.mark.asyncio
-async def test_a_start_that_waits_for_another_process_can_be_left(tmp_path: Path, shop: Shop) -> None:
-    """The other one lives, and has not recorded the run yet. Draining ends the wait too."""
-    async with (
-        durable(tmp_path, [], shop, concurrency=0) as slow,
-        durable(tmp_path, [], shop, concurrency=0) as runs,
-    ):
-        new = NewRun("-", "r", [{"role": "user", "content": "Hi!"}], agent="Boss", run_id="r")
-        await slow._access.call(slow._log.begin, new, "r", slow.limits)
+async def test_a_replay_that_fails_does_not_keep_a_run_from_being_stopped(
+    tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process does not have its agents. The conversation does not get what the run has done; a warning says so."""
+    async with durable(tmp_path, [call("slow")], shop) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
         with anyio.fail_after(60):
-            with anyio.move_on_after(0.05) as scope:
-                await runs.start("Boss", "Hi!", run_id="r")
-            assert scope.cancelled_caught
-            runs.draining.set()
-            with pytest.raises(ShuttingDown):
-                await runs._begin(new, runs.drivers.driver(new))
+            await shop.began.wait()
+        die(runs)
+    hidden = Agent(name="Boss")
+    async with durable(tmp_path, [], shop, agents=hidden, failover_seconds=0.02) as runs:
+        with anyio.fail_after(60), pytest.raises(RunError, match="cannot be continued"):
+            await (await runs.run("r")).result()
 
 
 @pytest.mark.asyncio
@@ -272,40 +201,17 @@ async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None
     """The seconds of a run count from the moment when a process executes it, and by a clock that does not step."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         await client.start("Boss", "Hi!", run_id="r")
-        await client._access.call(client._log._rows, "UPDATE aswarm_run SET started = 1")
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+            file.execute("UPDATE aswarm_run SET started = 1")
     async with durable(tmp_path, ["Hello."], shop) as runs:
         with anyio.fail_after(60):
             assert (await (await runs.run("r")).result()).text == "Hello."
 
 
-@pytest.mark.parametrize(("sync", "number"), [("normal", 1), ("full", 2)])
-@pytest.mark.asyncio
-async def test_every_write_waits_for_the_disk_if_asked(tmp_path: Path, shop: Shop, sync: Any, number: int) -> None:
-    """The log of the runs, and not only the steps."""
-    async with durable(tmp_path, [], shop, concurrency=0, sync=sync) as runs:
-        assert await runs._access.call(runs._log._rows, "PRAGMA synchronous") == [(number,)]
-
-
-@pytest.mark.asyncio
-async def test_numbers_that_no_entry_has_are_not_the_last_one(tmp_path: Path, shop: Shop) -> None:
-    """An execution counts from behind a gap. Until it adds something, and once it has lost the run, the log knows the last number."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
-        live = LiveRun(await client.get("r", user="-"))
-        live.begin_at(10_001)
-        client._live["r"] = live
-        assert (await client.get("r", user="-")).last == 0
-        live.add(Entry(10_001, 0, "TurnStarted", {}))
-        assert (await client.get("r", user="-")).last == 10_001
-        live.fence()
-        assert (await client.get("r", user="-")).last == 0
-        del client._live["r"]
-
-
 @pytest.mark.asyncio
 async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the users of a service, without a call of `purge`. Runs of a program stay, and those that wait for an answer."""
-    monkeypatch.setattr("aswarm.durable._durable_runs._FORGET_EVERY", 0.0)
+    monkeypatch.setattr("aswarm.runs._logged_runs._FORGET_EVERY", 0.0)
     script = ["Hello.", call("pay", amount=1), "Hello."]
     async with durable(tmp_path, script, shop, limits=Limits(kept_runs=0)) as runs:
         await (await runs.start("Boss", "Hi!", run_id="of a program")).wait()
@@ -384,15 +290,15 @@ async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: 
 
 @pytest.mark.asyncio
 async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop) -> None:
-    """Its completions are no steps of their own."""
+    """Its completions are not recorded as such."""
     helper = Agent(name="Helper")
     boss = Agent(name="Boss", functions=[agent_tool(helper)])
     script = [call("helper", request="Help!"), "I help.", "Done."]
     async with durable(tmp_path, script, shop, agents=boss) as runs:
         run = await runs.start("Boss", "Hi!", run_id="r")
         assert (await run.result()).text == "Done."
-        names = [step["function_name"].split(":")[0] for step in await DBOS.list_workflow_steps_async("r")]
-    assert names == ["completion", "started", "tool", "completion"]
+        types = [entry.type async for entry in run.events()]
+    assert (types.count("CompletionFinished"), types.count("ToolCallFinished")) == (2, 1)
 
 
 @pytest.mark.asyncio
@@ -405,8 +311,8 @@ async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog
     async with AsyncSwarm(ScriptedModel([]).client(), limits=RateLimits(60)) as swarm:
         with caplog.at_level(logging.WARNING, "aswarm"):
             async with DurableRuns(swarm, agents=shop.agents(), store=url, version="1") as runs:
-                assert "hold for this process alone" in caplog.text
-                with pytest.raises(RuntimeError, match="make the client first"):
+                assert "apply to this process alone" in caplog.text
+                with pytest.raises(RuntimeError, match="call as_client"):
                     runs.as_client()
 
 
@@ -483,22 +389,6 @@ def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
         anyio.run(main, backend="trio")
 
 
-def test_what_a_log_has_is_not_written_again() -> None:
-    """Deltas of a complete turn, progress and endings of calls; a call of another turn is new."""
-    entries = [
-        Entry(0, 0, "RunStarted", {}),
-        Entry(1, 0, "TurnStarted", {}),
-        Entry(2, 0, "CompletionFinished", {}),
-        Entry(3, 0, "ToolCallFinished", {"index": 0}),
-        Entry(4, 0, "ContextChanged", {"by": ["a"]}),
-    ]
-    replay = Replay(entries)
-    again = [*entries, Entry(5, 0, "TextDelta", {"text": "x"}), Entry(6, 0, "ContextChanged", {"by": ["b"]})]
-    assert [replay.is_known(entry) for entry in again] == [True] * 6 + [False]
-    assert not replay.is_known(Entry(7, 0, "TurnStarted", {}))
-    assert not replay.is_known(Entry(8, 0, "ToolCallFinished", {"index": 0}))
-
-
 @pytest.mark.asyncio
 async def test_a_conversation_that_another_writer_has_changed_is_told(tmp_path: Path, shop: Shop) -> None:
     """Nothing is merged: the run has failed, and its log has what it did. The same at its beginning."""
@@ -513,7 +403,8 @@ async def test_a_conversation_that_another_writer_has_changed_is_told(tmp_path: 
                 await run.result()
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         begun = await client.start("Boss", "Hi!", run_id="2")
-        await client.store.write("-/2", change(None, user("Me too!")))
+        stored = await client.store.load("-/2")
+        await client.store.write("-/2", change(stored, user("Me too!")))
         async with durable(tmp_path, [], shop):
             with anyio.fail_after(60), pytest.raises(RunError, match="changed by another writer"):
                 await begun.result()
@@ -534,122 +425,12 @@ async def test_a_run_without_a_conversation_survives(tmp_path: Path, shop: Shop)
 
 
 @pytest.mark.asyncio
-async def test_a_database_that_fails_while_the_process_ends_is_left(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No further attempt: the run is where it was."""
-    async with durable(tmp_path, [], shop) as runs:
-        runs.draining.set()
-        with pytest.raises(asyncio.CancelledError):
-            await runs.insist(Failing(None, DISK))
-
-
-@pytest.mark.asyncio
-async def test_a_process_without_its_lock_begins_no_run(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It waits until it has the lock again."""
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        held = runs._leases._held  # type: ignore[attr-defined]
-        lock = held.pop(runs._executor)
-        run = await runs.start("Boss", "Hi!", run_id="r")
-        await anyio.sleep(0.2)
-        assert (await runs.run("r")).record.last == 0
-        held[runs._executor] = lock
-        with anyio.fail_after(60):
-            assert (await run.result()).text == "Hello."
-        assert runs._log.take("r") is None
-        await runs._executions.execute("r")
-
-
-@pytest.mark.asyncio
-async def test_an_engine_that_has_ended_executes_nothing() -> None:
-    """A workflow that begins at the last moment stays in the database."""
-    from aswarm.durable._engine import _outside, _register
-
-    with pytest.raises(asyncio.CancelledError):
-        await _register().__orig_func("r")
-    ended: list[int] = []
-
-    async def work() -> None:
-        await anyio.sleep(0.05)
-        ended.append(1)
-        raise ValueError("late")
-
-    with anyio.move_on_after(0.01):
-        await _outside(work)
-    assert ended == [1]
-
-
-@pytest.mark.asyncio
 async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
     """A service may end before it has begun."""
     runs = DurableRuns(
         AsyncSwarm(ScriptedModel([]).client()), agents=shop.agents(), store="sqlite:///runs.db", version="1"
     )
     await runs.drain(0)
-
-
-@pytest.mark.asyncio
-async def test_an_execution_that_has_lost_its_run_writes_nothing(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine says that another process has the run, and so does the log; that one will write its end."""
-
-    async def lost(self: Any, _: Any) -> None:
-        with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-            file.execute("UPDATE aswarm_run SET owner = 'other'")
-        raise DBOSWorkflowConflictIDError("r")
-
-    async with durable(tmp_path, ["Hello."], shop, failover_seconds=60) as runs:
-        with monkeypatch.context() as patched:
-            patched.setattr("aswarm.durable._attempt.RunAttempt._drive", lost)
-            run = await runs.start("Boss", "Hi!", run_id="r")
-            with anyio.fail_after(60):
-                while runs._executions.running or runs._live:
-                    await anyio.sleep(0.01)
-        assert (await runs.run("r")).record.is_running
-        assert await runs._engine.begin_again("r") is None
-        with anyio.fail_after(60):
-            assert (await run.result()).text == "Hello."
-            await runs._executions.close("r", "late")
-            assert (await runs.run("r")).record.status == "finished"
-    await runs._engine.aclose()  # once more is nothing
-
-
-@pytest.mark.asyncio
-async def test_an_execution_that_has_lost_a_run_of_its_process_begins_again(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stale execution has recorded a step meanwhile: no other process would end the run."""
-    drive, times = RunAttempt._drive, [0]
-
-    async def lost(self: Any, steps: Any) -> None:
-        times[0] += 1
-        if times[0] == 1:
-            raise DBOSWorkflowConflictIDError("r")
-        await drive(self, steps)
-
-    monkeypatch.setattr(RunAttempt, "_drive", lost)
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        with anyio.fail_after(60):
-            assert (await (await runs.start("Boss", "Hi!")).result()).text == "Hello."
-
-
-@pytest.mark.asyncio
-async def test_the_same_answers_of_two_processes_are_one_run(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one that comes second sees the run of the first one in the middle of its own transaction."""
-    async with durable(tmp_path, [call("pay", call_id="p", amount=1), call("slow"), "Paid."], shop) as runs:
-        run = await runs.start("Boss", "Pay!", run_id="r")
-        await run.wait()
-        first = await run.answer({"p": True})
-        monkeypatch.setattr(runs._log, "begin", Failing(runs._log.begin, RunActive(first.id)))
-        assert (await run.answer({"p": True})).id == first.id
-        shop.go.set()
-        with anyio.fail_after(60):
-            assert (await first.result()).text == "Paid."
 
 
 @pytest.mark.asyncio
@@ -660,7 +441,7 @@ async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(
     async with durable(tmp_path, [call("pay", call_id="p", amount=1), "Paid."], shop) as runs:
         run = await runs.start("Boss", "Pay!", run_id="r")
         await run.wait()
-        monkeypatch.setattr("aswarm.serve._log.now", lambda: now() - 3_600_000)
+        monkeypatch.setattr("aswarm.runs._logged_runs.now", lambda: now() - 3_600_000)
         first = await run.answer({"p": True})
         assert (await first.result()).text == "Paid."
         assert (await run.answer({"p": True})).id == first.id
@@ -695,7 +476,7 @@ async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
 
 @pytest.mark.asyncio
 async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
-    """The request is there before another process begins; it replays the steps all the same, and runs nothing."""
+    """The request is there before another process starts; it replays the record all the same, and runs nothing."""
     script = [[call("count", call_id="c", number=1), call("look", call_id="l"), call("count", call_id="d", number=2)]]
     async with durable(tmp_path, script, shop) as runs:
         await runs.start("Boss", "Hi!", run_id="r")
@@ -704,7 +485,6 @@ async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recor
         die(runs)
     with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
         file.execute("UPDATE aswarm_run SET cancel = 'enough'")
-        file.execute("DELETE FROM operation_outputs WHERE function_name IN ('started:d', 'tool:d')")
     async with durable(tmp_path, [], shop) as runs:
         with anyio.fail_after(60):
             response = await (await runs.run("r")).result()
@@ -740,103 +520,21 @@ async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Pa
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("number", "name"), [(4, "completion:2"), (5, "started:c"), (5, "started:d")])
-async def test_a_step_that_another_process_has_recorded_meanwhile_is_not_passed(
-    tmp_path: Path, shop: Shop, number: int, name: str
-) -> None:
-    """The function does not begin twice, even if the call is the same."""
-    async with durable(tmp_path, [call("slow", call_id="s"), call("count", call_id="c", number=1)], shop) as runs:
-        await runs.start("Boss", "Hi!", run_id="r")
-        with anyio.fail_after(60):
-            await shop.began.wait()
-            with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
-                step = "INSERT INTO operation_outputs SELECT * FROM operation_outputs WHERE function_id = 2"
-                file.execute(step.replace("*", _columns(file, str(number), name)))
-                file.execute("UPDATE aswarm_run SET owner = 'other'")
-            shop.go.set()
-            while runs._executions.running:
-                await anyio.sleep(0.01)
-    assert "count" not in shop.keys
-
-
-@pytest.mark.asyncio
-async def test_a_process_that_was_taken_for_dead_goes_on(tmp_path: Path, shop: Shop) -> None:
-    """It had lost its lock for a moment, and another process has deleted what DBOS keeps of it."""
-    async with durable(tmp_path, [call("look")], shop) as runs:
-        await runs.start("Boss", "Hi!", run_id="r")
-        with anyio.fail_after(60):
-            await shop.began.wait()
-        die(runs)
-    shop.go.set()
-    async with durable(tmp_path, ["Seen."], shop, failover_seconds=3600) as runs:
-        await runs._engine.forget(runs._executor)
-        await runs._close_expired()
-        with anyio.fail_after(60):
-            assert (await (await runs.run("r")).result()).text == "Seen."
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_is_executed_is_not_closed(tmp_path: Path, shop: Shop) -> None:
-    """It ends by itself."""
-    async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
-        run = await runs.start("Boss", "Hi!", run_id="r")
-        with anyio.fail_after(60):
-            await shop.began.wait()
-            await runs._executions.close("r", "late")
-            await runs._executions.close("none", "late")
-            shop.go.set()
-            assert (await run.result()).text == "Done."
-
-
-def _columns(file: sqlite3.Connection, number: str, name: str) -> str:
-    """The columns of a step, with this number and name."""
-    columns = [column for _, column, *_ in file.execute("PRAGMA table_info(operation_outputs)")]
-    changed = {"function_id": number, "function_name": f"'{name}'"}
-    return ", ".join(changed.get(column, column) for column in columns)
-
-
-@pytest.mark.asyncio
-async def test_a_run_that_is_to_be_stopped_is_stopped_where_it_begins(
+async def test_a_takeover_whose_answer_is_lost_counts_once(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that has put it into the queue does not look."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        monkeypatch.setattr(client._log, "asked_to_cancel", dict)
-        await client.start("Boss", "Hi!", run_id="r")
-        client._log.ask_cancel("r", "enough")
-        async with durable(tmp_path, [], shop) as runs:
-            with anyio.fail_after(60):
-                assert (await (await runs.run("r")).result()).stop == "cancelled"
-
-
-@pytest.mark.asyncio
-async def test_a_process_that_died_before_it_wrote_anything(tmp_path: Path, shop: Shop) -> None:
-    """The next execution writes the message too; half a start has no work to be executed."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client.start("Boss", "Hi!", run_id="r")
-        assert client._log.take("r") is not None
-        client._log.begin(NewRun("-", "h", [user("Hi!")], run_id="h"), "h", client.limits)
-        assert client._log.take("h") is None
-    async with durable(tmp_path, ["Hello."], shop) as runs:
-        with anyio.fail_after(60):
-            assert (await (await runs.run("r")).result()).text == "Hello."
-        stored = await runs.store.load("-/r")
-    assert stored is not None
-    assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]
-
-
-@pytest.mark.asyncio
-async def test_records_that_cannot_be_replayed_do_not_keep_a_run_from_being_stopped(
-    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its conversation does not get what it has done; a warning says so."""
-    async with durable(tmp_path, [call("slow")], shop) as runs:
+    """It is repeated, and raises neither the number of the attempt nor the deaths a second time."""
+    monkeypatch.setattr("aswarm.runs._logged_runs._SECONDS_AFTER_FAILURE", 0.01)
+    async with durable(tmp_path, [], shop, concurrency=0) as runs:
         await runs.start("Boss", "Hi!", run_id="r")
-        with anyio.fail_after(60):
-            await shop.began.wait()
-        die(runs)
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        monkeypatch.setattr(client._engine, "recorded", Failing(None, DISK))
-        with anyio.fail_after(60):
-            assert (await (await client.run("r")).cancel()).stop == "cancelled"
-    assert "what the run r has recorded is not in its conversation" in caplog.text
+        submit = runs._database.submit
+
+        async def lost(*arguments: Any, **flags: bool) -> Any:
+            await submit(*arguments, **flags)
+            monkeypatch.setattr(runs._database, "submit", submit)
+            raise StoreError("the answer is lost")
+
+        monkeypatch.setattr(runs._database, "submit", lost)
+        taken = await runs._take("r")
+    assert taken is not None
+    assert (taken.row.attempt, taken.row.deaths) == (1, 0)

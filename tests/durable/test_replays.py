@@ -14,8 +14,9 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from durables import Shop, die, durable
 
 from aswarm import Agent, RunError, tool
+from aswarm._record import log
 from aswarm.durable import DurableRun, DurableRuns
-from aswarm.serve import NewRun, Run, fold
+from aswarm.runs import Run, fold
 from aswarm.testing import Answer, ScriptedModel, call, check_history
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
@@ -209,26 +210,16 @@ async def test_a_run_that_kills_its_process_is_given_up(
             with pytest.raises(RunError, match="2 processes died while they executed it"):
                 await finished(await runs.run("r"))
             assert (await runs.find("r")).record.status == "failed"
-    assert "the run r has ended" in caplog.text
+    assert "the run r failed" in caplog.text
 
 
 async def test_a_run_that_was_asked_to_stop_does_not_continue(tmp_path: Path, shop: Shop) -> None:
     """A client asks while no process executes the run; the next one stops it before its first step."""
     await interrupted(tmp_path, [call("look")], shop)
     async with durable(tmp_path, [], shop, concurrency=0) as client:
-        await client._access.call(client._log.ask_cancel, "r", "enough")
+        await client._database.run(log.request_cancel, "r", "enough")
     async with durable(tmp_path, [], shop) as runs:
         response = await finished(await runs.run("r"))
         assert (await runs.run("r")).record.reason == "enough"
     assert response.stop == "cancelled"
     assert shop.keys["look"] == ["r:1:0"]
-
-
-async def test_a_run_whose_process_died_at_its_start_begins_here(tmp_path: Path, shop: Shop) -> None:
-    """It was not recorded, so its caller has not been told anything; the same id starts it."""
-    async with durable(tmp_path, [], shop, concurrency=0) as client:
-        new = NewRun("-", "r", [{"role": "user", "content": "Hi!"}], agent="Boss", run_id="r")
-        await client._access.call(client._log.begin, new, "r", client.limits)
-    async with durable(tmp_path, ["Hello."], shop, failover_seconds=60) as runs:
-        with anyio.fail_after(60):
-            assert (await (await runs.start("Boss", "Hi!", run_id="r")).result()).text == "Hello."

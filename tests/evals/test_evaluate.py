@@ -214,12 +214,13 @@ async def test_the_answer_that_a_line_shows_is_short() -> None:
             "repeats and concurrency must be whole numbers from 1",
         ),
         (None, [Case("Hi", function=None)], {}, "the case 'Hi' has no agent"),
+        (desk, "cases.json", {}, r"must be a list of cases, not 'cases.json'; .*load_cases"),
         ("evaluated:nobody", [Case("Hi", function=None)], {}, "there is no agent 'evaluated:nobody'"),
         (desk, [Case("Hi", function=None)], {"judge_swarm": object()}, "needs an AsyncSwarm, not object"),
     ],
 )
 async def test_mistakes_of_the_caller_are_found_before_anything_is_sent(
-    agent: Any, cases: list[Case], options: dict[str, Any], says: str
+    agent: Any, cases: Any, options: dict[str, Any], says: str
 ) -> None:
     """They are raised, and are not errors of attempts."""
     with pytest.raises(ConfigurationError, match=says):

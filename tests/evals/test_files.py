@@ -81,8 +81,8 @@ def test_the_agents_of_a_file_can_be_overridden(tmp_path: Path, agent: Agent | s
     ("name", "text", "says"),
     [
         ("cases.toml", "", "cases.toml: a file of cases must end with .json, .yaml, .yml"),
-        ("cases.json", "[", "cases.json: Expecting value"),
-        ("cases.yaml", "a: [", "cases.yaml: while parsing"),
+        ("cases.json", "[", "cases.json cannot be parsed: Expecting value"),
+        ("cases.yaml", "a: [", "cases.yaml cannot be parsed: while parsing"),
         ("cases.yaml", "!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("cases.json", "[]", "expected a list of cases, or an object with one under 'cases'"),
         ("cases.json", "{}", "expected a list of cases"),

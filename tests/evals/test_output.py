@@ -32,7 +32,7 @@ async def look() -> str:
         (Trip, '{"city": "Rome"}', {"nights": 1}, "expected an output with nights=1"),
         (int, "7", {"value": 7}, ""),
         (Trip, "no", {"city": "Rome"}, "the model gave no answer of the type Trip"),
-        (None, "no", {"city": "Rome"}, "no type of the answer is known"),
+        (None, "no", {"city": "Rome"}, "the response has no output type"),
     ],
 )
 async def test_the_fields_of_an_answer(kind: Any, step: Any, expected: Any, reason: str) -> None:
@@ -50,7 +50,9 @@ async def test_an_answer_of_an_agent_with_functions() -> None:
     assert (await evaluate(Agent(functions=[look], output=Trip), [case], swarm=swarm)).accuracy == 1
 
 
-@pytest.mark.parametrize(("options", "text"), [({"output": 7}, "output must be"), ({"run": "completion"}, "has ended")])
+@pytest.mark.parametrize(
+    ("options", "text"), [({"output": 7}, "output must be"), ({"run": "completion"}, "needs a whole run")]
+)
 def test_a_case_that_cannot_be_used(options: Any, text: str) -> None:
     """The text says what to change."""
     with pytest.raises(ConfigurationError, match=text):

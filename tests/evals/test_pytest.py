@@ -93,5 +93,5 @@ def test_from_pytest(tmp_path: Path) -> None:
     assert "::test_desk[Hello" in done.stdout
     assert '1x failed: expected no call; the model called book({"city": "Rome"})' in done.stdout
     assert "1 failed, 2 passed" in done.stdout
-    assert "_assert.py" not in done.stdout
+    assert "_evaluate.py" not in done.stdout
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))) == 2

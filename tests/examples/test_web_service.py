@@ -153,3 +153,18 @@ async def test_fastapi_has_a_route_of_its_own(example: Any, answered: Any) -> No
         assert (await browser.post("/rooms/x/ask", json={"text": "hello"})).status_code == 422
         assert (await browser.post("/rooms/7/ask", json={"text": ""})).status_code == 422
         assert list((await browser.get("/openapi.json")).json()["paths"]) == ["/rooms/{room}/ask"]
+
+
+@pytest.mark.asyncio
+async def test_a_second_message_to_the_room_names_the_active_run(example: Any, answered: Any) -> None:
+    """The route answers 409, as the routes of the service do; the client can stop the run that it names."""
+    order = sse(Answer(calls=[call("order_taxi", destination="the station")]))
+    async with answered(order), offered(example("fastapi_app")) as browser:
+        async with browser.stream("POST", "/rooms/7/ask", json={"text": "taxi"}) as response:
+            async for line in response.aiter_lines():
+                if '"ToolCallStarted"' in line:
+                    break
+            second = await browser.post("/rooms/7/ask", json={"text": "hello?"})
+        assert (second.status_code, second.json()["error"]["code"]) == (409, "run_active")
+        stopped = await browser.post(f"/chat/runs/{second.json()['error']['run']}/cancel")
+        assert stopped.json()["status"] == "stopped"

@@ -61,14 +61,14 @@ def test_tools_that_run_alone() -> None:
         "calls of price run together.",
         "calls of book run alone, because plain functions run one at a time.",
         "calls of pay run alone, because they may change context_variables; with the hint Mapping they only read.",
-        "calls of ring run alone, because @tool(concurrent=False) says so.",
+        "calls of ring run alone, because of @tool(concurrent=False).",
     ]
 
 
 def waits(name: str, earlier: str) -> str:
     return (
-        f"{name} waits for earlier calls of {earlier}, which may return a Result and so change what it reads; "
-        "a return hint such as -> str says that they do not."
+        f"{name} waits for earlier calls of {earlier}, which may return a Result that changes the context; "
+        "a return hint such as -> str excludes it."
     )
 
 

@@ -10,8 +10,7 @@ import pytest
 from graphs import handoffs_of
 
 from aswarm import Agent, Result
-from aswarm.graph._inspection import inspect_function
-from aswarm.graph._references import referenced_agents
+from aswarm.graph._inspection import inspect_function, referenced_agents
 
 sales = Agent(name="Sales")
 refunds = Agent(name="Refunds")

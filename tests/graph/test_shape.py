@@ -82,6 +82,12 @@ def test_functions_that_cannot_be_offered_raise() -> None:
         agent_graph(Agent(functions=[print_it, tool(name="print_it")(to_sales)]))
 
 
+def test_a_value_that_is_no_agent_is_refused() -> None:
+    """The error names its type."""
+    with pytest.raises(ConfigurationError, match="must be an Agent, not list"):
+        agent_graph([Agent()])  # type: ignore[arg-type]
+
+
 def test_the_notes_say_what_is_not_certain() -> None:
     """Each function that only a call would decide has one sentence."""
     graph = agent_graph(Agent(name="Start", functions=[from_dict, makes_one, sales]))

@@ -51,6 +51,17 @@ def test_a_large_module_is_parsed_once(tmp_path: Any, monkeypatch: pytest.Monkey
     assert large / 200 < 1.5 * small / 20
 
 
+def test_a_second_search_reads_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service searches at each decision on a run inside a call; it gets the same handoffs without the file."""
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "read_once.py"
+    path.write_text("from aswarm import Agent\nb = Agent(name='B')\ndef to_b():\n    return b\n", encoding="utf-8")
+    function = importlib.import_module("read_once").to_b
+    first = handoffs_of(function)
+    path.unlink()
+    assert handoffs_of(function) == first == ([("to_b", "B")], [])
+
+
 def calls_of_a_graph(folder: Path, size: int) -> int:
     """How many calls make the graph of a ring of agents, whose functions stand in one module."""
     numbers = range(size)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from guarded import WAYS, Scene
 
-from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, tool
 from aswarm.guards import Block, Blocked, CheckedAnswer, Halt, Replace, Say, hold_answer
-from aswarm.testing import Answer, ScriptedModel
+from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
@@ -29,7 +29,7 @@ async def test_a_pass_changes_nothing(way: str) -> None:
     response = await guarded.run(hold_answer(guarded.check()), way=way)
     assert (response.messages, response.usage) == (expected.messages, expected.usage)
     assert list(map(str, guarded.seen)) == list(map(str, plain.seen))
-    assert guarded.log == ["asked", "worked", "asked", "verdict"]
+    assert guarded.log == ["asked", "verdict", "worked", "asked", "verdict"]
 
 
 @EVERY_WAY
@@ -61,21 +61,107 @@ async def test_what_a_check_sees() -> None:
     scene = Scene()
     await scene.read(scripted(scene, hold_answer(seen.append)), "stream", agent=Agent(name="A"), run_id="r1")
     [checked] = seen
-    assert (checked.text, checked.message["reasoning_content"]) == ("The password is 1234.", "1234, I think")
+    assert checked.text == "The password is 1234.\n1234, I think"
+    assert (checked.message["content"], checked.message["reasoning_content"]) == (
+        "The password is 1234.",
+        "1234, I think",
+    )
     assert [message["role"] for message in checked.messages] == ["system", "user"]
     assert (checked.agent.name, checked.run.id) == ("A", "r1")
 
 
-async def test_a_completion_with_calls_is_shown_from_its_first_call_on() -> None:
-    """It is no answer, and no check is asked."""
+@EVERY_WAY
+async def test_a_text_beside_calls_is_judged_too(way: str) -> None:
+    """It is shown, and is the last text of a run that stops there. Nothing of a blocked one is shown, and no call of it runs."""
     scene = Scene()
-    seen: list[Any] = []
-    async with AsyncSwarm(scene, middleware=[hold_answer(seen.append)]).stream(scene.agent(), "Hi") as run:
-        async for event in run:
-            if type(event).__name__ == "CompletionFinished":
-                break
-    assert seen == []
-    assert run.response.messages[0]["content"] == "Let me see."
+    with pytest.raises(Blocked) as caught:
+        await scene.run(
+            hold_answer(scene.check(lambda checked: Block() if checked.text == "Let me see." else None)), way=way
+        )
+    assert caught.value.response is not None
+    assert (scene.seen, scene.worked, caught.value.response.messages) == ([], 0, [])
+    assert caught.value.response.usage.requests == 1
+
+
+@EVERY_WAY
+async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
+    """The calls run, each with its own id and arguments; the provider's other texts are gone."""
+
+    @tool(approve=True)
+    async def pay(amount: int) -> str:
+        return f"paid {amount}"
+
+    calls = [call("pay", call_id="c", amount=1), call("pay", call_id="c", amount=2)]
+    model = ScriptedModel([Answer("1234", calls, extra={"reasoning_content": "It is 1234"}), "Paid."], cut=3)
+    swarm = AsyncSwarm(
+        model.client(), middleware=[hold_answer(lambda checked: Say("...") if "1234" in checked.text else None)]
+    )
+    scene, agent = Scene(), Agent(functions=[pay])
+    asked = await scene.read(swarm, way, agent=agent)
+    assert (asked.text, asked.stop) == ("...", "waiting")
+    assert "1234" not in str(scene.seen) + str(asked.messages)
+    history = [{"role": "user", "content": "Hi"}, *asked.messages]
+    response = await scene.read(swarm, way, history, agent=agent, resume=True)
+    assert [each["content"] for each in response.messages] == ["paid 1", "paid 2", "Paid."]
+
+
+async def test_a_text_beside_calls_at_the_end_of_the_turns() -> None:
+    """`max_turns` makes it the text of the response."""
+    scene = Scene()
+    response = await scene.run(hold_answer(scene.check(Say("..."))), max_turns=1)
+    assert (response.text, response.stop) == ("...", "max_turns")
+
+
+async def test_calls_without_a_text_are_not_judged() -> None:
+    """There is nothing to read."""
+    scene = Scene(text="")
+    await scene.run(hold_answer(scene.check()))
+    assert scene.log == ["asked", "worked", "asked", "verdict"]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("with_call", [True, False])
+@pytest.mark.parametrize("key", ["refusal", "reasoning_content"])
+async def test_refusal_and_reasoning_are_judged(key: str, with_call: bool, api: Any) -> None:
+    """Readers see both."""
+    extra: dict[str, Any] = {key: "It is 1234"}
+    calls = [call("work")] if with_call else []
+    model = ScriptedModel([Answer("" if key == "refusal" else "No.", calls, extra=extra), "Done."], api=api, cut=3)
+    scene = Scene()
+    guard = hold_answer(lambda checked: Block() if "1234" in checked.text else None)
+    with pytest.raises(Blocked):
+        await scene.read(AsyncSwarm(model.client(), middleware=[guard]), "stream", agent=scene.agent())
+    assert (scene.seen, scene.worked) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"content": [{"type": "text", "text": "Yes"}, {"type": "refusal", "refusal": "1234"}]},
+        {
+            "content": [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "1234"}]},
+                {"type": "text", "text": "Yes"},
+            ]
+        },
+        {"reasoning_details": [{"type": "reasoning.summary", "summary": "1234", "index": 0}]},
+        {"audio": {"id": "a", "data": "AAAA", "transcript": "1234"}},
+        {"annotations": [{"type": "url_citation", "url_citation": {"url": "https://host/?key=1234"}}]},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+async def test_texts_of_a_provider_are_judged(more: dict[str, Any]) -> None:
+    """Wherever the provider puts them; bytes are no text."""
+    scene, texts = Scene(), list[str]()
+    answer = Answer("Yes", extra={"images": [{"image_url": {"url": "data:image/png;base64,QUJD"}}], **more})
+    swarm = AsyncSwarm(
+        ScriptedModel([answer]).client(), middleware=[hold_answer(lambda checked: texts.append(checked.text))]
+    )
+    await scene.read(swarm, "run")
+    assert texts[0].startswith("Yes\n")
+    assert "1234" in texts[0]
+    assert "data:" not in texts[0]
+    assert "AAAA" not in texts[0]
 
 
 @EVERY_WAY
@@ -122,5 +208,5 @@ async def test_a_check_that_raises_blocks_or_lets_pass() -> None:
 async def test_a_value_that_is_not_a_verdict_ends_the_run(verdict: Any) -> None:
     """With what a check of an answer may return."""
     scene = Scene()
-    with pytest.raises(ConfigurationError, match="a check of an answer returns None"):
+    with pytest.raises(ConfigurationError, match="a check of an answer must return None"):
         await scene.read(scripted(scene, hold_answer(lambda checked: verdict)), "run")

@@ -28,8 +28,8 @@ from aswarm import (
     ToolCallFinished,
     Usage,
 )
-from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_input
-from aswarm.middleware import CompletionRequest, Handlers, Middleware
+from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_input, hold_answer
+from aswarm.middleware import CompletionRequest, Handlers, Middleware, fallback
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -132,7 +132,7 @@ async def test_a_pass_changes_nothing(way: str, parallel: bool) -> None:
 async def test_a_block_leaves_a_valid_history_without_the_completion(parallel: bool) -> None:
     """The error says which check and why; a conversation can continue from its response."""
     scene = Scene()
-    with pytest.raises(Blocked, match=r"the check check has blocked the run: no homework$") as caught:
+    with pytest.raises(Blocked, match=r"the check check blocked the run: no homework$") as caught:
         await scene.run(guard_input(scene.check(Block("no homework")), parallel=parallel))
     error = caught.value
     assert isinstance(error, RunError)
@@ -230,6 +230,116 @@ async def test_a_message_in_place_of_the_users(way: str, parallel: bool) -> None
     assert messages[2]["content"] == "My card is 4111."
 
 
+def hidden(checked: CheckedInput) -> Replace | None:
+    """Replace a card number in what the user has written since the last answer."""
+    return Replace(checked.text.replace("4111", "***")) if "4111" in checked.text else None
+
+
+def sent_texts(model: ScriptedModel) -> list[list[Any]]:
+    """The contents of each request, without the instructions."""
+    return [[each["content"] for each in request.messages if each["role"] != "system"] for request in model.requests]
+
+
+@EVERY_WAY
+@PARALLEL
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_later_runs_send_what_was_sent(way: str, parallel: bool, api: Any) -> None:
+    """The history has the original, and beside it what replaces it. No reader is shown a chunk of that."""
+    script = [call("work"), "One.", "Two.", "Three."]
+    model = ScriptedModel([call("work"), *script] if parallel else script, api=api, cut=3)
+    guard = guard_input(Scene().check(hidden), parallel=parallel)
+    scene, history = Scene(), [{"role": "user", "content": "My card"}, {"role": "user", "content": "is 4111."}]
+    first = await scene.read(AsyncSwarm(model.client(), middleware=[guard]), way, history)
+    deltas = [each for each in scene.seen if type(each).__name__ != "CompletionFinished"]
+    assert "***" not in str(deltas)
+    history += [*first.messages, {"role": "user", "content": "And?"}]
+    assert "4111" in str(history)
+    asked = len(model.requests)
+    for swarm in (AsyncSwarm(model.client(), middleware=[guard]), AsyncSwarm(model.client())):
+        await swarm.run(scene.agent(), history)
+    for request in model.requests[asked:]:
+        assert "4111" not in json.dumps(request.body)
+        users = [each["content"] for each in request.messages if each["role"] == "user"]
+        assert users == ["My card\nis ***.", "And?"]
+
+
+@pytest.mark.parametrize("content", ["", "***", [{"type": "text", "text": "***"}]])
+async def test_later_runs_send_any_content(content: Any) -> None:
+    """An empty text too."""
+    model = ScriptedModel(["One.", "Two."])
+    swarm = AsyncSwarm(
+        model.client(), middleware=[guard_input(lambda checked: None if checked.text == "And?" else Replace(content))]
+    )
+    first = await swarm.run(Agent(), "4111")
+    await swarm.run(
+        Agent(), [{"role": "user", "content": "4111"}, *first.messages, {"role": "user", "content": "And?"}]
+    )
+    assert sent_texts(model) == [[content], [content, "One.", "And?"]]
+
+
+async def test_later_runs_send_the_last_of_several_replacements() -> None:
+    """Each replaces the one before. An equal message of an earlier turn stays."""
+    model = ScriptedModel(["Yes.", call("work"), "Two.", "Three."])
+    verdicts = iter([None, Replace("1"), Replace("2"), None])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_input(lambda checked: next(verdicts), every="turn")])
+    history: list[Any] = []
+    for text in ("Hi", "Hi", "And?"):
+        history.append({"role": "user", "content": text})
+        history += (await swarm.run(Scene().agent(), history)).messages
+    users = [[each["content"] for each in request.messages if each["role"] == "user"] for request in model.requests]
+    assert users[-1] == ["Hi", "2", "And?"]
+
+
+async def test_a_message_that_is_sent_while_the_run_goes_on_is_kept() -> None:
+    """The replacement of the first message does not replace the second one, which the check lets pass."""
+    model = ScriptedModel([call("work"), "One.", "Two."])
+    swarm = AsyncSwarm(
+        model.client(), middleware=[guard_input(lambda checked: None if "ok" in checked.text else hidden(checked))]
+    )
+    async with swarm.stream(Scene().agent(), "4111") as run:
+        async for event in run:
+            if isinstance(event, ToolCallFinished):
+                run.send("ok")
+    history = [{"role": "user", "content": "4111"}, *run.response.messages, {"role": "user", "content": "ok?"}]
+    await swarm.run(Scene().agent(), history)
+    users = [[each["content"] for each in request.messages if each["role"] == "user"] for request in model.requests]
+    assert users == [["***"], ["***", "ok"], ["***", "ok", "ok?"]]
+
+
+async def test_an_attempt_that_failed_does_not_lose_the_replacement() -> None:
+    """Other middleware asks again, and the check is not asked again."""
+    model = ScriptedModel([Failure(404), "One.", "Two."])
+    swarm = AsyncSwarm(model.client(), middleware=[fallback("other"), guard_input(hidden)])
+    first = await swarm.run(Agent(), "4111")
+    await swarm.run(
+        Agent(), [{"role": "user", "content": "4111"}, *first.messages, {"role": "user", "content": "And?"}]
+    )
+    assert sent_texts(model) == [["***"], ["***"], ["***", "One.", "And?"]]
+
+
+async def test_an_answer_that_another_guard_replaces_keeps_the_replacement() -> None:
+    """Whichever stands outside."""
+    for guards in (
+        [hold_answer(lambda checked: Say("...")), guard_input(hidden)],
+        [guard_input(hidden), hold_answer(lambda checked: Say("..."))],
+    ):
+        model = ScriptedModel(["One.", "Two."])
+        swarm = AsyncSwarm(model.client(), middleware=guards)
+        first = await swarm.run(Agent(), "4111")
+        await swarm.run(
+            Agent(), [{"role": "user", "content": "4111"}, *first.messages, {"role": "user", "content": "And?"}]
+        )
+        assert sent_texts(model) == [["***"], ["***", "...", "And?"]]
+
+
+@pytest.mark.parametrize("content", [None, 7, [7]])
+async def test_a_replacement_in_a_history_that_cannot_be_sent(content: Any) -> None:
+    """The error names its place."""
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes", "sent_input": content}]
+    with pytest.raises(ConfigurationError, match=r"sent_input of messages\[1\]"):
+        await AsyncSwarm(ScriptedModel([]).client()).run(Agent(), [*history, {"role": "user", "content": "And?"}])
+
+
 async def test_each_turn_may_replace_again() -> None:
     """A replacement of a later turn replaces the earlier one, also in the turns after it."""
     model = ScriptedModel([call("work"), call("work"), "Done"])
@@ -298,7 +408,7 @@ async def test_a_check_that_raises_may_let_pass(parallel: bool, caplog: pytest.L
 async def test_a_value_that_is_not_a_verdict_ends_the_run(verdict: Any, on_error: Any) -> None:
     """It could mean yes as well as no, so it does not pass with on_error="pass" either."""
     scene = Scene()
-    with pytest.raises(ConfigurationError, match="a check of an input returns None"):
+    with pytest.raises(ConfigurationError, match="a check of an input must return None"):
         await scene.run(guard_input(lambda checked: verdict, on_error=on_error))
     assert scene.asked == []
 
@@ -330,7 +440,7 @@ async def test_a_check_that_cancels_its_own_task_blocks() -> None:
         task.cancel()
         await steps(1)
 
-    with pytest.raises(Blocked, match="the check has given no verdict"):
+    with pytest.raises(Blocked, match="the check gave no verdict"):
         await scene.run(guard_input(check))
     assert (scene.worked, scene.open_streams) == (0, 0)
 

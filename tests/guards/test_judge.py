@@ -44,7 +44,7 @@ async def test_an_agent_judges_an_input(way: str, parallel: bool) -> None:
     response = await Scene().read(AsyncSwarm(model.client(), middleware=[guard]), way, agent=Agent())
     assert (response.text, response.usage.total_tokens, response.usage.requests) == ("Hello", 30, 2)
     blocked = AsyncSwarm(model_of(NO, "Hello").client(), middleware=[guard])
-    with pytest.raises(Blocked, match=r"the check judge\(Judge\) has blocked the run: homework$") as caught:
+    with pytest.raises(Blocked, match=r"the check judge\(Judge\) blocked the run: homework$") as caught:
         await Scene().read(blocked, way, agent=Agent())
     assert caught.value.response is not None
     # Of two at the same time, the completion may have ended first; then it was paid for too.
@@ -170,7 +170,7 @@ async def test_a_judge_may_have_functions_and_instructions_of_the_context() -> N
 
 async def test_a_mistake_is_found_when_the_judge_is_made() -> None:
     """Another value than an agent, and another mode than there is."""
-    with pytest.raises(ConfigurationError, match="takes an Agent"):
+    with pytest.raises(ConfigurationError, match="needs an Agent"):
         judge("Judge")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="mode"):
         judge(JUDGE, mode="loud")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +10,22 @@ from typing import Any
 import pytest
 from guarded import WAYS, Scene, steps
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Hold, Image, Response, Result, current_call, tool
+from aswarm import (
+    Agent,
+    Approve,
+    AsyncSwarm,
+    CallWaiting,
+    ConfigurationError,
+    Hold,
+    Image,
+    Response,
+    Result,
+    current_call,
+    tool,
+    waiting,
+)
 from aswarm.guards import Block, Blocked, CheckedCall, CheckedResult, Halt, Replace, Say, guard_tool
+from aswarm.middleware import Handlers, Middleware
 from aswarm.testing import Answer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -110,8 +125,9 @@ async def test_the_run_may_end_at_a_call(place: str, failure: Any) -> None:
 
     with pytest.raises(Blocked) as caught:
         await till.run(PAY, call("fetch", call_id="c2"), **{place: check})
-    reason = "enough" if isinstance(failure, Halt) else "the check failed: ValueError: boom"
+    reason = "enough" if isinstance(failure, Halt) else "the check failed"
     assert caught.value.reason == reason
+    assert isinstance(failure, Halt) or str(caught.value).endswith("the check failed: ValueError: boom")
     assert told(caught.value.response)[0] == f"{'not run' if place == 'before' else 'the result is withheld'}: {reason}"
     assert till.paid == ([] if place == "before" else [30])
     assert caught.value.response is not None
@@ -135,6 +151,151 @@ async def test_a_person_may_have_to_decide(raises: bool) -> None:
     history = [{"role": "user", "content": "Hi"}, *asked.messages]
     response = await till.run(messages=history, before=check)
     assert (told(response, history), till.paid) == (["paid 30"], [30])
+
+
+# --- what a person approves -------------------------------------------------------------------------------------------
+
+
+class Approvals:
+    """A function that needs an approval, unless `approve` is False, under guards. `history`: so far, `paid`: what it paid."""
+
+    def __init__(self, *guards: Any, approve: bool = True, answer: Any = None) -> None:
+        self.paid: list[Any] = []
+        self.history: list[Any] = [{"role": "user", "content": "Hi"}]
+        answer = [call("pay", call_id="c1", amount=500)] if answer is None else answer
+        self.model = ScriptedModel([answer, "Done"])
+        self.swarm = AsyncSwarm(self.model.client(), middleware=guards)
+
+        @tool(approve=approve)
+        async def pay(amount: int, token: str = "") -> str:
+            self.paid.append((amount, token) if token else amount)
+            return f"paid {amount}"
+
+        self.agent = Agent(functions=[pay])
+
+    async def run(self, **options: Any) -> Response:
+        """Go on; the history is stored as JSON between two runs."""
+        response = await self.swarm.run(self.agent, self.history, **options)
+        self.history = json.loads(json.dumps([*self.history, *response.messages]))
+        assert waiting(self.history) == response.waiting
+        return response
+
+    @property
+    def asked(self) -> list[Any]:
+        """The arguments that a person sees."""
+        return [json.loads(each.arguments) for each in waiting(self.history)]
+
+
+def at_most(limit: int) -> Middleware:
+    """A guard that pays no more."""
+    return guard_tool(lambda checked: Replace({"amount": min(limit, checked.arguments["amount"])}))
+
+
+@pytest.mark.parametrize(
+    "decision", [True, {"c1": True}, {"c1": Approve(expected={"amount": 20})}, {"c1": Approve({"amount": 20})}]
+)
+@pytest.mark.parametrize("order", ["one guard", "two guards", "held by a guard"])
+async def test_a_person_sees_the_arguments_that_run(order: str, decision: Any) -> None:
+    """Those of the guard, in the response, in the history and in the event; the model reads what it has sent."""
+    guards = {
+        "one guard": [at_most(20)],
+        "two guards": [at_most(50), at_most(20)],
+        "held by a guard": [at_most(20), guard_tool(lambda checked: Hold("Really?"))],
+    }
+    case = Approvals(*guards[order], approve=order != "held by a guard")
+    async with case.swarm.stream(case.agent, case.history) as run:
+        [event] = [event async for event in run if isinstance(event, CallWaiting)]
+    assert json.loads(event.arguments) == {"amount": 20}
+    case.history += run.response.messages
+    assert case.asked == [{"amount": 20}]
+    response = await case.run(resume=decision)
+    assert (case.paid, case.asked, response.text) == ([20], [], "Done")
+    assert response.messages[0]["content"] == "paid 20"
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_arguments_that_a_guard_replaces_after_the_decision_are_asked_again(approve: bool) -> None:
+    """A person has changed them, and the guard does not let them pass."""
+    case = Approvals(at_most(20), *([] if approve else [guard_tool(lambda checked: Hold("Really?"))]), approve=approve)
+    await case.run()
+    response = await case.run(resume={"c1": Approve({"amount": 300})})
+    assert (response.stop, case.paid, case.asked) == ("waiting", [], [{"amount": 20}])
+    assert response.waiting[0].reason == "a guard has changed the arguments since the decision"
+    with pytest.raises(ConfigurationError, match="was made for the arguments"):
+        await case.run(resume={"c1": Approve(expected={"amount": 300})})
+    response = await case.run(resume={"c1": True})
+    assert case.paid == [20]
+    assert response.messages[0]["content"] == '(run with arguments changed by the user: {"amount": 20})\npaid 20'
+
+
+async def test_a_guard_that_decides_anew_each_time_is_asked_about_each_time() -> None:
+    """Whatever a person approves is what runs, or nothing."""
+    limits = iter([400, 300, 200, 200])
+    case = Approvals(guard_tool(lambda checked: Replace({"amount": next(limits)})))
+    await case.run()
+    for shown in (400, 300, 200):
+        assert (case.asked, case.paid) == ([{"amount": shown}], [])
+        await case.run(resume={"c1": True})
+    assert case.paid == [200]
+
+
+async def test_a_replacement_that_is_not_idempotent_is_made_once() -> None:
+    """The guard gets the arguments of the model each time."""
+    case = Approvals(guard_tool(lambda checked: Replace({"amount": checked.arguments["amount"] // 2})))
+    await case.run()
+    await case.run(resume={"c1": True})
+    assert case.paid == [250]
+
+
+async def test_a_guard_that_lets_pass_after_the_approval() -> None:
+    """The person has approved something else."""
+    case = Approvals(guard_tool(lambda checked: None if checked.is_approved else Replace({"amount": 20})))
+    await case.run()
+    await case.run(resume={"c1": True})
+    assert (case.paid, case.asked) == ([], [{"amount": 500}])
+    await case.run(resume={"c1": True})
+    assert case.paid == [500]
+
+
+async def test_a_call_that_no_guard_had_seen_before_its_approval() -> None:
+    """It waited behind another one."""
+    answer = [call("pay", call_id="c1", amount=1), call("pay", call_id="c2", amount=500)]
+    case = Approvals(at_most(20), answer=answer)
+    case.agent = case.agent.model_copy(update={"parallel_tool_calls": False})
+    case.swarm = AsyncSwarm(case.model.client(), middleware=[at_most(20)], concurrent_tools=False)
+    await case.run()
+    assert case.asked == [{"amount": 1}, {"amount": 500}]
+    await case.run(resume={"c1": True, "c2": True})
+    assert (case.paid, case.asked) == ([1], [{"amount": 20}])
+    await case.run(resume={"c2": True})
+    assert case.paid == [1, 20]
+
+
+async def test_a_call_that_nobody_was_asked_about_is_replaced_without_a_question() -> None:
+    """`resume=True` runs what an earlier run has left open."""
+    case = Approvals(at_most(20), approve=False)
+    case.history.append(Answer(calls=[call("pay", call_id="c1", amount=500)]).message)
+    case.model = ScriptedModel(["Done"])
+    case.swarm = AsyncSwarm(case.model.client(), middleware=[at_most(20)])
+    await case.run(resume=True)
+    assert case.paid == [20]
+
+
+async def test_other_middleware_may_add_arguments_that_nobody_sees() -> None:
+    """Such as a token: it is no replacement of a guard."""
+
+    def with_token(handlers: Handlers) -> Handlers:
+        async def call_tool(call: Any, context: Any, started: Any) -> Any:
+            call.arguments = json.dumps({**json.loads(call.arguments), "token": "t"})
+            return await handlers.call_tool(call, context, started)
+
+        return dataclasses.replace(handlers, call_tool=call_tool)
+
+    case = Approvals(at_most(20), with_token)
+    await case.run()
+    assert case.asked == [{"amount": 20}]
+    await case.run(resume={"c1": True})
+    assert case.paid == [(20, "t")]
 
 
 async def test_calls_that_are_resumed_are_judged() -> None:

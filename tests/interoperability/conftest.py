@@ -13,7 +13,7 @@ import pytest
 def running() -> Iterator[aimock.Relay]:
     """aimock, behind a relay."""
     if aimock.PROGRAM is None:
-        pytest.skip("aimock is not installed here; `nox -s providers` installs it, with npm")
+        pytest.skip("aimock is not installed here; `nox -s deep -- providers` installs it, with npm")
     with aimock.aimock(Path(__file__).with_name("aimock.json")) as relay:
         yield relay
 

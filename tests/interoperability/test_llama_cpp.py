@@ -49,7 +49,7 @@ def url() -> Iterator[str]:
         with model_server() as running:
             yield running
     except ModelUnavailableError as error:
-        pytest.skip(f"{error}; `nox -s live` installs it")
+        pytest.skip(f"{error}; `nox -s demo -- --live` installs it")
 
 
 @pytest.fixture

@@ -24,7 +24,9 @@ CASES = {
 def made(request: pytest.FixtureRequest, server: Relay, monkeypatch: pytest.MonkeyPatch) -> tuple[AsyncSwarm, Agent]:
     """The swarm and the agent of a recipe; `api_base` is what leads to the server of the test."""
     recipe, name, path = CASES[request.param]
-    pytest.importorskip("litellm" if recipe == "LiteLLM" else "any_llm", reason="`nox -s providers` installs it")
+    pytest.importorskip(
+        "litellm" if recipe == "LiteLLM" else "any_llm", reason="`nox -s deep -- providers` installs it"
+    )
     for key in KEYS:
         monkeypatch.setenv(f"{key}_API_KEY", KEY)
     found = run_recipe(RECIPES[recipe])

@@ -152,13 +152,21 @@ async def check(folder: Path, swarm: AsyncSwarm, agent: Agent) -> None:
 
 
 def begun_without_result(journal: Path) -> int:
-    """The calls of which the file has the start and not the end."""
+    """The calls of which the file has the start, and not the end or an end that is unknown."""
+    begun: dict[tuple[str, int, int], bool] = {}
+    turns: dict[str, int] = {}
     with contextlib.closing(sqlite3.connect(journal)) as file:
-        rows = file.execute(
-            "SELECT item, turn, position, kind FROM step WHERE kind IN ('started', 'outcome', 'withdrawn')"
-        )
-        last = {tuple(call): kind for *call, kind in rows}
-    return sum(kind == "started" for kind in last.values())
+        for item, data in file.execute("SELECT run, data FROM aswarm_entry ORDER BY run, first"):
+            for entry in map(json.loads, data.split(b"\n")):
+                turns[item] = turn = entry.get("turn", turns.get(item, 0))
+                key = (item, turn, entry.get("index", -1))
+                if entry["type"] == "ToolCallStarted":
+                    begun[key] = True
+                elif entry["type"] == "ToolCallFinished":
+                    begun[key] = entry["_outcome"].get("unknown", False)
+                elif entry["type"] == "ToolCallWithdrawn":
+                    begun[key] = False
+    return sum(begun.values())
 
 
 def _check_item(response: Response, effects: Counter[str], item: str) -> list[str]:

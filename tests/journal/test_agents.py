@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journaled import BATCH, Died, Script, calls, dies, noting, rerun, says
+from journaled import BATCH, Died, Script, begin, calls, dies, noting, rerun, says
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
-from aswarm._journal import Journal, agent_lookup
+from aswarm._record.journal import Journal
+from aswarm.graph import _directory
 
 # --- requests ---
 
@@ -97,7 +98,7 @@ async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) ->
     if name == "Hidden":
         with pytest.raises(
             ConfigurationError,
-            match=r"the journal has a handoff to the agent 'Hidden'. .*no agent of this name .*aswarm graph",
+            match=r"the record has a handoff to the agent 'Hidden'. .*no agent of this name .*aswarm graph",
         ):
             await rerun(path, Script(), first)
     seen = Agent(name="First", functions=[over, Agent(name="Hidden"), twins[0]])
@@ -127,7 +128,7 @@ async def test_a_finished_item_whose_agent_is_gone(path: Path) -> None:
     await rerun(path, Script(calls("over"), says("Done")), Agent(functions=[over]))
     again = await rerun(path, Script(), Agent())
     assert (again.agent.name, again.text) == ("Second", "Done")
-    with pytest.raises(ConfigurationError, match=r"a response of the agent 'Second'.*Pass the agent to the batch"):
+    with pytest.raises(ConfigurationError, match=r"a response of the agent 'Second'.*List the agent: agents="):
         await AsyncSwarm(client=Script(says("Done"))).run(again.agent, "Hi")
 
 
@@ -148,7 +149,7 @@ def hiding(*agents: Agent) -> Any:
 async def test_a_listed_agent_is_found(path: Path) -> None:
     """A handoff to an agent that only the list has is recorded and resumed; a recorded response has that agent."""
     hidden = Agent(name="Hidden")
-    listed = {"Hidden": hidden}
+    listed = [hidden]
     with pytest.raises(Died):
         await rerun(path, Script(calls("over"), dies()), Agent(functions=[hiding(hidden)]), agents=listed)
     first = Agent(functions=[hiding()])
@@ -163,7 +164,7 @@ async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
     """The search for a name begins at the listed agents too."""
     far = Agent(name="Far")
     nearer = Agent(name="Nearer", functions=[far])
-    listed = {"Near": Agent(name="Near", functions=[nearer]), "Nearer": nearer}
+    listed = [Agent(name="Near", functions=[nearer]), nearer]
     agent = Agent(functions=[hiding(far)])
     assert (await rerun(path, Script(calls("over"), says("Done")), agent, agents=listed)).agent is far
     assert (await rerun(path, Script(), agent, agents=listed)).agent is far
@@ -173,11 +174,11 @@ async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
 async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph of a large program takes long; with the agents in the list it is not needed."""
     searched: list[Agent] = []
-    monkeypatch.setattr(agent_lookup, "reachable_agents", searched.append)
+    monkeypatch.setattr(_directory, "reachable_agents", searched.append)
     hidden = Agent(name="Hidden")
     agent = Agent(functions=[hiding(hidden)])
-    await rerun(path, Script(calls("over"), says("Done")), agent, agents={"Hidden": hidden})
-    assert (await rerun(path, Script(), agent, agents={"Hidden": hidden})).agent is hidden
+    await rerun(path, Script(calls("over"), says("Done")), agent, agents=[hidden])
+    assert (await rerun(path, Script(), agent, agents=[hidden])).agent is hidden
     assert not searched
 
 
@@ -189,15 +190,15 @@ def test_a_search_makes_no_schemas() -> None:
 
     last = Agent(name="Last", functions=[of_no_schema])
     first = Agent(name="First", functions=[of_no_schema, hiding(Agent(name="Hidden")), last])
-    assert agent_lookup.AgentLookup(first).get("Last") is last
+    assert _directory.AgentDirectory([first]).find("Last") is last
 
 
 @pytest.mark.asyncio
 async def test_another_agent_of_a_listed_name_is_refused(path: Path) -> None:
     """A rerun would find the listed one, which is not the agent that has taken over."""
     agent = Agent(functions=[hiding(Agent(name="Twin"))])
-    with pytest.raises(ConfigurationError, match=r"'Twin'.*`agents` lists another agent of this name"):
-        await rerun(path, Script(calls("over")), agent, agents={"Twin": Agent(name="Twin")})
+    with pytest.raises(ConfigurationError, match=r"'Twin'.*another agent of this name is listed"):
+        await rerun(path, Script(calls("over")), agent, agents=[Agent(name="Twin")])
 
 
 @pytest.mark.asyncio
@@ -205,12 +206,12 @@ async def test_agents_made_for_each_item(path: Path) -> None:
     """Every item may have an agent of its own."""
     async with Journal(path, BATCH) as journal:
         for number in range(70):
-            entry = await journal.begin(f"{number}", Agent(), "Hi")
-            assert entry.agents.find("Agent") is entry.agents.start
+            agent = Agent()
+            assert (await begin(journal, f"{number}", agent)).agent is agent
 
 
 @pytest.mark.anyio
 async def test_another_agent_of_the_name_of_the_first_is_refused(path: Path) -> None:
     """A finished item would otherwise come back with the other agent."""
-    with pytest.raises(ConfigurationError, match="lists another agent of this name"):
-        await rerun(path, Script(says("Done")), Agent(name="A"), agents={"A": Agent(name="A")})
+    with pytest.raises(ConfigurationError, match="two agents named 'A'"):
+        await rerun(path, Script(says("Done")), Agent(name="A"), agents=[Agent(name="A")])

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, run, says
+from journaled import BATCH, Died, Json, Script, calls, dies, kinds, noting, rerun, says
 from one_turn import contents
 
 from aswarm import (
@@ -20,16 +17,15 @@ from aswarm import (
     AsyncSwarm,
     CompletionError,
     CompletionRequest,
+    Hold,
     Result,
     RunError,
     UnknownCall,
     tool,
 )
-from aswarm._journal import Journal
-from aswarm._journal.sqlite import Step
+from aswarm._record.journal import Journal
 from aswarm._run.loop import Handlers
 from aswarm._run.options import RunOptions
-from aswarm._run.plan import ToolOutcome
 from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -119,39 +115,19 @@ async def test_a_repeatable_call_without_an_outcome_runs_again(path: Path) -> No
 
 
 @pytest.mark.anyio
-async def test_a_journal_of_an_older_version_knows_no_unknown_calls(path: Path) -> None:
-    """The records of a finished item that have none give an empty list; those of a middleware are recorded."""
-
-    def durable(handlers: Handlers) -> Handlers:
-        async def call_tool(*_: Any) -> ToolOutcome:
-            return ToolOutcome("perhaps", unknown=True)
-
-        return replace(handlers, call_tool=call_tool)
-
-    agent = Agent(functions=[noting([], "one")])
-    with pytest.raises(Died):
-        await rerun(path, Script(calls("one"), dies()), agent, middleware=[durable])
-    response = await rerun(path, Script(says("Done")), agent)
-    assert [made.name for made in response.unknown_calls] == ["one"]
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("UPDATE step SET data = json_remove(data, '$.unknown_calls') WHERE kind = 'finished'")
-    old = await rerun(path, Script(), agent)
-    assert (contents(old), old.unknown_calls) == (["perhaps"], [])
-
-
-@pytest.mark.anyio
 async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> None:
     """A call that waits for its limiter is not recorded as started: the rerun runs it."""
     notes: list[str] = []
     limiter = anyio.CapacityLimiter(1)
     function = tool(limiter=limiter)(noting(notes, "one"))
     agent = Agent(functions=[function])
-    async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, "Hi")
-        await limiter.acquire_on_behalf_of("another")
-        with anyio.move_on_after(0.05):
-            await run(entry, Script(calls("one")), agent)
-        limiter.release_on_behalf_of("another")
+    await limiter.acquire_on_behalf_of("another")
+    async with anyio.create_task_group() as group:
+        group.start_soon(rerun, path, Script(calls("one")), agent)
+        while not limiter.statistics().tasks_waiting:
+            await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+    limiter.release_on_behalf_of("another")
     response = await rerun(path, Script(says("Done")), agent)
     assert notes == ["one"]
     assert contents(response) == ["done"]
@@ -160,54 +136,55 @@ async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> 
 @pytest.mark.anyio
 async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> None:
     """While a function runs, the file has its start, and the completion that asked for it."""
-    kinds: list[str] = []
+    written: list[str] = []
 
     async def look() -> str:
-        journal_file = entry.writer._file  # no other process may look while it is open
-        rows = journal_file._connection.execute("SELECT kind FROM step ORDER BY seq").fetchall()
-        kinds.extend(kind for (kind,) in rows)
+        copy = path.with_name("copy.sqlite")  # no other process may look while it is open
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}-wal", f"{copy}-wal")
+        written.extend(kinds(copy))
         return "seen"
 
-    agent = Agent(functions=[look])
-    async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, "Hi")
-        await entry.finish(await run(entry, Script(calls("look"), says("Done")), agent))
-    assert kinds == ["completion", "started"]
+    await rerun(path, Script(calls("look"), says("Done")), Agent(functions=[look]))
+    assert written == ["CompletionFinished", "ToolCallStarted"]
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_start_is_withdrawn(path: Path) -> None:
-    """A call that is cancelled while its start is being written has not run, and runs in the rerun."""
-    notes: list[str] = []
-    agent = Agent(functions=[noting(notes, "one")])
-    async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, "Hi")
-        with anyio.CancelScope() as scope:
-            commit, entry.writer.commit = entry.writer.commit, partial(_cancelled, scope, entry.writer.commit)
-            await run(entry, Script(calls("one")), agent)
-        entry.writer.commit = commit
-        assert notes == []
-    assert contents(await rerun(path, Script(says("Done")), agent)) == ["done"]
-    assert notes == ["one"]
+async def test_an_unknown_call_stays_unknown_in_each_rerun(path: Path) -> None:
+    """Also if a rerun dies too, after it has answered the call."""
 
+    def die() -> str:
+        raise Died
 
-async def _cancelled(scope: anyio.CancelScope, commit: Callable[[Step], Awaitable[None]], step: Step) -> None:
-    scope.cancel()
-    await commit(step)
+    agent = Agent(functions=[noting([], "one", die)])
+    for script in (Script(calls("one")), Script(dies()), Script(dies())):
+        with pytest.raises(Died):
+            await rerun(path, script, agent)
+    response = await rerun(path, Script(says("Done")), agent)
+    assert (contents(response), [made.name for made in response.unknown_calls]) == ([UNKNOWN], ["one"])
 
 
 @pytest.mark.anyio
-async def test_another_attempt_replays_the_first(path: Path) -> None:
-    """A second attempt in the same process continues where the first failed."""
+async def test_a_call_that_was_withdrawn_is_recorded_when_it_starts_again(path: Path) -> None:
+    """So it does not run a third time, if the process dies in it."""
     notes: list[str] = []
-    agent = Agent(functions=[noting(notes, "one")])
-    model = Script(calls("one"), CompletionError("later", retryable=True), says("Done"))
-    async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, "Hi")
-        with pytest.raises(CompletionError):
-            await run(entry, model, agent)
-        assert (await run(entry, model, agent)).text == "Done"
-    assert notes == ["one"]
+    answers = iter([True, False])
+
+    def act() -> str:
+        if next(answers):
+            raise Hold("now?")
+        raise Died
+
+    async def two() -> str:
+        await anyio.sleep(0.05)
+        raise Died
+
+    agent = Agent(functions=[noting(notes, "one", act), two])
+    for script in (Script(calls("one", "two")), Script()):
+        with pytest.raises(Died):
+            await rerun(path, script, agent)
+    assert contents(await rerun(path, Script(says("Done")), agent)) == [UNKNOWN, UNKNOWN]
+    assert notes == ["one", "one"]
 
 
 @pytest.mark.anyio

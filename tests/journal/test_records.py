@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,10 @@ from aswarm import (
     Result,
     ToolError,
 )
-from aswarm._journal import Journal
-from aswarm._journal.middleware import journal_middleware
-from aswarm._journal.record import completion_data, recorded_outcome
+from aswarm._record.journal import Journal
+from aswarm._record.outcomes import recorded_outcome
 from aswarm._run.options import RunOptions
-from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.whole import as_one_chunk
+from aswarm._wire.accumulator import as_one_chunk
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -121,9 +118,7 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
 
     async def attempt(model: Script) -> Response:
         async with Journal(path, BATCH) as journal:
-            entry = await journal.begin("a", agent, history)
-            arguments = RunOptions(agent, history, resume=True)
-            return await AsyncSwarm(client=model)._run_to_end(arguments, journal_middleware(entry))
+            return await journal.run("a", RunOptions(agent, history, resume=True), AsyncSwarm(client=model)._run_to_end)
 
     with pytest.raises(Died):
         await attempt(Script(dies()))
@@ -131,7 +126,8 @@ async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
     assert notes == ["one"]
 
 
-def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
+@pytest.mark.anyio
+async def test_the_record_of_a_completion_is_what_the_provider_said(path: Path) -> None:
     """A recorded completion gives the same message: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
     odd = [
         {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
@@ -148,21 +144,34 @@ def test_the_record_of_a_completion_is_what_the_provider_said() -> None:
         {"role": "assistant", "content": None, "refusal": "No", "reasoning_details": [{"index": 0, "text": "a"}]},
         {"role": "assistant", "content": "t \ud83d", "tool_calls": odd, "reasoning_content": "r"},
     ]
-    for message in messages:
-        answer = {"choices": [{"message": message}]}
-        for answers in ([answer], [answer, {"choices": []}]):
-            first, recorded = Accumulator(), as_one_chunk(answers)
-            first.feed(recorded)
-            replayed = Accumulator()
-            replayed.feed(json.loads(completion_data({}, recorded))["chunk"])
-            assert replayed.finish() == first.finish()
+    asked: list[Any] = []
+
+    class Recording(Script):
+        """Keeps the messages of its last request."""
+
+        async def complete(self, request: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+            asked.append(request.body["messages"])
+            async for chunk in super().complete(request):
+                yield chunk
+
+    for number, message in enumerate(messages):
+        steps = [message, *([dies()] if message.get("tool_calls") else [])]
+        file = path.with_name(f"{number}.sqlite")
+        if message.get("tool_calls"):
+            with pytest.raises(Died):
+                await rerun(file, Recording(*steps), Agent())
+            await rerun(file, Recording(says("Done")), Agent())
+            assert asked[-1] == asked[-2]
+        else:
+            response = await rerun(file, Recording(message), Agent())
+            assert await rerun(file, Recording(), Agent()) == response
     without_ids = {"choices": [{"message": asking_without_ids()}]}
     assert all(call["id"] for call in as_one_chunk([without_ids])["choices"][0]["message"]["tool_calls"])
 
 
 def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
     """Its text has the type and the message of the original error."""
-    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, None)
+    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, {}, None)
     assert isinstance(outcome.error, ToolError)
     assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")
 

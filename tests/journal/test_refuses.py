@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
-from journaled import BATCH, Script, calls, noting, rerun, run, says
+from journaled import BATCH, Script, begin, calls, fail_from, kinds, noting, repair, rerun, says
 
-from aswarm import Agent, ConfigurationError, RunError
-from aswarm._journal import Journal
-from aswarm._journal.record import CallKey
-from aswarm._journal.sqlite import JournalFile
+from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
+from aswarm._record.journal import Journal
+from aswarm._run.options import RunOptions
 
 HOLD = """
 import sys
-from aswarm._journal.sqlite import JournalFile
-held = JournalFile.open(sys.argv[1], {"agent": "Agent"})
+from aswarm._runtime.files import SideLock
+held = SideLock.acquire(sys.argv[1], 0)
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -57,7 +54,7 @@ async def test_the_journal_of_another_version(path: Path) -> None:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
     with pytest.raises(
-        ConfigurationError, match=r"written by another version of aswarm .its format is 7, this version reads 1"
+        ConfigurationError, match=r"written by another version of aswarm .its format is 7, this version reads 2"
     ):
         async with Journal(path, BATCH):
             pass
@@ -80,7 +77,7 @@ async def test_a_database_of_another_program(path: Path) -> None:
 async def test_a_file_that_is_no_database(path: Path) -> None:
     """A file of another kind is refused, and not changed."""
     path.write_text("once upon a time, " * 100)
-    with pytest.raises(ConfigurationError, match="is not a journal of aswarm: file is not a database"):
+    with pytest.raises(ConfigurationError, match="cannot be opened: file is not a database"):
         async with Journal(path, BATCH):
             pass
     assert path.read_text().startswith("once")
@@ -182,8 +179,8 @@ async def test_an_id_that_utf_8_cannot_encode_is_the_error_of_that_item(path: Pa
     """The journal accepts the other items."""
     async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match="the journal cannot hold the id"):
-            await journal.begin("a\ud800", Agent(), "Hi")
-        assert (await journal.begin("b", Agent(), "Hi")).response is None
+            await begin(journal, "a\ud800", Agent())
+        assert (await begin(journal, "b", Agent())).text == "Done"
 
 
 @pytest.mark.asyncio
@@ -198,12 +195,12 @@ async def test_an_item_with_other_context_variables(path: Path) -> None:
     ]
     async with Journal(path, BATCH) as journal:
         for number, (first, _, _) in enumerate(given):
-            await journal.begin(f"{number}", Agent(), "Hi", own_context=first)
+            await begin(journal, f"{number}", Agent(), own_context=first)
     for number, (_, second, is_same) in enumerate(given):
         expected = nullcontext() if is_same else pytest.raises(ConfigurationError, match="its context variables")
         async with Journal(path, BATCH) as journal:
             with expected:
-                await journal.begin(f"{number}", Agent(), "Hi", own_context=second)
+                await begin(journal, f"{number}", Agent(), own_context=second)
 
 
 @pytest.mark.asyncio
@@ -212,9 +209,11 @@ async def test_another_item_under_the_same_id(path: Path, agent: str, messages: 
     """An item with other messages, or with another agent, is refused; other items are accepted."""
     await made(path)
     async with Journal(path, BATCH) as journal:
-        with pytest.raises(ConfigurationError, match=r"'a' differs from the one that the journal .*run\.sqlite has"):
-            await journal.begin("a", Agent(name=agent), messages)
-        assert (await journal.begin("b", Agent(), messages)).response is None
+        with pytest.raises(
+            ConfigurationError, match=r"'a' differs from the item with this id in the journal .*run\.sqlite:"
+        ):
+            await begin(journal, "a", Agent(name=agent), messages)
+        assert (await begin(journal, "b", Agent(), messages)).text == "Done"
 
 
 @pytest.mark.asyncio
@@ -223,9 +222,9 @@ async def test_one_id_twice(path: Path) -> None:
     await made(path)
     async with Journal(path, BATCH) as journal:
         for item in ("a", "new"):
-            await journal.begin(item, Agent(), "Hi")
+            await begin(journal, item, Agent())
             with pytest.raises(ConfigurationError, match=f"two items of the batch have the id '{item}'"):
-                await journal.begin(item, Agent(), "Hi")
+                await begin(journal, item, Agent())
 
 
 @pytest.mark.asyncio
@@ -233,63 +232,34 @@ async def test_invalid_messages_are_the_error_of_that_item(path: Path) -> None:
     """Odd messages that are valid have a fingerprint all the same."""
     async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match="messages must be a list"):
-            await journal.begin("a", Agent(), 7)
+            await begin(journal, "a", Agent(), 7)
         for item in ("half \ud83d", [{"role": "user", "content": [{"type": "x", "data": object()}]}]):
-            await journal.begin(str(item).encode(errors="replace").decode(), Agent(), item)
+            await begin(journal, str(item).encode(errors="replace").decode(), Agent(), item)
 
 
 # --- a disk that fails ---
 
 
-def full(*_: object, **__: object) -> Any:
-    raise sqlite3.OperationalError("database or disk is full")
-
-
 @pytest.mark.asyncio
 async def test_a_disk_that_is_full(path: Path) -> None:
-    """If nothing can be recorded, no function runs; the run, and each later step, ends with the reason."""
+    """If nothing can be recorded, no function runs; the run, and each later item, ends with the reason."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
+    async with Journal(path, BATCH):
+        pass
+    fail_from(path, "ToolCallStarted")
+    swarm = AsyncSwarm(client=Script(calls("one")), tool_error=lambda failure: notes.append(failure.text) or "")
     async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", agent, "Hi")
-        journal._writer._file.work = full  # type: ignore[method-assign]
-        with pytest.raises(RunError, match="the journal cannot be written: database or disk is full") as raised:
-            await run(entry, Script(calls("one")), agent, tool_error=lambda failure: notes.append(failure.text) or "")
+        with pytest.raises(RunError, match="the journal cannot be written: disk full") as raised:
+            await journal.run("a", RunOptions(agent, "Hi"), swarm._run_to_end)
         assert raised.value.response is not None
         assert [message["role"] for message in raised.value.response.messages] == ["assistant"]  # the call stays open
-        with pytest.raises(RunError, match="disk is full"):
-            await journal.begin("b", agent, "Hi")
-        assert isinstance(journal.failure, sqlite3.OperationalError)
-    assert notes == []
+        with pytest.raises(RunError, match="disk full"):
+            await begin(journal, "b", agent)
+        assert isinstance(journal.failure, sqlite3.Error)
+    assert (notes, kinds(path)) == ([], [])
+    repair(path)
     assert (await rerun(path, Script(calls("one"), says("Done")), agent)).text == "Done"
-
-
-@pytest.mark.asyncio
-async def test_nothing_is_written_after_a_failed_write(path: Path) -> None:
-    """Records behind a failed write fail too, although the disk would take them: they must not be there alone."""
-    taken, go_on = threading.Event(), threading.Event()
-
-    def work(*_: object, **__: object) -> Any:
-        taken.set()
-        go_on.wait()
-        return full()
-
-    async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", Agent(), "Hi")
-        file = journal._writer._file
-        sound, file.work = file.work, work  # type: ignore[method-assign]
-        first = asyncio.ensure_future(entry.commit("started", CallKey(1, 0)))
-        await asyncio.to_thread(taken.wait)
-        file.work = sound  # type: ignore[method-assign]
-        second = asyncio.ensure_future(journal.begin("b", Agent(), "Hi"))
-        await asyncio.sleep(0)
-        go_on.set()
-        for waiting in (first, second):
-            with pytest.raises(RunError, match="disk is full"):
-                await waiting
-    file = JournalFile.open(path, BATCH)
-    assert file.work([("b", "x")], [], is_durable=True)[0].content == "x"
-    file.close()
 
 
 @pytest.mark.asyncio
@@ -298,4 +268,4 @@ async def test_a_journal_that_is_closed(path: Path) -> None:
     async with Journal(path, BATCH) as journal:
         await journal.aclose()
     with pytest.raises(RunError, match="the journal is closed"):
-        await journal.begin("a", Agent(), "Hi")
+        await begin(journal, "a", Agent())

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from journaled import BATCH, Died, Json, Script, calls, dies, rerun, says
+from journaled import BATCH, Died, Json, Script, calls, dies, kinds, rerun, says
 from one_turn import contents
 
-from aswarm import Agent, Answer, Approve, AsyncSwarm, ConfigurationError, Hold, Response, current_call, tool, waiting
-from aswarm._journal import Journal
-from aswarm._journal.middleware import journal_middleware
+from aswarm import (
+    Agent,
+    Answer,
+    Approve,
+    AsyncSwarm,
+    ConfigurationError,
+    Hold,
+    Response,
+    current_call,
+    tool,
+    waiting,
+)
+from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
 from aswarm.testing import check_history
 
@@ -54,12 +63,6 @@ def stored(response: Response) -> list[Json]:
     return history
 
 
-def kinds(path: Path) -> list[str]:
-    """The kinds of the steps in the file, in order."""
-    with closing(sqlite3.connect(path)) as file:
-        return [kind for (kind,) in file.execute("SELECT kind FROM step ORDER BY seq")]
-
-
 async def decide(path: Path, item: str, model: Any, agent: Agent, history: Any, resume: Any) -> Response:
     """An item that begins with decisions."""
     swarm = AsyncSwarm(model)
@@ -83,14 +86,19 @@ async def test_a_hold_of_a_function_is_withdrawn_in_the_journal(path: Path) -> N
     """The function had begun, and has done nothing: a rerun after a kill asks again, and does not call it unknown."""
     shop = Shop()
 
-    swarm = AsyncSwarm(Script(calls("pay")))
-    async with Journal(path, BATCH) as journal:
-        entry = await journal.begin("a", shop.agent, "Hi")
-        await swarm._run_to_end(RunOptions(shop.agent, "Hi"), journal_middleware(entry))  # and dies before `finish`
-    assert kinds(path) == ["completion", "started", "withdrawn"]
+    async def die() -> str:
+        while not shop.asked:
+            await anyio.sleep(0)
+        raise Died
+
+    shop.agent.functions.append(die)
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("pay", "die")), shop.agent)
+    starts = ["ToolCallStarted"] * 2
+    assert kinds(path) == ["CompletionFinished", *starts, "ToolCallWithdrawn"]
     response = await rerun(path, Script(), shop.agent)
     assert (response.stop, [each.name for each in response.waiting], shop.asked) == ("waiting", ["pay"], 2)
-    assert response.unknown_calls == []
+    assert [each.name for each in response.unknown_calls] == ["die"]
 
 
 async def test_decisions_continue_a_stored_history_and_are_recorded(path: Path) -> None:

@@ -94,7 +94,7 @@ async def test_an_abandoned_function_is_not_awaited_and_holds_its_token(face: st
             assert "may still be running" in answers(response)["work"]
             assert response.context_variables == {}, "it worked on a copy, which is merged only if it returns in time"
             other = AsyncSwarm(ScriptedModel(calls_then_done("work_too")).client())
-            other._threads = swarm._threads
+            other._runners = swarm._runners
             async with anyio.create_task_group() as group:
                 group.start_soon(other.run, Agent(functions=[work_too]), [USER])
                 await anyio.sleep(0.03)

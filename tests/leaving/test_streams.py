@@ -19,6 +19,7 @@ from leave_points import Api, check_continues, check_kept, scene_of
 from loopback import Reply, serve, sse
 from run_scenes import BOUND, USER, Scene, nothing_left_behind, settle, until
 from traces import traced
+from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.middleware import Middleware
@@ -178,10 +179,16 @@ async def after_collection(scene: Scene, left: list[_State]) -> Response:
 WAYS = (by_break, by_aclose, by_exception, by_closing_own_generator, by_dropping, by_dropping_a_cycle)
 
 
-async def leave_and_check(way: Way, held_event: str, api: Api = "chat", middleware: Sequence[Middleware] = ()) -> None:
+async def leave_and_check(
+    way: Way,
+    held_event: str,
+    api: Api = "chat",
+    middleware: Sequence[Middleware] = (),
+    transport: Transport = "httpx",
+) -> None:
     """Read up to the event, leave, and check what is left."""
     face, make_held, moment = EVENTS[held_event]
-    async with scene_of(moment, api, middleware) as scene, nothing_left_behind():
+    async with scene_of(moment, api, middleware, transport) as scene, nothing_left_behind():
         response = await way(scene, face, make_held())
         left_at = min(scene.left_at, anyio.current_time())
         await until(lambda: scene.server.open_now == 0)
@@ -233,6 +240,15 @@ async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None
 async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
     """The same on trio, which warns of generators that are dropped rather than closed."""
     await leave_and_check(way, held_event)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("held_event", EVENTS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sampled
+async def test_leaving_at_an_event_on_aiohttp(way: Way, held_event: str) -> None:
+    """The same on the other transport."""
+    await leave_and_check(way, held_event, transport="aiohttp")
 
 
 BACKENDS = ("asyncio", "trio")

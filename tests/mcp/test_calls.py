@@ -11,7 +11,16 @@ from mcp.server import Server
 from mcp.types import ListToolsResult, PaginatedRequestParams
 from mcp_servers import PNG, Tools, make_server, tool
 
-from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Response, ToolProgress
+from aswarm import (
+    Agent,
+    Answer,
+    AsyncSwarm,
+    ConfigurationError,
+    Response,
+    ToolProgress,
+    external_tool,
+    function_tool,
+)
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 
@@ -74,9 +83,12 @@ async def test_a_call_that_the_protocol_refuses_is_told_to_the_model() -> None:
         response = await run(shop, call("refuse"), call("typed"), call("sample"))
     refused, invalid, unknown = told(response)
     assert refused == "text is too long"
-    assert invalid.startswith("Invalid structured content returned by tool typed: 7 is not of type 'string'")
-    assert unknown == "The MCP server shop asks for sampling/createMessage, which is not supported."
-    assert response.unknown_calls == []
+    assert "Invalid structured content returned by tool typed: 7 is not of type 'string'" in invalid
+    assert (
+        unknown
+        == "The MCP server shop asks for sampling/createMessage, which is not supported; the outcome of the call is unknown."
+    )
+    assert [each.name for each in response.unknown_calls] == ["typed", "sample"]
 
 
 @pytest.mark.parametrize(("pages", "offered"), [(2, 2), (1000, 100)])
@@ -96,7 +108,7 @@ async def test_hints_decide_what_runs_together_and_what_may_be_repeated() -> Non
     """Only a tool that says it destroys runs alone; one that says repeating does no harm is repeatable."""
     async with MCPServer(make_server(Tools())) as shop:
         known = {each.__name__: each for each in shop.functions}
-    assert [name for name, each in known.items() if not each.concurrent] == ["delete_all"]
+    assert [name for name, each in known.items() if each.concurrent is False] == ["delete_all"]
     assert [name for name, each in known.items() if each.repeatable] == ["echo", "update"]
 
 
@@ -200,7 +212,10 @@ async def test_a_server_may_ask_to_come_back_but_not_without_end() -> None:
     """A result with nothing but a state is followed by the same call; after ten of them the call has failed."""
     async with MCPServer(make_server(Tools())) as shop:
         response = await run(shop, call("wait", text="soon"), call("wait"))
-    assert told(response) == ["ready", "wait has no result: the MCP server shop has asked 10 times during this call."]
+    assert told(response) == [
+        "ready",
+        "wait has no result: the MCP server shop has asked 10 times during this call, whose outcome is unknown.",
+    ]
 
 
 async def test_the_functions_change_with_refresh_only() -> None:
@@ -278,3 +293,26 @@ async def test_the_name_of_a_program_holds_no_secrets(command: str, name: str) -
     """Its arguments may be keys; after a launcher, the package is what tells one server from another."""
     program, *arguments = command.split()
     assert MCPServer(StdioServerParameters(command=program, args=arguments)).name == name
+
+
+async def test_a_tool_without_a_name() -> None:
+    """No model can call it: opening says so, and a prefix gives it a name."""
+    tools = Tools()
+    tools.listed.append(tool(""))
+    with pytest.raises(ConfigurationError, match="a tool of the MCP server shop has no name"):
+        async with MCPServer(make_server(tools)):
+            pass
+    async with MCPServer(make_server(tools), only={"?*"}) as shop:
+        assert "call" not in [each.schema.name for each in shop.functions]
+    async with MCPServer(make_server(tools), prefix="shop_", only={""}) as shop:
+        assert [each.schema.name for each in shop.functions] == ["shop_"]
+
+
+@pytest.mark.parametrize("make", [function_tool, external_tool])
+def test_a_function_without_a_name(make: Any) -> None:
+    async def call_it() -> str:
+        return ""
+
+    arguments = {"function": call_it} if make is function_tool else {}
+    with pytest.raises(ConfigurationError, match="need a name"):
+        make(**arguments, name="", description="", parameters={"type": "object"})

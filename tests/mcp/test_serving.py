@@ -307,3 +307,5 @@ async def test_agents_that_a_client_could_not_tell_apart_are_refused() -> None:
         for agents in ([Agent(name="A"), Agent(name="a")], [Agent(name="?")]):
             with pytest.raises(ConfigurationError, match="give each agent its own name"):
                 serve_agents(agents, swarm)
+        with pytest.raises(ConfigurationError, match="one item is str"):
+            serve_agents(["A"], swarm)  # type: ignore[list-item]

@@ -24,6 +24,7 @@ from virtual_time import in_virtual_time
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm
 from aswarm._run.current_call import running_call
 from aswarm.mcp import MCPServer, _session
+from aswarm.mcp._http import NOT_RUN
 from aswarm.mcp._outcomes import CallOutcome, outcome_of
 from aswarm.mcp._session import Connection
 from aswarm.testing import ScriptedCall, ScriptedModel, call
@@ -261,7 +262,7 @@ async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
 @pytest.mark.anyio
 async def test_a_program_that_ends_at_once_is_a_configuration_error() -> None:
     """The error says so, and where to look."""
-    with pytest.raises(ConfigurationError, match="the MCP server true cannot be opened: its program has ended"):
+    with pytest.raises(ConfigurationError, match="the MCP server true cannot be opened: its program has stopped"):
         async with MCPServer(StdioServerParameters(command="true")):
             pass
 
@@ -343,7 +344,7 @@ async def test_headers_are_sent_with_each_request_to_a_url() -> None:
                 pass
     assert server.heads
     assert all("authorization: bearer 7" in head.lower() for head in server.heads)
-    with pytest.raises(ConfigurationError, match="headers are sent to a URL only"):
+    with pytest.raises(ConfigurationError, match="headers need a URL"):
         MCPServer(make_server(Tools()), headers={"Authorization": "Bearer 7"})
 
 
@@ -354,16 +355,19 @@ async def test_a_question_without_a_callback_is_declined(caplog: pytest.LogCaptu
         None, ElicitRequestFormParams(message="Which day?", requested_schema={"type": "object", "properties": {}})
     )
     assert answer.action == "decline"
-    assert "a function for MCPServer(on_input=...) can answer" in caplog.text
+    assert "pass a function as MCPServer(on_input=...) to answer it" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (ValueError("x"), CallOutcome.ANSWERED),
+        (RuntimeError("Invalid structured content"), CallOutcome.UNREADABLE),
+        (MCPError(-32700, "Failed to parse JSON response: x"), CallOutcome.UNREADABLE),
         (MCPError(-32602, "no such tool"), CallOutcome.ANSWERED),
-        (MCPError(CONNECTION_CLOSED, "Session terminated"), CallOutcome.NOT_RUN),
-        (MCPError(HEADER_MISMATCH, "another tool"), CallOutcome.NOT_RUN),
+        (MCPError(CONNECTION_CLOSED, "Session terminated"), CallOutcome.LOST),
+        (MCPError(-32600, "Session terminated"), CallOutcome.ANSWERED),
+        (MCPError(HEADER_MISMATCH, "another tool"), CallOutcome.ANSWERED),
+        (MCPError(-32600, NOT_RUN), CallOutcome.NOT_RUN),
         (MCPError(REQUEST_TIMEOUT, "no answer"), CallOutcome.TIMED_OUT),
         (MCPError(CONNECTION_CLOSED, "Connection closed"), CallOutcome.LOST),
         (MCPError(-32603, "Server returned an error response"), CallOutcome.LOST),

@@ -71,8 +71,8 @@ async def test_the_first_is_the_outermost(kind: str, stream: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_order_of_all_layers(kind: str) -> None:
-    """From the outside in: budget, debug, journal, the user's, retries, rate limits, source."""
-    layers = ["budget", "debug", "journal", "user", "retries", "rate_limits"]
+    """From the outside in: budget, debug, recorder, the user's, retries, rate limits, source."""
+    layers = ["budget", "debug", "recorder", "user", "retries", "rate_limits"]
     notes: list[str] = []
     stack = MiddlewareStack(**{layer: noting(layer, notes) for layer in reversed(layers)})
     source = source_for(client_of(kind, script_of(["Hi"])))

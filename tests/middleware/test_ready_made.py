@@ -34,6 +34,7 @@ from aswarm.middleware import (
     cache,
     clip_results,
     fallback,
+    hedge,
     record,
     redact,
     replay,
@@ -112,6 +113,7 @@ READY_MADE: dict[str, Callable[[Path], Middleware]] = {
     "cache file hit": lambda folder: cache(folder / "cache.sqlite"),
     "record": lambda folder: record(folder / "recording.jsonl"),
     "replay": lambda folder: replaying(folder / "recording.jsonl"),
+    "hedge": lambda _: hedge(after=1e-9, share=1),
     "redact": lambda _: redact("secret"),
     "clip_results": lambda _: clip_results(100),
 }
@@ -193,14 +195,52 @@ async def test_the_first_client_gets_no_reasoning_of_another(way: str, api: Any)
 @WAYS
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"choices": []}'])
 async def test_an_empty_answer_is_a_failure_too(way: str, body: bytes) -> None:
-    """A server sends nothing with status 200, and another model answers; but a stream has begun with its first chunk."""
+    """A server sends nothing with status 200, and another model answers."""
     model = ScriptedModel([RawAnswer([body], "application/json"), "Hello"])
-    swarm = AsyncSwarm(model.client(), middleware=[fallback("small")])
-    if way == "run" or not body:
-        assert await texts(swarm, way) == "Hello"
-    else:
-        with pytest.raises(StreamInterrupted):
-            await texts(swarm, way)
+    assert await texts(AsyncSwarm(model.client(), middleware=[fallback("small")]), way) == "Hello"
+
+
+@pytest.mark.anyio
+@WAYS
+@pytest.mark.parametrize("order", ["inside", "outside"])
+async def test_no_alternative_passes_a_redaction(way: str, order: str) -> None:
+    """Wherever it stands, and for a fallback inside another one too."""
+    first, second, third = ScriptedModel([Failure(503)]), ScriptedModel([Failure(503)]), ScriptedModel(["Done."])
+    fallbacks = [fallback((third.client(), "llama")), fallback((second.client(), "qwen"))]
+    hidden = redact(r"\d{16}")
+    middleware = [*fallbacks, hidden] if order == "inside" else [hidden, *fallbacks]
+    swarm = AsyncSwarm(first.client(), middleware=middleware)
+    assert await texts(swarm, way, message="My card is 4111111111111111.") == "Done."
+    sent = [json.dumps(each.messages) for model in (first, second, third) for each in model.requests]
+    assert (len(sent), [text for text in sent if "4111" in text]) == (3, [])
+
+
+@pytest.mark.anyio
+async def test_a_model_of_the_same_client_behind_another_client() -> None:
+    """An inner fallback to a model asks the client that the outer one has chosen."""
+    first, second = ScriptedModel([Failure(503), Failure(503)]), ScriptedModel([Failure(503), "Done."])
+    middleware = [fallback(second.client()), fallback("small")]
+    assert await texts(AsyncSwarm(first.client(), middleware=middleware)) == "Done."
+    models = [[each.body["model"] for each in model.requests] for model in (first, second)]
+    assert models[0] == models[1] == [models[0][0], "small"]
+
+
+@pytest.mark.anyio
+async def test_a_cache_inside_a_fallback_keeps_no_completion_of_another_client() -> None:
+    """The two are asked for a model of the same name, and the first must not get the output items of the second."""
+    first, second = ScriptedModel([Failure(503), "First."]), ScriptedModel(["Second."])
+    swarm = AsyncSwarm(first.client(), middleware=[fallback(second.client()), cache()])
+    assert [await texts(swarm) for _ in range(3)] == ["Second.", "First.", "First."]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("setting", ["extra_query", "extra_headers"])
+async def test_a_cache_tells_tenants_apart(setting: str) -> None:
+    model = ScriptedModel(["One.", "Two."])
+    swarm = AsyncSwarm(model.client(), middleware=[cache()])
+    for tenant, answer in [("a", "One."), ("b", "Two."), ("a", "One."), ("b", "Two.")]:
+        agent = Agent(model_settings={setting: {"x-tenant": tenant}})
+        assert await texts(swarm, agent=agent) == answer
 
 
 @pytest.mark.anyio
@@ -265,7 +305,7 @@ async def test_the_last_failure_names_the_earlier_ones() -> None:
         with pytest.raises(CompletionError, match="no such key") as caught:
             await swarm.run(Agent(), "Hi")
         (note,) = caught.value.__notes__
-        assert note.startswith("asked before: the provider failed: InternalServerError: ")
+        assert note.startswith("failed before: the provider failed: InternalServerError: ")
 
 
 @pytest.mark.anyio
@@ -444,10 +484,10 @@ async def test_a_request_that_was_not_recorded_says_how_it_differs(tmp_path: Pat
     """From the recorded request that is most like it: the line, the place and both values."""
     path = tmp_path / "r.jsonl"
     agent = await recorded(path, call("lookup", x="a", call_id="c1"), "Done")
-    first = "it is most like the one in line 1, but the request"
+    first = "the most similar request is in line 1, but the request"
     assert f"{first}['messages'][1]['content'] is 'Ho', and 'Hi' in the recording" in await refusal(path, agent, "Ho")
     assert f"{first}['model'] is 'other', and" in await refusal(path, Agent(model="other", functions=[lookup]), "Hi")
-    second = "it is most like the one in line 2, but the request['messages']"
+    second = "the most similar request is in line 2, but the request['messages']"
     longer, other = history('{"x": "a"}'), history('{"x": "b"}')[:3]
     longer[2]["content"] = lookup("a")
     assert f"{second} has 5 items, and 4 in the recording" in await refusal(path, agent, longer)
@@ -543,7 +583,7 @@ async def test_a_missing_request_is_compared_beside_the_event_loop(tmp_path: Pat
         limiter.acquire_on_behalf_of_nowait(owner)
 
     async def ask() -> None:
-        with pytest.raises(ConfigurationError, match="it is most like the one in line 1"):
+        with pytest.raises(ConfigurationError, match="the most similar request is in line 1"):
             await swarm.run(Agent(), "Ho")
 
     async with anyio.create_task_group() as group:
@@ -602,6 +642,29 @@ async def test_redacted_arguments_are_still_json(api: Any, pattern: str, argumen
 
 @pytest.mark.anyio
 @APIS
+@pytest.mark.parametrize(
+    ("pattern", "result", "sent"),
+    [
+        ("Müller", '{"name": "M\\u00fcller", "n": 1}', '{"name": "****", "n": 1}'),
+        (r"KEY-\n\w+", ' [{"key": "KEY-\\nabc"}]', '[{"key": "****"}]'),
+        ("Müller", '{ "name": "\\u00e9", "M\\u00fcller": 1.10 }', '{"name": "é", "****": 1.1}'),
+        ("Müller", '{ "name":"\\u00e9", "n": 1.10 }', '{ "name":"\\u00e9", "n": 1.10 }'),
+        ("4111", '{"n": 4111, "name": "\\u00e9"}', '{"n": "****", "name": "é"}'),
+        ("4111", '{"n": 4111}', '{"n": ****}'),
+        ("4111", '{"n": "\\u00e9" 4111', '{"n": "\\u00e9" ****'),
+        ("é", '{"a": "é", "a": "b\\n"}', '{"a": "****", "a": "b\\n"}'),
+    ],
+)
+async def test_a_match_in_escaped_json(api: Any, pattern: str, result: str, sent: str) -> None:
+    """A model reads the escapes of a JSON result. Text without a match is sent to the byte as it came."""
+    messages = [*history("{}")[:2], {"role": "tool", "tool_call_id": "c1", "content": result}]
+    model = ScriptedModel(["Done"], api=api)
+    await AsyncSwarm(model.client(), middleware=[redact(pattern, "****")]).run(Agent(), messages)
+    assert model.requests[0].messages[3]["content"] == sent
+
+
+@pytest.mark.anyio
+@APIS
 async def test_bytes_of_images_and_files_stay_as_they_are(api: Any) -> None:
     """A match in base64 means nothing; one in an address, a file's name or a text that looks like data: is replaced."""
     model = ScriptedModel(["Done"], api=api)
@@ -628,8 +691,8 @@ async def test_items_of_the_provider_that_repeat_the_text_are_not_sent() -> None
     swarm = AsyncSwarm(model.client(), middleware=[redact(r"\d{4}-\d{4}", "****")])
     first = await swarm.run(Agent(model="gpt-6-luna"), "Hi")
     await swarm.run(Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "And?"}])
-    plain = {"type": "message", "role": "assistant", "content": "The card **** is valid"}
-    assert model.requests[1].body["input"][0] == plain
+    parts = [{"type": "output_text", "text": "The card **** is valid"}]
+    assert model.requests[1].body["input"][0] == {"type": "message", "role": "assistant", "content": parts}
 
 
 @pytest.mark.anyio
@@ -665,10 +728,63 @@ async def test_items_without_a_match_are_sent_as_they_came() -> None:
     assert model.requests[1].body["input"][:2] == first.messages[0]["responses_output"]
 
 
+def text_parts(*texts: str) -> list[dict[str, Any]]:
+    """Text parts, the last one with a key of its provider."""
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
+    return [*parts[:-1], {**parts[-1], "cache_control": {"type": "ephemeral"}}]
+
+
+@pytest.mark.anyio
+@APIS
+@pytest.mark.parametrize(
+    ("pattern", "texts", "sent"),
+    [
+        (r"\d{4}-\d{4}", ["My card: 4111-", "1111", " ok"], ["My card: ****", " ok"]),
+        (r"\d{4}-\d{4}", ["a 4", "1", "11-1111, 4222-", "2222 b"], ["a ****", ", ****", " b"]),
+        (r"4111(-1111)?", ["4111", "-1111 ok"], ["****", " ok"]),
+        (r"(?<=card )\d{8}", ["card ", "4111", "1111"], ["card ", "****"]),
+        (r"(?m)^key: \w+|\b\d{8}\b", ["Hello", "key: abc", "no", "41111111"], ["Hello", "****", "no", "****"]),
+        (r"\d{4}-\d{4}", ["4111-1111", "a", "", "b"], ["****", "a", "", "b"]),
+        ([r"4111-1111", r"\*{4}x"], ["4111-", "1111", "x", "y"], ["****", "y"]),
+    ],
+)
+async def test_a_match_across_adjacent_parts(api: Any, pattern: Any, texts: list[str], sent: list[str]) -> None:
+    """A server joins them. A part without a match stays as it is, and so does a match in one part."""
+    model = ScriptedModel(["Done"], api=api)
+    await AsyncSwarm(model.client(), middleware=[redact(pattern, "****")]).run(
+        Agent(), [{"role": "user", "content": text_parts(*texts)}]
+    )
+    assert [part["text"] for part in model.requests[0].messages[1]["content"]] == sent
+
+
+@pytest.mark.anyio
+async def test_a_match_across_the_parts_of_a_result() -> None:
+    """Parts on both sides of an image are not adjacent."""
+
+    def lookup_card() -> list[Any]:
+        return ["4111-", "1111", Image(b"abc"), "4111-", Image(b"abc"), "1111"]
+
+    model = ScriptedModel([call("lookup_card"), "Done"], api="responses")
+    agent = Agent(model="gpt-6-luna", functions=[lookup_card])
+    response = await AsyncSwarm(model.client(), middleware=[redact(r"\d{4}-\d{4}", "****")]).run(agent, "Hi")
+    assert [part["text"] for part in response.messages[1]["content"] if "text" in part] == [
+        "4111-",
+        "1111",
+        "4111-",
+        "1111",
+    ]
+    assert [part["text"] for part in model.requests[1].body["input"][-1]["output"] if "text" in part] == [
+        "****",
+        "4111-",
+        "1111",
+    ]
+
+
 def test_a_pattern_that_is_none() -> None:
     """The text of `re` says what is wrong with it."""
-    with pytest.raises(ConfigurationError, match="redact takes regular expressions"):
-        redact("(")
+    for pattern in ("(", 7):
+        with pytest.raises(ConfigurationError, match="redact needs valid regular expressions"):
+            redact(pattern)  # type: ignore[arg-type]
 
 
 # --- clip_results ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
@@ -28,7 +29,7 @@ from aswarm import (
     Swarm,
 )
 from aswarm._rate_limits.backoff import Backoff
-from aswarm.middleware import Handlers, Middleware, _retry, retry
+from aswarm.middleware import Handlers, Middleware, _retry, fallback, retry
 from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
 
 STREAMED = FACES[1:]
@@ -173,6 +174,85 @@ async def test_an_answer_that_breaks_before_its_first_chunk_is_retried(face: str
     assert len(model.times) == 2
 
 
+def chunks_of(*deltas: dict[str, Any]) -> list[bytes]:
+    """The beginning of a stream of Chat Completions."""
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    return [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks]
+
+
+ROLE = {"role": "assistant", "content": "", "refusal": None, "reasoning_content": ""}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", STREAMED)
+@pytest.mark.parametrize("middleware", [retry(), fallback("small")], ids=["retry", "fallback"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        Answer("Hello", break_after=1),
+        RawAnswer(chunks_of(ROLE, {"tool_calls": []}, {})),
+        RawAnswer([*chunks_of(ROLE), b'data: {"choices": [], "usage": {"total_tokens": 1}}\n\n']),
+        RawAnswer([*chunks_of(ROLE), b'data: {"error": {"code": 503, "message": "overloaded"}}\n\n']),
+        RawAnswer([*chunks_of(ROLE), b'data: {"choices": [{"ind']),
+        RawAnswer([b'data: {"choices": []}\n\n']),
+        RawAnswer([b"data: {}\n\n"]),
+    ],
+    ids=["reset", "no end", "no end but usage", "an error", "cut JSON", "no choice", "nothing"],
+)
+async def test_a_stream_that_breaks_while_nothing_is_shown_is_asked_for_again(
+    broken: Any, middleware: Middleware, face: str
+) -> None:
+    """The chunk with the role shows nothing, and a reader gets the role once."""
+    model = TimedModel([broken, "Hello"])
+    assert (await response_of(swarm_of(model, middleware), face)).text == "Hello"
+    assert len(model.times) == 2
+    again = swarm_of(TimedModel([broken, "Hello"]), middleware)
+    classic = [event async for event in again.run(Agent(), "Hi", stream=True)]
+    assert [event["role"] for event in classic if event.get("role")] == ["assistant"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("middleware", [retry(), fallback("small")], ids=["retry", "fallback"])
+async def test_a_response_that_breaks_while_nothing_is_shown_is_asked_for_again(
+    middleware: Middleware, at: int
+) -> None:
+    """The Responses API announces an answer with several events."""
+    model = ScriptedModel([Answer("Hello", break_after=at), "Hello"], api="responses")
+    client = model.client()
+    client._platform = "Linux"
+    assert (await response_of(AsyncSwarm(client, middleware=[middleware]), "stream")).text == "Hello"
+    assert len(model.requests) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"reasoning_content": "Hm"},
+        {"refusal": "No"},
+        {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "look"}}]},
+        {"content": [{"type": "text", "text": "Hel"}]},
+    ],
+    ids=str,
+)
+async def test_a_stream_that_has_shown_anything_is_not_retried(delta: dict[str, Any]) -> None:
+    """Reasoning, a refusal and a call are shown as a text is."""
+    model = TimedModel([RawAnswer(chunks_of(ROLE, delta)), "Hello"])
+    assert isinstance(await error_of(swarm_of(model), "stream"), StreamInterrupted)
+    assert len(model.times) == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("face", STREAMED)
+async def test_a_stream_without_a_text_is_an_answer(face: str) -> None:
+    """A model may have nothing to say: all chunks are held back, and then passed on in their order."""
+    end = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"total_tokens": 7}}\n\n'
+    model = TimedModel([RawAnswer([*chunks_of(ROLE, ROLE), end])])
+    response = await response_of(swarm_of(model), face)
+    assert (response.text, response.usage.total_tokens, len(model.times)) == ("", 7, 1)
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("face", STREAMED)
 async def test_a_stream_that_breaks_after_its_first_chunk_is_not_retried(face: str) -> None:
@@ -219,7 +299,7 @@ async def test_a_retry_is_logged_with_the_id_of_its_run(caplog: pytest.LogCaptur
     caplog.set_level(logging.INFO, "aswarm")
     await swarm_of(TimedModel([busy(20), "Hello"])).run(Agent(), "Hi", run_id="r-1")
     (record,) = [record for record in caplog.records if record.name == "aswarm"]
-    assert record.getMessage().startswith("asking again in 20.0 s after: the provider failed: RateLimitError")
+    assert record.getMessage().startswith("retrying in 20.0 s after: the provider failed: RateLimitError")
     assert (record.levelno, record.__dict__["run_id"]) == (logging.INFO, "r-1")
 
 

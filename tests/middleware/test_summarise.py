@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
-from aswarm.middleware import CompletionRequest, Handlers, retry, summarise
+from aswarm.middleware import CompletionRequest, Handlers, fallback, retry, summarise
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call, check_history, check_middleware
 
 Json = dict[str, Any]
@@ -74,6 +74,19 @@ class Model(ScriptedModel):
 def swarm_of(model: ScriptedModel, above: int = 900, **options: Any) -> AsyncSwarm:
     """A swarm that summarises."""
     return AsyncSwarm(model.client(), middleware=[summarise(WRITER, above, **options)])
+
+
+@pytest.mark.anyio
+async def test_the_client_that_a_fallback_asks_writes_the_summary_too() -> None:
+    """The first client is down, and the second one has another model."""
+    first, second = ScriptedModel(lambda _: Failure(503)), ScriptedModel(["summary", "Done."])
+    middleware = [fallback((second.client(), "llama")), summarise(WRITER, 900)]
+    swarm = AsyncSwarm(first.client(), middleware=middleware)
+    budget = Budget(cost=1, prices={"known": (1, 1), "small": (1, 1)})
+    response = await swarm.run(Agent(model="known"), [*exchanges(6), user("And?")], budget=budget)
+    assert response.text == "Done."
+    assert [request.body["model"] for request in second.requests] == ["llama", "llama"]
+    assert any("summary" in str(message["content"]) for message in second.requests[1].messages)
 
 
 @pytest.mark.anyio
@@ -273,7 +286,7 @@ async def test_retry_asks_again_for_a_summary() -> None:
 async def test_an_empty_summary_is_an_error() -> None:
     """Older messages are never replaced by nothing."""
     model = Model(Answer("  "))
-    with pytest.raises(RunError, match="'Summariser' should summarise the conversation, and wrote no text"):
+    with pytest.raises(RunError, match="'Summariser' should summarise the conversation, but wrote no text"):
         await swarm_of(model).run(Agent(), [*exchanges(8), user("And?")])
 
 
@@ -301,7 +314,7 @@ async def test_it_works_over_the_responses_api() -> None:
     [
         (functools.partial(summarise, WRITER, 0), "above must be a whole number of tokens from 1, not 0"),
         (functools.partial(summarise, WRITER, 1.5), "not 1.5"),
-        (functools.partial(summarise, "Summariser", 100), "takes an Agent that writes the summaries, not 'Summariser'"),
+        (functools.partial(summarise, "Summariser", 100), "needs an Agent that writes the summaries, not 'Summariser'"),
         (functools.partial(summarise, Agent(functions=[user]), 100), "must have no functions"),
         (functools.partial(summarise, Agent(output=int), 100), "no output"),
         (functools.partial(summarise, Agent(instructions=lambda: "Hi"), 100), "its instructions must be a str"),

@@ -10,7 +10,7 @@ from traces import Traces
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.middleware import CompletionRequest
-from aswarm.otel._requests import model_of, settings_of
+from aswarm.otel._attributes import model_of, settings_of
 from aswarm.testing import RawAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from traces import Traces
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ToolError
 from aswarm.middleware import CompletionRequest, Handlers
-from aswarm.otel import _content, otel
+from aswarm.otel import _attributes, otel
 from aswarm.testing import Answer, Failure, call
 
 pytestmark = pytest.mark.anyio
@@ -97,7 +97,7 @@ async def test_the_environment_may_ask_for_content(
 async def test_a_span_that_is_not_recorded_has_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
     """So content costs nothing for runs that the sampler leaves out."""
     made: list[object] = []
-    monkeypatch.setattr(_content, "jsonable", made.append)
+    monkeypatch.setattr(_attributes, "jsonable", made.append)
     provider = TracerProvider(sampler=ALWAYS_OFF)
     swarm = AsyncSwarm(script_of(["Hi."]).client(), middleware=[otel(content=True, tracer_provider=provider)])
     await swarm.run(Agent(), "Hi")
@@ -143,7 +143,7 @@ async def test_a_message_of_an_odd_form_does_not_end_the_run(traces: Traces, mes
 def parts(message: dict[str, Any]) -> list[dict[str, Any]]:
     """The parts of one message of a request."""
     request = CompletionRequest(Agent(), {"messages": [message]})
-    attribute = _content.content_of_request(request)["gen_ai.input.messages"]
+    attribute = _attributes.content_of_request(request)["gen_ai.input.messages"]
     found: list[dict[str, Any]] = json.loads(str(attribute))[0]["parts"]
     return found
 

@@ -1,6 +1,6 @@
 """Spans and metrics against the conventions of OpenTelemetry, version 1.41.1.
 
-`support/conventions/gen_ai.json` has what the project open-telemetry/semantic-conventions (Apache License 2.0) says there
+`support/otel/conventions/gen_ai.json` has what the project open-telemetry/semantic-conventions (Apache License 2.0) says there
 of spans, metrics and attributes (`model/gen-ai`), and its JSON schemas of messages and tools (`docs/gen-ai`).
 """
 
@@ -23,7 +23,7 @@ from aswarm.testing import Answer, Failure, call
 pytestmark = pytest.mark.anyio
 
 CONVENTIONS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "support/conventions/gen_ai.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[1] / "support/otel/conventions/gen_ai.json").read_text(encoding="utf-8")
 )
 TYPES = {"string": str, "int": int, "double": float, "boolean": bool, "string[]": tuple, "any": str}
 # The agent stands on the spans of its completions and calls too, and the conversation on every span.
@@ -105,7 +105,9 @@ def test_the_names_are_those_of_the_conventions() -> None:
     """Every name that is not of aswarm is an attribute, an operation or a metric there, in the version of the URL."""
     known = {*CONVENTIONS["attributes"], *CONVENTIONS["metrics"]}
     operations = set(CONVENTIONS["attributes"][names.OPERATION_NAME]["enum"])
-    values = {value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)}
+    public = [value for key, value in vars(names).items() if key.isupper()]
+    values = {value for value in public if isinstance(value, str)}
+    values |= {name for table in public if isinstance(table, dict) for name in table.values()}
     ours = {value for value in values if value.startswith("aswarm.")}
     assert values - ours - {names.SCHEMA_URL} <= known | operations
     assert Schemas.V1_41_1.value == names.SCHEMA_URL

@@ -357,7 +357,7 @@ def test_without_the_package_the_error_says_what_to_install() -> None:
         "import aswarm, aswarm.middleware\n"
         "try:\n    import aswarm.otel\nexcept aswarm.ConfigurationError as error:\n    print(error)\n"
     )
-    assert _output(code)[0].startswith('aswarm.otel needs opentelemetry-api; install the extra "otel"')
+    assert _output(code)[0].startswith('aswarm.otel needs opentelemetry-api: install the extra "otel"')
 
 
 def test_a_part_of_the_package_that_is_missing_is_the_same_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ async def test_a_port_on_which_nothing_listens(way: str) -> None:
     ("path", "cause"),
     [
         ("", "this address is not found: most base URLs end with /v1"),
-        ("/v2", "the server knows no such address or no such model; check both"),
+        ("/v2", "the server does not have this address or this model; check both"),
         ("/401/v1", "the server refused the API key"),
         ("/403/v1", "the API key has no access"),
         ("/model/v1", "the server does not have this model"),

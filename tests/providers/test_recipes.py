@@ -51,7 +51,7 @@ async def close(made: dict[str, Any]) -> None:
 
 
 def test_each_recipe_has_a_test(anyio_backend: str) -> None:
-    """A recipe that is new on the page needs a server here, or one in `nox -s providers`."""
+    """A recipe that is new on the page needs a server here, or one in `nox -s deep -- providers`."""
     assert RECIPES.keys() - PROVIDERS.keys() == {"any-llm", "any-llm 2", "LiteLLM"}
 
 

@@ -199,7 +199,7 @@ async def test_a_call_that_waits_for_this_program_ends_the_run(way: str) -> None
         [call("look_up", city="Oslo", call_id="c1"), RawAnswer([f"{sent}\n\n".encode()], kind)], api="responses"
     )
     swarm = AsyncSwarm(model.client(max_retries=2))
-    with pytest.raises(ConfigurationError, match="'local_shell_call', which waits") as raised:
+    with pytest.raises(ConfigurationError, match="'local_shell_call', which needs a result") as raised:
         await run(swarm, way, agents())
     assert raised.value.response is not None
     assert [message["role"] for message in raised.value.response.messages] == ["assistant", "tool"]

@@ -235,9 +235,9 @@ async def test_a_key_that_no_header_may_have_is_refused(key: str, monkeypatch: p
 async def test_a_key_of_white_space_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty file that was mounted: the text says that the variable is set, and has nothing in it."""
     monkeypatch.setenv("OPENAI_API_KEY", "\n")
-    with pytest.raises(ConfigurationError, match="white space only"):
+    with pytest.raises(ConfigurationError, match="contains only white space"):
         await of_async_swarm()
-    with pytest.raises(ConfigurationError, match="white space only"):
+    with pytest.raises(ConfigurationError, match="contains only white space"):
         of_swarm()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm._providers.usual_causes import where_and_why
+from aswarm._providers.usual_causes import place_and_cause
 
 
 class StatusError(Exception):
@@ -40,7 +40,8 @@ def test_the_address_that_litellm_makes_up_is_not_shown() -> None:
     """Its exceptions have a request to its own site; the advice is not about that."""
     made = type("NotFoundError", (StatusError,), {"__module__": "litellm.exceptions"})("?", "https://litellm.ai")
     assert (
-        where_and_why(made, 404, "m") == " (model 'm'; the server knows no such address or no such model; check both)"
+        place_and_cause(made, 404, "m")
+        == " (model 'm'; the server does not have this address or this model; check both)"
     )
 
 
@@ -55,7 +56,7 @@ def test_the_address_that_litellm_makes_up_is_not_shown() -> None:
 )
 def test_an_address_without_what_may_be_secret(url: str, shown: str) -> None:
     """User, password, query and fragment of the URL are left out, and the end that every request has."""
-    assert where_and_why(StatusError("?", url), 500, "m") == f" (model 'm' at {shown})"
+    assert place_and_cause(StatusError("?", url), 500, "m") == f" (model 'm' at {shown})"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_an_address_without_what_may_be_secret(url: str, shown: str) -> None:
 )
 def test_an_address_that_is_not_known(error: Exception) -> None:
     """The model alone is named."""
-    assert where_and_why(error, 500, "m") == " (model 'm')"
+    assert place_and_cause(error, 500, "m") == " (model 'm')"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
             "Function tools with reasoning_effort are not supported for m in /v1/chat/completions. Use /v1/responses.",
             URL,
             (
-                'this model takes functions over the Responses API: AsyncSwarm(api="responses") or --api responses; or '
+                'this model needs the Responses API for functions: AsyncSwarm(api="responses") or --api responses; or '
                 'model_settings={"reasoning_effort": "none"}'
             ),
         ),
@@ -117,7 +118,7 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
         (403, "?", URL, "the API key has no access to this model)"),
         (404, "The model `m` does not exist", URL, "the server does not have this model"),
         (404, "Not Found", "http://host/chat/completions", "this address is not found: most base URLs end with /v1"),
-        (404, "Not Found", URL, "the server knows no such address or no such model; check both)"),
+        (404, "Not Found", URL, "the server does not have this address or this model; check both)"),
         (
             404,
             "Not Found",
@@ -130,7 +131,7 @@ def test_an_address_that_is_not_known(error: Exception) -> None:
 def test_the_cause_of_a_status(status: int, text: str, url: str, cause: str) -> None:
     """What such a status usually means."""
     shown = f"; {cause}" if cause else " (model '`m`' at http://host:8080/v1)"
-    assert shown in where_and_why(StatusError(text, url), status, "`m`")
+    assert shown in place_and_cause(StatusError(text, url), status, "`m`")
 
 
 def caused(cause: BaseException) -> Exception:
@@ -146,7 +147,7 @@ def test_the_code_of_an_error_counts_too() -> None:
     """openai 3 has it as an attribute only."""
     error = StatusError("The encrypted content gAAA could not be verified.", URL)
     error.code = "invalid_encrypted_content"  # type: ignore[attr-defined]
-    assert "use that key, or to send the history without reasoning" in where_and_why(error, 400, "m")
+    assert "use that key, or to send the history without reasoning" in place_and_cause(error, 400, "m")
 
 
 @pytest.mark.parametrize(
@@ -155,11 +156,11 @@ def test_the_code_of_an_error_counts_too() -> None:
         (caused(ConnectionRefusedError()), "; nothing listens there; check that the server runs, and the port)"),
         (caused(socket.gaierror()), "; no server has this name; check the spelling and the network)"),
         (caused(ssl.SSLError()), "; TLS failed; check http against https, and the certificate)"),
-        (ReadTimeout(), "; no answer came in time"),
+        (ReadTimeout(), "; no answer in time"),
         (caused(ConnectionResetError()), "http://host:8080/v1)"),
     ],
     ids=str,
 )
 def test_the_cause_of_a_lost_connection(error: Exception, cause: str) -> None:
     """It is found among the causes of the error."""
-    assert cause in where_and_why(error, None, "m")
+    assert cause in place_and_cause(error, None, "m")

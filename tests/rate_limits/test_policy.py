@@ -13,7 +13,7 @@ from aswarm import ConfigurationError, RateLimits
 from aswarm._rate_limits.policy import Admission, RatePolicy, Rejections
 
 MINUTE = 60.0
-LIMITS = st.builds(RateLimits, st.none() | st.integers(1, 5), st.none() | st.integers(1, 100))
+LIMITS = st.builds(RateLimits, st.none() | st.integers(1, 5) | st.integers(110, 400), st.none() | st.integers(1, 100))
 REQUESTS = st.lists(st.tuples(st.floats(0, 40), st.integers(1, 120)), max_size=25)
 
 
@@ -40,12 +40,22 @@ def go_when_allowed(policy: RatePolicy, tokens: int, now: float) -> Admission:
     raise AssertionError("it may never go")
 
 
+def shares_of(limits: RateLimits) -> list[tuple[int, float]]:
+    """How many requests may go in how many seconds: in 1, 10 and 60, or in a little more if the share is rounded up."""
+    most = limits.requests_per_minute or 0
+    shares = [math.ceil(most * seconds / 60) for seconds in (1, 10, 60)] if most else []
+    return [(share, MINUTE * share / most) for share in shares]
+
+
 def first_moment(limits: RateLimits, gone: list[tuple[float, int]], tokens: int, now: float) -> float:
-    """The slow model: try every moment at which a request stops to count."""
-    for moment in sorted([now, *(at + MINUTE for at, _ in gone if at + MINUTE > now)]):
+    """The slow model: try every moment at which a request stops to count, in its minute or in its second."""
+    shares, much = shares_of(limits), limits.tokens_per_minute or math.inf
+    lengths = [MINUTE, *(length for _, length in shares)]
+    moments = [now, *(at + length for at, _ in gone for length in lengths if at + length > now)]
+    for moment in sorted(moments):
         counting = [used for at, used in gone if at + MINUTE > moment + 1e-6]
-        many, much = limits.requests_per_minute or math.inf, limits.tokens_per_minute or math.inf
-        if len(counting) < many and sum(counting) + min(tokens, much) <= much:
+        fits = all(sum(at + length > moment + 1e-6 for at, _ in gone) < share for share, length in shares)
+        if fits and sum(counting) + min(tokens, much) <= much:
             return moment
     raise AssertionError("the last moment is always free")
 
@@ -74,6 +84,52 @@ def test_no_minute_has_more_requests_than_the_limit(most: int, requests: list[tu
         gone.append(now)
     for later, at in zip(gone[most:], gone, strict=False):
         assert later - at >= MINUTE - 1e-5
+
+
+@given(st.integers(1, 2000), st.lists(st.floats(0, 0.5), max_size=150), st.sampled_from([1, 10, 60]))
+def test_no_shorter_window_has_more_than_its_share(most: int, gaps: list[float], seconds: int) -> None:
+    """A server that checks so many seconds allows its share of the minute; a share is rounded up."""
+    policy, now, gone = RatePolicy(RateLimits(most), 61.0, lambda: 0), 0.0, list[float]()
+    for gap in gaps:
+        now = go_when_allowed(policy, 0, now + gap).at
+        gone.append(now)
+    allowed = math.ceil(most * seconds / 60)
+    for later, at in zip(gone[allowed:], gone, strict=False):
+        assert later - at > seconds
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (600, [0.0] * 10 + [1.0] * 10 + [2.0] * 10),
+        (75, [0.0] * 2 + [1.6] * 2 + [3.2] * 2 + [4.8] * 2 + [6.4] * 2 + [8.0] * 2 + [9.6, 10.4, 11.2, 12.0]),
+        (60, [0.0, 1.0, 2.0, 3.0]),
+        (6, [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0]),
+    ],
+)
+def test_requests_that_all_wait_go_in_shares_of_a_second(most: int, expected: list[float]) -> None:
+    """A sixtieth of the minute at once, then as many a second later; the minute itself loses nothing."""
+    policy, now, gone = policy_of(most), 0.0, []
+    for _ in expected:
+        now = go_when_allowed(policy, 0, now).at
+        gone.append(now)
+    assert gone == pytest.approx(expected)
+
+
+@given(st.lists(st.tuples(st.floats(0, 70), st.integers(1, 60)), max_size=8), LIMITS, REQUESTS)
+def test_requests_of_an_earlier_process_count_as_its_own(
+    earlier: list[tuple[float, int]], limits: RateLimits, requests: list[tuple[float, int]]
+) -> None:
+    """In any order, also if they are more than the limit: the next ones go when they count no more."""
+    policy, now = RatePolicy(limits, MINUTE, lambda: 0), 100.0
+    gone = [(now - age, tokens) for age, tokens in earlier]
+    policy.count_earlier(gone)
+    for gap, tokens in requests:
+        now += gap
+        expected = first_moment(limits, gone, tokens, now)
+        now = go_when_allowed(policy, tokens, now).at
+        assert now == pytest.approx(expected, abs=1e-5)
+        gone.append((now, tokens))
 
 
 def test_a_request_waits_until_enough_of_the_oldest_tokens_count_no_more() -> None:
@@ -242,7 +298,7 @@ def test_a_request_that_ends_without_a_result_makes_room_for_one_other() -> None
     """A cancelled request says nothing about limits."""
     policy = policy_of()
     policy.rejected(policy.admit(0, 0.0), 0.0, 10.0, Rejections())
-    policy.ended(policy.admit(0, 10.0))
+    policy.finished(policy.admit(0, 10.0))
     policy.admit(0, 10.0)
     assert policy.wait(0, 10.0) > 0
 
@@ -353,5 +409,5 @@ def test_whatever_happens_no_pause_is_broken_and_every_request_goes_in_the_end(d
             policy.rejected(admission, now, seconds, Rejections())
             paused_until = max(paused_until, now + (seconds or 0))
         else:
-            (policy.answered if event == "answer" else policy.ended)(admission)
+            (policy.answered if event == "answer" else policy.finished)(admission)
     go_when_allowed(policy, 1, now)

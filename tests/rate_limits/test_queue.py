@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aswarm._rate_limits.queue import WaitQueue
+from aswarm._rate_limits.rate_limiter import WaitQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -15,7 +15,7 @@ async def test_the_lower_number_is_first_and_of_equal_numbers_the_one_that_came_
     second, first = queue.join(7), queue.join(3)
     behind = queue.join(queue.number_behind(2))
     assert (behind.number, queue.is_first(first)) == (7, True)
-    queue.leave(first)
+    queue.remove(first)
     assert queue.is_first(second)
 
 
@@ -25,7 +25,7 @@ async def test_a_request_that_leaves_takes_no_other_with_it(leaving: int) -> Non
     queue = WaitQueue()
     waiting = [queue.join(7), queue.join(7)]
     gone = waiting.pop(leaving)
-    assert queue.leave(gone)
+    assert queue.remove(gone)
     assert queue.is_first(waiting[0])
     assert waiting[0].wake.is_set()
-    assert not queue.leave(waiting[0])
+    assert not queue.remove(waiting[0])

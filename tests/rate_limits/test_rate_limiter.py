@@ -20,12 +20,13 @@ from aswarm.testing import Answer, call
 
 @in_virtual_time
 async def test_no_more_requests_in_a_minute_than_the_limit() -> None:
-    """All ways to run share the limit: the first requests go at once, the others as soon as the limit allows."""
+    """All ways to run share the limit: two requests go together, and two more as soon as the limit allows."""
     model = TimedModel()
-    assert await run_all(limited(model, requests=10), 25) == ["Hi"] * 25
-    assert max(model.times[:10]) < 1
-    for later, at in zip(model.times[10:], model.times, strict=False):
-        assert MINUTE - 0.01 < later - at < MINUTE + 0.02
+    assert await run_all(limited(model, requests=120), 250) == ["Hi"] * 250
+    for later, at in zip(model.times[2:], model.times, strict=False):
+        assert MINUTE / 60 - 0.01 < later - at < MINUTE / 60 + 0.01
+    for later, at in zip(model.times[120:], model.times, strict=False):
+        assert later - at >= MINUTE - 0.01
 
 
 @in_virtual_time

@@ -15,11 +15,10 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from aswarm import Agent
-from aswarm.repl._live import Echo
 from aswarm.repl._loop import display_and_reader
 from aswarm.repl._plain import PlainDisplay, PlainReader
 from aswarm.repl._prompt import Prompt
-from aswarm.repl._rich import RichDisplay
+from aswarm.repl._rich import Echo, RichDisplay
 from aswarm.repl._session import Session
 
 

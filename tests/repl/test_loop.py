@@ -37,9 +37,9 @@ def test_a_swarm_that_replaces_the_one_of_swarms_module(monkeypatch, capsys):
     assert swarm_module.Swarm is Swarm
 
 
-@pytest.mark.parametrize("line", ["exit", " EXIT ", "/exit", EOFError()])
+@pytest.mark.parametrize("line", ["exit", " EXIT ", "/exit", "quit", "/quit", EOFError()])
 def test_the_user_leaves(chat, line):
-    """`exit`, `/exit` and the end of input return."""
+    """`exit` and `quit`, with and without `/`, and the end of input return."""
     chat([line, "never said"], Agent(), ScriptedModel([]))
 
 

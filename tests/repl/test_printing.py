@@ -11,7 +11,7 @@ import pytest
 import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
-from aswarm.repl._printing import PrintingError
+from aswarm.repl._plain import PrintingError
 from aswarm.testing import Answer, ScriptedModel, call
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
+from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 from chats import LOOPS, PlainChat, sent
 from rich.console import Console
 
 from aswarm import Agent, Hold, Swarm, current_call, external_tool, tool
+from aswarm._blocking.sync_swarm import engine_of, wait_on_event_loop
 from aswarm.repl._chat import Chat
-from aswarm.repl._loop import ChatOptions, _run
+from aswarm.repl._kept import ChatOptions, KeptChat, conversation_in
 from aswarm.repl._rich import RichDisplay
-from aswarm.repl._session import Session
+from aswarm.repl._session import Session, StartRun
 from aswarm.testing import ScriptedModel, call, check_history
 
 CHOICES = "y: run it, n [REASON]: deny it, e {ARGUMENTS}: run it with other arguments, a TEXT: answer it (Ctrl-C leaves it open)"
@@ -157,9 +159,9 @@ def test_the_user_may_leave_at_a_question(chat, leave):
 
 def test_saved_and_loaded(chat, tmp_path):
     """The file keeps what the calls wait for; loading it asks nobody, and `/resume` does."""
-    shop, path = Shop(), tmp_path / "talk.json"
+    shop, path = Shop(), tmp_path / "talk.sqlite"
     chat(["Refund!", f"/save {path}"], shop.agent, ScriptedModel([call("refund", call_id="c1", order=7)]))
-    saved = json.loads(path.read_text())["messages"]
+    saved = anyio.run(conversation_in, str(path)).messages
     check_history(saved, allow_open=True)
     assert saved[-1]["waiting"] == [{"index": 0, "reason": "needs approval", "approval": True}]
     model = ScriptedModel(["Done."])
@@ -170,7 +172,7 @@ def test_saved_and_loaded(chat, tmp_path):
 
 def test_an_agent_that_lost_its_function(chat, tmp_path):
     """The call can be denied or answered; nothing could run it."""
-    path = tmp_path / "talk.json"
+    path = tmp_path / "talk.sqlite"
     chat(["Refund!", f"/save {path}"], Shop().agent, ScriptedModel([call("refund", call_id="c1", order=7)]))
     model = ScriptedModel(["Done."])
     out = chat([f"/load {path}", "/resume", "y", "a gone"], Agent(name="Bot"), model).splitlines()
@@ -195,12 +197,14 @@ def test_the_rich_display_shows_the_question():
     session = Session(shop.agent)
     chat = Chat(session, RichDisplay(Console(file=screen, force_terminal=True, width=120), live=True))
     model = ScriptedModel([call("ask", what="\x1b[31mred"), "Done."])
-    options = ChatOptions(True, False, None, 100)
+    options = ChatOptions(deltas=True, debug=False, model_override=None, max_turns=100)
     with Swarm(model.client()) as swarm:
+        kept = KeptChat(chat, engine_of(swarm), options)
         for line in ("Go", "a blue"):
             start = chat.process_line(line)
-            assert start is not None
-            _run(swarm, chat, start, options)
+            assert isinstance(start, StartRun)
+            with chat.running(start):
+                wait_on_event_loop(partial(kept.follow, start))
     shown = screen.getvalue()
     assert "waits: Which" in shown
     assert "\x1b[31mred" not in shown

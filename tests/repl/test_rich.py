@@ -48,9 +48,9 @@ def run(display: SeenDisplay, agent: Agent, model: ScriptedModel, said: str = "H
 
     async def answer() -> None:
         start = chat.process_line(said)
-        with chat.running(start) as active:
-            async with AsyncSwarm(model.client()).stream(start.agent, start.messages) as active.run:
-                async for event in active.run:
+        with chat.running(start):
+            async with AsyncSwarm(model.client()).stream(start.agent, start.messages) as chat.run:
+                async for event in chat.run:
                     display.show_event(event)
 
     anyio.run(answer)
@@ -94,7 +94,7 @@ def test_a_run_with_tools_and_a_handoff(live):
         "",
         "45 tokens (30 in, 15 out), 3 requests",
     ]
-    assert len({*display._transcript._colours.values()}) == 2
+    assert len({*display._colours.values()}) == 2
 
 
 def test_an_answer_grows_on_the_screen(display):
@@ -157,11 +157,11 @@ def test_no_text_controls_the_terminal(display):
 
 def test_long_results_of_tools_are_cut(display):
     """Long arguments are cut too."""
-    display._transcript.tool_result("look_up", "\n".join("abcdefghij"), failed=False)
+    display._show_result("look_up", "\n".join("abcdefghij"), failed=False)
     assert display.seen[-1] == "    … 4 more lines"
-    display._transcript.tool_result("look_up", "", failed=True)
+    display._show_result("look_up", "", failed=True)
     assert display.seen[-1] == "  ✗ look_up:"
-    display._transcript.call("look_up", "x" * 5000)
+    display.show_calls("Bot", {"tool_calls": [{"function": {"name": "look_up", "arguments": "x" * 5000}}]})
     assert display.seen[-1].endswith("...)")
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import re
+from contextlib import redirect_stdout
+
 import pytest
 from chats import ANSWER, ASKING, USER
 
 from aswarm import Agent, ConfigurationError, Response, Usage, tool
-from aswarm.repl._commands import COMMANDS, action_for
+from aswarm.repl._chat import COMMANDS, Chat
+from aswarm.repl._plain import PlainDisplay
 from aswarm.repl._session import (
-    Quit,
-    ReadFile,
+    Action,
+    ContinueWith,
+    CopyTo,
     Session,
-    ShowError,
-    ShowHistory,
-    ShowText,
     StartRun,
-    WriteFile,
-    agents_from,
 )
 from aswarm.testing import check_history
 
@@ -27,6 +28,17 @@ def session_of(*history: dict, **options) -> Session:
     session = Session(Agent(name="Bot"), **options)
     session.history = list(history)
     return session
+
+
+def action_for(session: Session, line: str) -> Action | None:
+    return Chat(session, PlainDisplay(live=False)).process_line(line)
+
+
+def shown(session: Session, line: str) -> str:
+    """What the chat shows; there is nothing else to do."""
+    with redirect_stdout(io.StringIO()) as out:
+        assert action_for(session, line) is None
+    return out.getvalue().removesuffix("\n")
 
 
 def start_of(session: Session, line: str) -> StartRun:
@@ -55,22 +67,21 @@ def test_a_space_in_front_makes_a_message_of_a_command():
 @pytest.mark.parametrize("line", ["/nope", "/", "/HELPS me", "/save", "/load  "])
 def test_a_wrong_command_is_an_error(line):
     """An unknown command, or one without its file."""
-    assert isinstance(action_for(session_of(), line), ShowError)
+    assert re.match("There is no command /|/(save|load) needs the path of a file", shown(session_of(), line))
 
 
 def test_the_help_names_every_command():
     """Each command has its help; upper and lower case are the same."""
-    action = action_for(session_of(), "/HELP")
-    assert isinstance(action, ShowText)
+    text = shown(session_of(), "/HELP")
     for name, command in COMMANDS.items():
-        assert f"/{name}" in action.text
-        assert command.help in action.text
+        assert f"/{name}" in text
+        assert command.help in text
 
 
 def test_the_history_is_shown():
-    """A copy of the messages, or a sentence if there are none."""
-    assert action_for(session_of(USER), "/history") == ShowHistory([USER])
-    assert action_for(session_of(), "/history") == ShowText("There are no messages yet.")
+    """The messages, or a sentence if there are none."""
+    assert shown(session_of(USER), "/history") == "User: Hi"
+    assert shown(session_of(), "/history") == "There are no messages yet."
 
 
 def test_context_variables_of_any_kind_are_shown():
@@ -81,10 +92,8 @@ def test_context_variables_of_any_kind_are_shown():
             raise ValueError("no")
 
     session = session_of(starting_context={"user": "Ada", "cart": [1, 2], "broken": Broken()})
-    assert action_for(session, "/context") == ShowText(
-        "user = 'Ada'\ncart = [1, 2]\nbroken = <Broken: its repr failed: no>"
-    )
-    assert action_for(session_of(), "/context") == ShowText("There are no context variables.")
+    assert shown(session, "/context") == "user = 'Ada'\ncart = [1, 2]\nbroken = <Broken: its repr failed: no>"
+    assert shown(session_of(), "/context") == "There are no context variables."
 
 
 def test_usage_is_summed():
@@ -95,7 +104,7 @@ def test_usage_is_summed():
             session.send("Hi"), Response(agent=BOT, messages=[ANSWER], usage=Usage(10, 5, 15, 1)), failed=False
         )
     session.reset()
-    assert action_for(session, "/usage") == ShowText("30 tokens (20 in, 10 out), 2 requests")
+    assert shown(session, "/usage") == "30 tokens (20 in, 10 out), 2 requests"
 
 
 def test_a_reset_starts_again():
@@ -106,25 +115,23 @@ def test_a_reset_starts_again():
     start.context["cart"].append(1)
     given["cart"].append(2)
     session.end_run(start, Response(messages=[ANSWER], agent=Agent(name="Other"), context_variables={}), failed=False)
-    assert action_for(session, "/reset") == ShowText("New conversation. The active agent is Bot.")
+    assert shown(session, "/reset") == "New conversation. The active agent is Bot."
     assert (session.history, session.agent.name, session.context) == ([], "Bot", {"cart": []})
 
 
 def test_leaving():
     """`exit` and `/exit` leave; a sentence that begins with "exit" is a message."""
-    assert action_for(session_of(), "exit") == action_for(session_of(), "/exit") == Quit()
+    for line in ("exit", "/exit"):
+        chat = Chat(session_of(), PlainDisplay(live=False))
+        assert chat.process_line(line) is None
+        assert chat.is_over
     assert start_of(session_of(), "exit is what I want").new_message == "exit is what I want"
 
 
 def test_the_session_uses_no_files():
     """It returns what to write, and which file to read."""
-    assert action_for(session_of(), "/load  my chat.json ") == ReadFile("my chat.json")
-    action = action_for(session_of(USER, starting_context={"lock": object(), "n": 1}), "/save chat.json")
-    assert isinstance(action, WriteFile)
-    assert (action.path, action.done) == (
-        "chat.json",
-        "1 message saved, without the context variables that are not JSON: lock.",
-    )
+    assert action_for(session_of(), "/load  my chat ") == ContinueWith("my chat")
+    assert action_for(session_of(USER), "/save chat") == CopyTo("chat")
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -245,22 +252,18 @@ def test_agents_are_found_without_calling_anything():
     listed = Agent(name="Listed", functions=wrapped)
     agent = Agent(name="Bot", functions=[listed])
     inner.functions.append(agent)
-    assert list(agents_from(agent)) == ["Bot", "Listed", "Inner", "Sales"]
+    assert list(Session(agent).agents) == ["Bot", "Listed", "Inner", "Sales"]
     later = Agent(name="Later")
-    assert "Later" in agents_from(agent)
-    listed.functions.append(print)  # this error is for the run
-    assert list(agents_from(agent)) == ["Bot"]
+    assert "Later" in Session(agent).agents
 
 
 def test_the_active_agent_can_be_changed():
     """By the name of a known agent; without a name, the active agent is described."""
     session = Session(Agent(name="Bot", functions=[to_sales]))
-    assert action_for(session, "/agent") == ShowText("Bot (gpt-6-luna); functions: to_sales; known agents: Bot, Sales")
-    assert action_for(session, "/agent Sales") == ShowText(
-        "Sales (gpt-6-luna); functions: none; known agents: Bot, Sales"
-    )
+    assert shown(session, "/agent") == "Bot (gpt-6-luna); functions: to_sales; known agents: Bot, Sales"
+    assert shown(session, "/agent Sales") == "Sales (gpt-6-luna); functions: none; known agents: Bot, Sales"
     assert session.send("Hi").agent is sales
-    assert action_for(session, "/agent Unknown") == ShowError("There is no agent 'Unknown'. Known agents: Bot, Sales.")
+    assert shown(session, "/agent Unknown") == "There is no agent 'Unknown'. Known agents: Bot, Sales."
 
 
 def test_an_agent_that_was_active_is_known():
@@ -268,7 +271,7 @@ def test_an_agent_that_was_active_is_known():
     session = session_of()
     session.end_run(session.send("Hi"), Response(messages=[ANSWER], agent=Agent(name="Made")), failed=False)
     session.reset()
-    action_for(session, "/agent Made")
+    shown(session, "/agent Made")
     assert session.agent.name == "Made"
 
 

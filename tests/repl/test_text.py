@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aswarm import Usage
-from aswarm._text import clean, counted, one_line, shortened
+from aswarm._values.text import clean, counted, one_line, shortened
 from aswarm.repl._text import formatted_calls, is_terminal, usage_text
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Literal
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Swarm, tool
+from aswarm.conversations import MemoryStore
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -202,7 +204,7 @@ async def test_no_api_key(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "OPENAI_API_KEY" in str(caught.value) and "client=" in str(caught.value)
 
 
-@pytest.mark.parametrize("client", ["client", 7, object(), ScriptedModel([])], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("client", ["client", 7, object()], ids=lambda value: type(value).__name__)
 def test_a_client_that_is_no_client(client: object) -> None:
     """What is no client is refused where it is passed in."""
     with pytest.raises(ConfigurationError, match=type(client).__name__):
@@ -249,3 +251,60 @@ async def test_a_message_without_content_is_refused(message: dict[str, str]) -> 
     with pytest.raises(ConfigurationError, match=r"messages\[0\] has no content"):
         await AsyncSwarm(client=model.client()).run(Agent(), [message])
     assert model.requests == []
+
+
+@pytest.mark.parametrize("word", ["runid", "around"])
+async def test_an_unknown_keyword_is_refused_by_the_name_of_the_method(word: str) -> None:
+    """Each method raises TypeError in Python's words, before any request; a field of the options is no keyword."""
+    model = ScriptedModel([])
+    swarm = AsyncSwarm(client=model.client())
+    chat = MemoryStore().conversation("a", swarm, agent=Agent())
+    blocking = Swarm(model.client())
+    given: dict[str, Any] = {word: None}
+    for kind in (swarm, blocking):
+        for name in ("run", "run_and_stream", "stream"):
+            with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument '{word}'$"):
+                getattr(kind, name)(Agent(), "Hi", **given)
+    with pytest.raises(TypeError, match=rf"^batch\(\) got an unexpected keyword argument '{word}'$"):
+        swarm.batch(Agent(), [], **given)
+    for name in ("run", "resume"):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument '{word}'$"):
+            await getattr(chat, name)("Hi", **given)
+    for name in ("stream", "resume_stream"):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument '{word}'$"):
+            getattr(chat, name)("Hi", **given)
+    assert model.requests == []
+
+
+async def test_a_conversation_takes_decisions_only_by_its_method_resume() -> None:
+    """`resume=` is no keyword of a conversation's methods."""
+    chat = MemoryStore().conversation("a", AsyncSwarm(client=ScriptedModel([]).client()), agent=Agent())
+    given: dict[str, Any] = {"resume": True}
+    with pytest.raises(TypeError, match=r"^run\(\) got an unexpected keyword argument 'resume'$"):
+        await chat.run("Hi", **given)
+
+
+@pytest.mark.parametrize(
+    ("word", "remedy"),
+    [
+        ("context", "context_variables=..."),
+        ("deps", "context_variables=..."),
+        ("message_history", "messages=[...]"),
+        ("max_steps", "max_turns=..."),
+        ("model", "model_override=..."),
+        ("output_type", "output=..."),
+        ("session", "aswarm.conversations"),
+        ("tools", "Agent(functions=[...])"),
+        ("usage_limits", "budget=Budget(...)"),
+    ],
+)
+async def test_a_keyword_of_another_library_is_refused_with_ours(word: str, remedy: str) -> None:
+    """As a field of another library is on an agent; in each method that starts a run."""
+    swarm = AsyncSwarm(client=ScriptedModel([]).client())
+    chat = MemoryStore().conversation("a", swarm, agent=Agent())
+    given: dict[str, Any] = {word: None}
+    for start in (swarm.run, swarm.stream, Swarm(ScriptedModel([]).client()).run):
+        with pytest.raises(TypeError, match=f"keyword argument '{word}'; .*{re.escape(remedy)}"):
+            start(Agent(), "Hi", **given)
+    with pytest.raises(TypeError, match=f"keyword argument '{word}'; .*{re.escape(remedy)}"):
+        await chat.run("Hi", **given)

@@ -217,7 +217,9 @@ async def test_tokens_that_no_provider_reports_are_logged_once(caplog: pytest.Lo
     steps = [Answer(calls=looks(place), usage=None) for place in range(3)]
     shop = Shop(*steps, "Done.")
     response = await shop.run(Budget(tokens=100))
-    warnings = [record for record in caplog.records if "without a count of its tokens" in record.getMessage()]
+    warnings = [
+        record for record in caplog.records if "reported no token count for a completion" in record.getMessage()
+    ]
     assert (response.stop, len(warnings)) == ("answer", 1)
     assert warnings[0].run_id == response.run_id  # type: ignore[attr-defined]
 
@@ -666,6 +668,50 @@ async def test_an_agent_as_a_tool_shares_the_budget() -> None:
     response = await shop.swarm.run(outer, "Go", budget=Budget(tool_calls=2, then="answer"))
     assert told(response) == ["The agent inner stopped without an answer: the budget is used up."]
     assert (shop.ran, response.text, response.usage.requests) == ([1], "Outer answers.", 3)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("is_default", [False, True])
+async def test_circles_of_handoffs_inside_agents_as_tools(*, is_default: bool, levels: int) -> None:
+    """The inner run ends as the outer one would, and the outer model reads why there is no answer."""
+    agent, asks, answers = pair(), list[Any](), list[Any]()
+    for level in range(levels):
+        agent = Agent(name=f"Outer {level}", functions=[agent_tool(agent, name="below")])
+        asks.append(call("below", request="Go"))
+        answers.append(f"Answer {level}.")
+    model = ScriptedModel([*asks, *BACK_AND_FORTH[:3], call("transfer_to_b"), *answers])
+    budget = Budget(handoffs=1)
+    swarm = AsyncSwarm(model.client(), budget=budget if is_default else None)
+    response = await swarm.run(agent, "Go", budget=None if is_default else budget)
+    assert (response.text, response.stop, response.spent) == (answers[-1], "answer", None)
+    assert "The agent A stopped without an answer: the budget is used up." in str(model.requests[levels + 4].messages)
+
+
+@pytest.mark.parametrize("kind", ["agent tool", "function"])
+async def test_repeated_calls_of_a_run_inside_a_tool(kind: str) -> None:
+    """They are counted in each run by itself."""
+    steps = [looks(1), looks(1), looks(1), looks(1)]
+    begin = call("inner", request="x") if kind == "agent tool" else call("ask")
+    nested = Nested(begin, *steps, "Outer.")
+    if kind == "agent tool":
+        shop = Shop()
+        inner = Agent(name="inner", functions=shop.agent.functions)
+        nested.agent, nested.ran = Agent(functions=[agent_tool(inner)]), shop.ran
+    response = await nested.swarm.run(nested.agent, "Go", budget=Budget(repeats=2))
+    assert (nested.ran, response.text, response.spent) == ([1, 1], "Outer.", None)
+    assert [each.spent for each in nested.inner] == (["repeats"] if kind == "function" else [])
+
+
+async def test_two_inner_runs_may_make_the_same_call() -> None:
+    """A new inner run counts from 0, and a limit of its own holds if it is lower."""
+    steps = [call("inner", request="x"), looks(1), "One.", call("inner", request="y"), looks(1), "Two.", "Outer."]
+    shop = Shop(*steps)
+    agent = Agent(functions=[agent_tool(Agent(name="inner", functions=shop.agent.functions))])
+    assert (await shop.swarm.run(agent, "Go", budget=Budget(repeats=1))).text == "Outer."
+    assert shop.ran == [1, 1]
+    nested = Nested(call("ask"), looks(1), looks(1), looks(1), "Outer.", inner=Budget(repeats=1))
+    await nested.swarm.run(nested.agent, "Go", budget=Budget(repeats=9))
+    assert (nested.ran, nested.inner[0].spent) == ([1], "repeats")
 
 
 @VIRTUAL

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from aswarm import Agent, Budget
-from aswarm._run.budget_control import BudgetControl
+from aswarm._run.budget_control import BudgetControl, HandoffChain, Repetition
 from aswarm._run.plan import ToolCall
-from aswarm._run.repetition import HandoffChain, Repetition
 from aswarm._run.spending import Spending
 
 AGENT = Agent(name="A")

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, Usage
-from aswarm._run.budget_control import BudgetControl
+from aswarm._run.budget_control import BudgetControl, Repetition
 from aswarm._run.plan import ToolCall, ToolOutcome
-from aswarm._run.repetition import Repetition
 from aswarm._run.spending import Spending
 from aswarm.testing import check_history
 

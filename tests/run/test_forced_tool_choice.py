@@ -157,7 +157,7 @@ def test_a_call_that_is_resumed_in_part_relaxes(answered: bool) -> None:
     """One of two calls has its answer in the history, the other one runs now: both are results of the agent."""
     asked = asking(wire_call("c"), wire_call("d"))
     state = run_of(USER, asked, *([told("c")] if answered else []), agent=forced(), resume=True)
-    for waiting in state.calls:
+    for waiting in state.turn.calls:
         finish(waiting)
     state.end_turn()
     assert choice_of(state) == "auto"
@@ -166,7 +166,7 @@ def test_a_call_that_is_resumed_in_part_relaxes(answered: bool) -> None:
 def test_a_resumed_call_relaxes() -> None:
     """The result of a call that this run has resumed is a result of this run."""
     state = run_of(USER, asking(wire_call()), agent=Agent(functions=[look], tool_choice="required"), resume=True)
-    finish(state.calls[0])
+    finish(state.turn.calls[0])
     state.end_turn()
     assert choice_of(state) == "auto"
 
@@ -192,5 +192,5 @@ def test_a_call_keeps_the_tool_it_was_made_for() -> None:
     state = run_of(agent=agent)
     complete(state, wire_call(), wire_call("d", "missing"))
     agent.functions.clear()
-    assert state.calls[0].tool is not None
-    assert state.calls[1].tool is None
+    assert state.turn.calls[0].tool is not None
+    assert state.turn.calls[1].tool is None

@@ -26,8 +26,8 @@ from recording import (
 )
 
 from aswarm import Agent, ConfigurationError
-from aswarm._context import copy_containers
 from aswarm._run.state import RunState
+from aswarm._values.context import copy_containers
 from aswarm.testing import check_history
 
 # --- the caller's mistakes --------------------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) 
 def test_resume_with_nothing_open_is_a_run() -> None:
     """`resume=True` with nothing to resume is an ordinary run."""
     state = run_of(USER, asking(wire_call()), told("c"), resume=True)
-    assert state.calls == []
-    assert state.begin_step(1, execute_tools=True) is None
+    assert state.turn.calls == []
+    assert state.start_step(1, execute_tools=True) is None
 
 
 # --- resuming ---------------------------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ def test_resumed_calls_are_sent_with_their_answers() -> None:
     """Before the resumed calls are answered they are not on the wire; then all of the block is, in call order."""
     history = [USER, asking(wire_call("1"), wire_call("2"), wire_call("3")), told("2", "by hand")]
     state = run_of(*history, resume=True)
-    assert [(made.id, made.agent) for made in state.calls] == [("1", state.agent), ("3", state.agent)]
-    finish(state.calls[0], "first")
-    finish(state.calls[1], "third")
+    assert [(made.id, made.agent) for made in state.turn.calls] == [("1", state.agent), ("3", state.agent)]
+    finish(state.turn.calls[0], "first")
+    finish(state.turn.calls[1], "third")
     state.end_turn()
     sent = state.request(None, WHOLE).body["messages"]
     assert [message.get("content") for message in sent] == ["Hi", None, "first", "by hand", "third"]
@@ -121,7 +121,7 @@ def test_resumed_calls_are_sent_with_their_answers() -> None:
 def test_resumed_calls_have_their_position_in_the_message() -> None:
     """A call's position counts within its message, also where the calls before it have been answered."""
     state = run_of(USER, asking(wire_call("1"), wire_call("2")), told("1"), resume=True)
-    assert [(made.id, made.position) for made in state.calls] == [("2", 1)]
+    assert [(made.id, made.position) for made in state.turn.calls] == [("2", 1)]
 
 
 def test_equal_ids_are_separate_calls() -> None:
@@ -129,9 +129,9 @@ def test_equal_ids_are_separate_calls() -> None:
     history = [USER, asking(wire_call("x"), wire_call("x")), told("x", "1"), told("x", "2"), USER]
     state = run_of(*history)
     complete(state, wire_call("x"), wire_call("x", "other"))
-    assert len(state.calls) == 2
-    finish(state.calls[0], "3")
-    finish(state.calls[1], "4")
+    assert len(state.turn.calls) == 2
+    finish(state.turn.calls[0], "3")
+    finish(state.turn.calls[1], "4")
     state.end_turn()
     assert contents(state) == [("x", "3"), ("x", "4")]
     answers = [m["content"] for m in state.request(None, WHOLE).body["messages"] if m["role"] == "tool"]
@@ -142,18 +142,18 @@ def test_equal_ids_of_which_one_is_open() -> None:
     """Of two calls of one id the one that is not answered is resumed: by its name, else by its place."""
     two = asking(wire_call("x", "look"), wire_call("x", "other"))
     by_name = run_of(USER, two, told("x", tool_name="other"), resume=True)
-    assert [made.name for made in by_name.calls] == ["look"]
+    assert [made.name for made in by_name.turn.calls] == ["look"]
     by_place = run_of(USER, two, told("x"), resume=True)
-    assert [made.name for made in by_place.calls] == ["other"]
+    assert [made.name for made in by_place.turn.calls] == ["other"]
 
 
 def test_a_finished_call_is_never_run_again_for_its_open_twin() -> None:
     """Of two calls of one id and name the second has finished: resuming must not take its answer for the first's."""
     state = run_of()
     complete(state, wire_call("x", arguments='{"n": 1}'), wire_call("x", arguments='{"n": 2}'))
-    finish(state.calls[1], "second")
+    finish(state.turn.calls[1], "second")
     resumed = run_of(USER, *state.response.messages, resume=True)
-    assert '{"n": 2}' not in [made.arguments for made in resumed.calls]
+    assert '{"n": 2}' not in [made.arguments for made in resumed.turn.calls]
     check_history([USER, *state.response.messages], allow_open=True)
 
 

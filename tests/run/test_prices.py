@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Usage
-from aswarm._run.prices import price_of
+from aswarm._run.spending import price_of
 from aswarm.testing import Answer, ScriptedModel, call
 
 MILLION = 1_000_000
@@ -52,20 +52,20 @@ def test_the_url_decides_which_provider_it_is() -> None:
     """A model may cost something else there; a proxy or a server of one's own has the price of the model's vendor."""
     assert price_of("openai/gpt-4o", used(MILLION, 0), {}, "https://openrouter.ai/api/v1") == Decimal("2.5")
     assert price_of("gpt-4o", used(MILLION, 0), {}, "http://127.0.0.1:8080/v1/") == Decimal("2.5")
-    with pytest.raises(ConfigurationError, match="knows no price of the model 'nope' at openai"):
+    with pytest.raises(ConfigurationError, match="has no price for the model 'nope' at openai"):
         price_of("nope", used(1, 1), {}, "https://api.openai.com/v1/")
 
 
 def test_a_model_without_a_price() -> None:
     """The error says what to pass."""
-    with pytest.raises(ConfigurationError, match=r"no price of the model 'llama-of-mine'.*prices=\{'llama-of-mine'"):
+    with pytest.raises(ConfigurationError, match=r"no price for the model 'llama-of-mine'.*prices=\{'llama-of-mine'"):
         price_of("llama-of-mine", used(1, 1), {})
 
 
 def test_without_genai_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra is named; own prices need it not."""
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    with pytest.raises(ConfigurationError, match=r"aswarm\[prices\]"):
+    with pytest.raises(ConfigurationError, match=r"\.\[prices\]"):
         price_of("gpt-4o", used(1, 1), {})
     assert price_of("gpt-4o", used(MILLION, 0), {"gpt-4o": (1, 2)}) == 1
 
@@ -89,7 +89,7 @@ async def test_an_unknown_price_is_an_error_before_the_request() -> None:
     """No limit that cannot hold is taken for one."""
     model = ScriptedModel(["Hi"])
     swarm = AsyncSwarm(model.client())
-    with pytest.raises(ConfigurationError, match="knows no price"):
+    with pytest.raises(ConfigurationError, match="genai-prices has no price for the model"):
         await swarm.run(Agent(model="llama-of-mine"), "Go", budget=Budget(cost=1))
     assert model.requests == []
     budget = Budget(cost=1, prices={"llama-of-mine": (1, 1)})

@@ -216,7 +216,7 @@ async def test_calls_that_are_not_executed_keep_it_out_of_the_response() -> None
 async def test_an_ended_run_takes_no_message() -> None:
     """The error says what to do; so does that of a run that was left."""
     model = ScriptedModel(["Done.", "Done."])
-    text = "this run has ended, so no message can be sent to it; begin another run"
+    text = "this run has ended, so no message can be sent to it; start another run"
     async with AsyncSwarm(model.client()).stream(Agent(), "Go") as run:
         with pytest.raises(RuntimeError, match=text):
             await read(run, RunFinished)

@@ -168,12 +168,12 @@ def test_a_function_that_cannot_be_used_is_named(function: Callable[..., Any], t
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: last(0), r"last\(n\) takes a whole number from 1, not 0"),
+        (lambda: last(0), r"last\(n\) must be a whole number from 1, not 0"),
         (lambda: last(True), "not True"),
-        (lambda: last(4, step=0), r"last\(step=...\) takes a whole number"),
-        (lambda: last(4, step=5), "would leave out more than it keeps; use a step up to 4"),
-        (lambda: without_tool_results(0), r"without_tool_results\(keep\) takes"),
-        (lambda: without_tool_results(step=-1), r"without_tool_results\(step=...\) takes"),
+        (lambda: last(4, step=0), r"last\(step=...\) must be a whole number"),
+        (lambda: last(4, step=5), "would omit more than it keeps; use a step up to 4"),
+        (lambda: without_tool_results(0), r"without_tool_results\(keep\) must be"),
+        (lambda: without_tool_results(step=-1), r"without_tool_results\(step=...\) must be"),
     ],
 )
 def test_wrong_numbers_are_refused(make: Callable[[], Any], text: str) -> None:

@@ -41,7 +41,7 @@ def test_a_tool_message_has_exactly_four_keys() -> None:
     """Tool messages are exactly role, tool_call_id, tool_name and content."""
     state = run_of()
     complete(state, wire_call())
-    finish(state.calls[0], "seen")
+    finish(state.turn.calls[0], "seen")
     state.end_turn()
     expected = {"role": "tool", "tool_call_id": "c", "tool_name": "look", "content": "seen"}
     assert state.response.messages[1:] == [expected]
@@ -52,7 +52,7 @@ def test_tool_messages_are_in_call_order() -> None:
     state = run_of()
     complete(state, wire_call("1"), wire_call("2"), wire_call("3"))
     for position in (2, 0, 1):
-        finish(state.calls[position], f"result {position + 1}")
+        finish(state.turn.calls[position], f"result {position + 1}")
     state.end_turn()
     assert contents(state) == [("1", "result 1"), ("2", "result 2"), ("3", "result 3")]
 
@@ -107,48 +107,48 @@ def test_the_content_beside_calls_is_sent_as_the_server_wants_it(empty: str | No
 def test_a_function_that_was_added_during_the_run_is_checked() -> None:
     """A function that cannot be offered is an error before the next request."""
     state = run_of(agent=Agent(functions=[]))
-    state.check_tools()
+    _ = state.tools
     state.agent.functions.append(lambda: "no name")
     with pytest.raises(ConfigurationError, match="name"):
-        state.check_tools()
+        _ = state.tools
 
 
 # --- why it is over ---------------------------------------------------------------------------------------------------
 
 
-def test_begin_steps() -> None:
+def test_start_steps() -> None:
     """A run goes on until the model answers; calls are run first, whatever the limit."""
     state = run_of()
-    assert state.begin_step(5, execute_tools=True) is None
-    assert state.begin_step(0, execute_tools=True) == "max_turns"
+    assert state.start_step(5, execute_tools=True) is None
+    assert state.start_step(0, execute_tools=True) == "max_turns"
     complete(state, wire_call())
-    assert state.begin_step(1, execute_tools=True) is None
-    assert state.begin_step(1, execute_tools=False) == "tool_calls"
-    finish(state.calls[0])
+    assert state.start_step(1, execute_tools=True) is None
+    assert state.start_step(1, execute_tools=False) == "tool_calls"
+    finish(state.turn.calls[0])
     state.end_turn()
-    assert state.begin_step(1, execute_tools=True) == "max_turns"
-    assert state.begin_step(2, execute_tools=True) is None
+    assert state.start_step(1, execute_tools=True) == "max_turns"
+    assert state.start_step(2, execute_tools=True) is None
     complete(state, content="Hello")
-    assert state.begin_step(2, execute_tools=True) == "answer"
+    assert state.start_step(2, execute_tools=True) == "answer"
 
 
 def test_asking_why_it_is_over_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The state decides, and does not log: another question gets the same answer."""
     state = run_of()
     state.turns = MAX_TURNS
-    assert state.begin_step(math.inf, execute_tools=True) is state.begin_step(math.inf, execute_tools=True) is None
+    assert state.start_step(math.inf, execute_tools=True) is state.start_step(math.inf, execute_tools=True) is None
     assert caplog.records == []
 
 
 def test_resume_is_approval() -> None:
     """Calls that a resumed run begins with are run also with `execute_tools=False`; later ones are not."""
     state = run_of(USER, asking(wire_call()), resume=True)
-    assert state.begin_step(0, execute_tools=False) is None
-    finish(state.calls[0])
+    assert state.start_step(0, execute_tools=False) is None
+    finish(state.turn.calls[0])
     state.end_turn()
-    assert state.begin_step(0, execute_tools=False) == "max_turns"
+    assert state.start_step(0, execute_tools=False) == "max_turns"
     complete(state, wire_call())
-    assert state.begin_step(9, execute_tools=False) == "tool_calls"
+    assert state.start_step(9, execute_tools=False) == "tool_calls"
 
 
 # --- early exits ------------------------------------------------------------------------------------------------------
@@ -158,8 +158,8 @@ def test_what_a_cancelled_turn_leaves() -> None:
     """Finished calls keep their result, started ones have an unknown outcome, the others stay open."""
     state = run_of()
     complete(state, wire_call("1"), wire_call("2"), wire_call("3", "slow"), wire_call("4"))
-    finish(state.calls[0], "done", a=1)
-    state.calls[1].started = state.calls[2].started = True
+    finish(state.turn.calls[0], "done", a=1)
+    state.turn.calls[1].started = state.turn.calls[2].started = True
     unknown = "cancelled; its outcome is unknown"
     assert contents(state) == [("1", "done"), ("2", unknown), ("3", f"{unknown}; it may still be running")]
     assert state.response.context_variables == {"a": 1}
@@ -172,8 +172,8 @@ def test_a_finished_handoff_settles_the_turn() -> None:
     """Once a handoff of the turn has finished, what never started is answered, and the agent is the new one."""
     state, target = run_of(), Agent(name="B")
     complete(state, wire_call("1"), wire_call("2"), wire_call("3"))
-    finish(state.calls[1], "to B", agent=target)
-    state.calls[2].started = True
+    finish(state.turn.calls[1], "to B", agent=target)
+    state.turn.calls[2].started = True
     not_run, unknown = "not run: interrupted", "cancelled; its outcome is unknown"
     assert contents(state) == [("1", not_run), ("2", "to B"), ("3", unknown)]
     assert [made.id for made in state.response.unknown_calls] == ["3"]
@@ -185,21 +185,21 @@ def test_what_was_left_open_can_be_resumed() -> None:
     """The history of a cancelled turn, resumed, runs what never started and nothing else."""
     state = run_of()
     complete(state, wire_call("1"), wire_call("2"), wire_call("3"))
-    finish(state.calls[0])
+    finish(state.turn.calls[0])
     history = [USER, *state.response.messages]
     resumed = run_of(*history, resume=True)
-    assert [made.id for made in resumed.calls] == ["2", "3"]
+    assert [made.id for made in resumed.turn.calls] == ["2", "3"]
 
 
 def test_context_of_an_interrupted_turn_is_merged_in_call_order() -> None:
     """Changes of finished calls are in the response in call order, and not twice."""
     state = run_of(k="old")
     complete(state, wire_call("1"), wire_call("2"))
-    finish(state.calls[1], k="second")
-    finish(state.calls[0], k="first")
+    finish(state.turn.calls[1], k="second")
+    finish(state.turn.calls[0], k="first")
     assert state.response.context_variables == {"k": "second"}
     assert state.context == {"k": "old"}
-    state.end_group(state.calls)
+    state.end_group(state.turn.calls)
     state.context["k"] = "written later"
     assert state.response.context_variables == {"k": "written later"}
 
@@ -212,7 +212,7 @@ def test_a_handoff_switches_the_agent_at_the_end_of_the_turn() -> None:
     state, target = run_of(), Agent(name="B", model="b")
     source = state.agent
     complete(state, wire_call())
-    finish(state.calls[0], agent=target)
+    finish(state.turn.calls[0], agent=target)
     assert state.agent is source
     assert state.end_turn() == (source, target)
     assert state.request("I", WHOLE).body["model"] == "b"
@@ -223,9 +223,9 @@ def test_the_last_of_several_handoffs_wins_and_says_so() -> None:
     """The last handoff in call order wins, its message names what it replaced, and recorded results stay."""
     state, b, c = run_of(), Agent(name="B"), Agent(name="C")
     complete(state, wire_call("1"), wire_call("2"), wire_call("3"))
-    finish(state.calls[2], "to C", agent=c)
-    finish(state.calls[0], "to B", agent=b)
-    finish(state.calls[1], "seen")
+    finish(state.turn.calls[2], "to C", agent=c)
+    finish(state.turn.calls[0], "to B", agent=b)
+    finish(state.turn.calls[1], "seen")
     assert state.response.agent is c
     assert state.end_turn() == (Agent(name="A", functions=FUNCTIONS), c)
     assert contents(state) == [("1", "to B"), ("2", "seen"), ("3", "to C (replaces the handoff to B)")]
@@ -235,7 +235,7 @@ def test_two_handoffs_to_one_agent_replace_nothing() -> None:
     """Handing over to the same agent twice is one handoff."""
     state, b = run_of(), Agent(name="B")
     complete(state, wire_call("1"), wire_call("2"))
-    for made in state.calls:
+    for made in state.turn.calls:
         finish(made, "to B", agent=b)
     state.end_turn()
     assert contents(state) == [("1", "to B"), ("2", "to B")]
@@ -245,8 +245,8 @@ def test_a_handoff_to_oneself_is_none() -> None:
     """Handing over to the active agent switches nothing, also where another handoff came before."""
     state = run_of()
     complete(state, wire_call("1"), wire_call("2"))
-    finish(state.calls[0], "to B", agent=Agent(name="B"))
-    finish(state.calls[1], "to A", agent=state.agent)
+    finish(state.turn.calls[0], "to B", agent=Agent(name="B"))
+    finish(state.turn.calls[1], "to A", agent=state.agent)
     assert state.end_turn() is None
     assert contents(state)[1] == ("2", "to A (replaces the handoff to B)")
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
 
 from aswarm import Agent, Result
-from aswarm._messages import normalize, to_wire
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._run.state import RunState
+from aswarm._values.messages import normalize, to_wire
 from aswarm.testing import check_history
 
 pytestmark = pytest.mark.slow
@@ -83,17 +83,17 @@ def test_every_snapshot_is_valid_and_every_request_too(
         if calls:
             complete(state, *calls)
         made = state.response.messages
-        for number, (call, how) in enumerate(zip(state.calls, hows, strict=False)):
+        for number, (call, how) in enumerate(zip(state.turn.calls, hows, strict=False)):
             progress(call, how, f"k{number}")
             response = state.response
             assert response.messages[: len(made)] == made
-            handed = [item.outcome.agent for item in state.calls if item.outcome and item.outcome.agent]
+            handed = [item.outcome.agent for item in state.turn.calls if item.outcome and item.outcome.agent]
             assert response.agent is (handed[-1] if handed else state.agent)
             check_tail(response.messages, has_handed_off=bool(handed))
-        for number, call in enumerate(state.calls):
+        for number, call in enumerate(state.turn.calls):
             if call.outcome is None:
                 progress(call, "finished", f"k{number}")
-        state.end_group(state.calls)
+        state.end_group(state.turn.calls)
         state.end_turn()
         full = normalize([*history, *state.response.messages])
         sent = state.request(None, WHOLE).body["messages"]

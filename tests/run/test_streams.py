@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, tool
-from aswarm._runtime.threads import ThreadPool
+from aswarm._runtime.threads import FunctionRunner
 from aswarm.testing import Answer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ async def test_instructions_without_a_signature_get_the_context() -> None:
 
 async def test_a_function_that_nobody_waits_for_any_more_is_not_begun() -> None:
     """Cancelled while it waits for a thread, a function does not run, and its token is free again."""
-    pool = ThreadPool(1)
+    pool = FunctionRunner(1)
     begun: list[bool] = []
     slot = await pool.acquire()
     slot.release()

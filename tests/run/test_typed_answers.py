@@ -26,7 +26,7 @@ from aswarm import (
     external_tool,
     tool,
 )
-from aswarm._output import answer_text, answer_type
+from aswarm._values.output import answer_text, answer_type
 from aswarm.middleware import fallback
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, call, check_history
 
@@ -358,7 +358,7 @@ async def test_a_type_of_the_run_holds_for_whoever_answers() -> None:
     assert (await scene.run(output=Hotel)).output == Hotel(name="Ritz")
     scene = Scene(call("transfer_to_other"), "Hi", functions=[other], output=Trip)
     response = await scene.run()
-    with pytest.raises(ConfigurationError, match="no type of the answer is known"):
+    with pytest.raises(ConfigurationError, match="the response has no output type"):
         _ = response.output
     typed = Agent(name="Typed", output=Trip)
     assert (await Scene(call("transfer_to_typed"), ROME, functions=[typed]).run()).output == Trip(city="Rome")
@@ -628,7 +628,7 @@ async def test_a_response_of_stored_messages() -> None:
         assert Response(messages=stored, agent=Agent(output=Trip)).output == Trip(city="Rome")
     with pytest.raises(OutputError, match="of the type Hotel:\nname: Field required"):
         _ = Response[Hotel](messages=by_text.messages).output
-    with pytest.raises(OutputError, match="none of the assistant"):
+    with pytest.raises(OutputError, match="no message is from the assistant"):
         _ = Response[Trip]().output
     with pytest.raises(OutputError, match="no accepted final_answer"):
         _ = Response[Trip](messages=by_call.messages[:1]).output
@@ -646,6 +646,10 @@ async def test_a_response_of_stored_messages() -> None:
         ("Hello", str, ["Hell", "Hello"]),
         ("Hello", Trip | str, ["Hell", "Hello"]),
         ("Hello", Trip, [None]),
+        ('{"city": "Rome 66", "days": 12}', Trip, [{"city": "Rome 66"}, {"city": "Rome 66", "days": 12}]),
+        ('{"value": 12}', int, [None, 12]),
+        ("12", int, [None, 12]),
+        ("3 days in Rome", Trip | str, ["3 da", "3 days in Rome"]),
     ],
     ids=str,
 )
@@ -662,6 +666,26 @@ async def test_the_answer_while_it_is_written(step: Any, kind: Any, seen: list[A
     assert run.partial_output == seen[-1]
     async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
         assert {run.partial_output async for _ in run} == {None}
+
+
+@pytest.mark.parametrize("value", [1.5, -12, 1e30, 100, [10, -2.5e-7, 33], {"a": 12}], ids=str)
+async def test_no_number_is_shown_before_it_is_finished(value: Any) -> None:
+    """`1` would become nothing with `1.`, and then another number; digits in a text are shown at once."""
+    model = ScriptedModel([json.dumps({"a": "1.5e", "b": value, "c": '\\"4'})], cut=1)
+    found: list[Any] = []
+    async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(dict[str, Any], mode="prompt")) as run:
+        async for _ in run:
+            if run.partial_output not in found:
+                found += [copy.deepcopy(run.partial_output)]
+    assert [shown["a"] for shown in found[2:8]] == ["", "1", "1.", "1.5", "1.5e", "1.5e"]
+    assert [shown["c"] for shown in found[-4:]] == ["", "\\", '\\"', '\\"4']
+    for shown in (shown["b"] for shown in found if shown and "b" in shown):
+        if not isinstance(value, list | dict):
+            assert shown == value
+        elif isinstance(value, dict):
+            assert shown in ({}, value)
+        else:
+            assert shown == value[: len(shown)]
 
 
 async def test_what_was_written_stays_until_the_next_completion_begins() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import anyio
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, Output, OutputError, Response
+from aswarm._values.output import answer_type
 from aswarm.testing import Request, ScriptedCall, ScriptedModel, check_history
 
 
@@ -79,6 +81,40 @@ def test_every_run_with_a_type(output: Any, own: Any, steps: list[Any], has_func
     elif error is not None:
         with pytest.raises(OutputError):
             _ = response.output
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(value=st.dictionaries(st.text(max_size=3), JSON_VALUES, max_size=4), fence=st.booleans(), ascii=st.booleans())
+def test_a_partial_answer_never_goes_back(value: dict[str, Any], fence: bool, ascii: bool) -> None:
+    """Each beginning of an answer is the beginning of the next one, and the last is the answer."""
+    answer = answer_type(Output(dict[str, Any]))
+    text = json.dumps(value, ensure_ascii=ascii)
+    text = f"```json\n{text}\n```" if fence else text
+    seen = [answer.partial(text[:end], is_whole=False) for end in range(len(text) + 1)]
+    for earlier, later in pairwise([*seen, answer.partial(text, is_whole=True), value]):
+        assert begins(earlier, later), (earlier, later)
+    assert answer.partial(text, is_whole=True) == value
+
+
+def begins(earlier: Any, later: Any) -> bool:
+    """Whether more of a text can make this value of the earlier one."""
+    match earlier, later:
+        case None, _:
+            return True
+        case str(), str():
+            return later.startswith(earlier)
+        case list(), list():
+            return len(earlier) <= len(later) and all(map(begins, earlier, later))
+        case dict(), dict():
+            return all(key in later and begins(each, later[key]) for key, each in earlier.items())
+        case _:
+            return bool(earlier == later)
 
 
 def asked_again(response: Response) -> int:

@@ -355,6 +355,39 @@ async def test_undecided_calls_stay_open() -> None:
     check_history([*history, *third.messages], ordered=False)
 
 
+@pytest.mark.parametrize("decision", [True, False, "paid by hand", Approve(), None, 7, {"approval": 1}])
+async def test_a_decision_on_the_later_of_two_calls_with_equal_ids(decision: Any) -> None:
+    """It is not dropped: the error says to decide on the earlier call too. With both, it counts."""
+    shop = Shop([call("refund", call_id="a", order=1), call("refund", call_id="a", order=2)], "Done.")
+    history = stored(await shop.run())
+    for decisions in ({1: decision}, {0: True, 1: decision}) if decision in (None, 7) else ({1: decision},):
+        with pytest.raises(ConfigurationError, match=r"on the earlier call too|a decision is True"):
+            await shop.run(history, resume=decisions)
+    assert shop.ran == []
+    both = await shop.run(history, resume={0: True, 1: True})
+    assert (both.text, sorted(shop.ran)) == ("Done.", [("refund", 1), ("refund", 2)])
+
+
+@pytest.mark.parametrize("junk", [None, 7, [], {}, {"approval": 1}, {"approve": True, "deny": "x"}, {"approve": 1}])
+async def test_a_decision_of_no_known_form(junk: Any) -> None:
+    """Nothing runs, wherever the call stands."""
+    shop = Shop([call("refund", call_id="a", order=1), call("refund", call_id="b", order=2)], "Done.")
+    history = stored(await shop.run())
+    for decisions in ({"a": junk}, {"b": junk}, {"a": True, "b": junk}):
+        with pytest.raises(ConfigurationError, match="a decision is True, False"):
+            await shop.run(history, resume=decisions)
+    assert shop.ran == []
+
+
+@pytest.mark.parametrize("arguments", ['{"order": 1}', '{ "order":1 }'])
+async def test_arguments_that_are_sent_back_unchanged_are_no_change(arguments: str) -> None:
+    """A form that was opened and approved: the model does not read that the user changed something."""
+    shop = Shop(call("refund", arguments, call_id="a"), "Done.")
+    history = stored(await shop.run())
+    response = await shop.run(history, resume={"a": Approve({"order": 1})})
+    assert (told(response), shop.ran) == (["refunded 1"], [("refund", 1)])
+
+
 async def test_a_handoff_that_was_denied_stays_denied() -> None:
     """It was answered while another call still waited, and that answer is not taken back."""
     shop = Shop([call("refund", call_id="a", order=1), call("transfer_to_other", call_id="b")], "Done.")
@@ -373,6 +406,17 @@ async def test_a_decision_about_a_call_that_was_not_reached() -> None:
     second = await shop.run(stored(first), resume={"b": True})
     assert second.waiting == first.waiting == waiting(stored(second, stored(first)))
     assert shop.ran == []
+
+
+async def test_a_call_that_was_not_reached_asks_about_no_invalid_arguments() -> None:
+    """Approved, it would only fail: it fails without a question when its turn comes."""
+    refunds = [call("refund", order=1), call("note", text="1"), call("refund", order="many"), call("refund", order=2)]
+    shop = Shop(refunds, "Done.")
+    first = await shop.run()
+    assert [each.arguments for each in first.waiting if each.reason] == ['{"order": 1}', '{"order": 2}']
+    second = await shop.run(stored(first), resume=True)
+    assert [text for text in told(second) if "many" in text] == [told(second)[2]]
+    assert shop.ran == [("refund", 1), ("note", "1"), ("refund", 2)]
 
 
 async def test_an_approval_that_cannot_be_carried_out_yet_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -418,12 +462,28 @@ async def test_a_middleware_that_holds_a_call_that_has_begun() -> None:
     assert [each.name for each in caught.value.response.unknown_calls] == ["pay"]
 
 
-async def test_a_call_that_waits_before_an_answered_one_of_its_id() -> None:
-    """Nothing could tell that answer from its own, so it does not wait: the model is told, and the run goes on."""
+async def test_a_call_that_waits_before_one_of_its_id() -> None:
+    """Nothing could tell the answer of the later call from its own, so the later one waits too, though it needs no decision."""
     shop = Shop([call("refund", call_id="x", order=1), call("refund", call_id="x", order="many")], "Done.")
     response = await shop.run()
-    assert (response.stop, response.waiting, shop.ran) == ("answer", [], [])
-    assert told(response)[0] == "not run: interrupted"
+    assert (response.stop, len(response.waiting), shop.ran, told(response)) == ("waiting", 2, [], [])
+
+
+async def test_a_call_that_waits_unforeseen_before_an_answered_one_of_its_id() -> None:
+    """No code names Hold, so both run together; then the model is told, and the run goes on."""
+
+    async def ask(order: int) -> str:
+        if order == 1:
+            _ask_elsewhere()
+        return "asked"
+
+    model = ScriptedModel([[call("ask", call_id="x", order=1), call("ask", call_id="x", order=2)], "Done."])
+    response = await AsyncSwarm(model.client()).run(Agent(functions=[ask]), "Go")
+    assert (response.stop, response.waiting, told(response)) == ("answer", [], ["not run: interrupted", "asked"])
+
+
+def _ask_elsewhere() -> None:
+    raise Hold("Which?")
 
 
 async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None:
@@ -440,27 +500,28 @@ async def test_a_history_that_was_not_executed_is_decided_call_by_call() -> None
 
 
 async def test_equal_ids_are_decided_by_index() -> None:
-    """An id of several open calls is refused; the later one waits until the earlier one is decided."""
+    """An id of several open calls is refused, and so is a decision on the later one alone."""
     shop = Shop([call("refund", call_id="x", order=1), call("refund", call_id="x", order=2)], "Done.")
     history = stored(await shop.run())
     with pytest.raises(ConfigurationError, match="use their indexes: 0 and 1"):
         await shop.run(history, resume={"x": True})
-    second = await shop.run(history, resume={1: True})
-    assert ([each.index for each in second.waiting], shop.ran) == ([0, 1], [])
+    with pytest.raises(ConfigurationError, match="on the earlier call too"):
+        await shop.run(history, resume={1: True})
     third = await shop.run(history, resume={"0": False, 1: True})
     assert (told(third), third.text) == (["not run: denied by the user", "refunded 2"], "Done.")
 
 
 async def test_a_denied_call_of_an_equal_id_never_runs() -> None:
-    """The decision on the later one counts once the earlier one has run; until then that call waits."""
+    """The decision on the later one counts beside one on the earlier one, or once that has run."""
     steps = [call("refund", call_id="a", order=1), call("look", call_id="x", at="1"), call("look", call_id="x", at="2")]
     shop = Shop(steps, "Done.")
     shop.swarm = AsyncSwarm(shop.model.client(), concurrent_tools=False)
     history = stored(await shop.run())
-    second = await shop.run(history, resume={"a": True, 2: False})
-    assert ([each.index for each in second.waiting], shop.ran) == ([2], [("refund", 1), ("look", "1")])
-    third = await shop.run(stored(second, history), resume={2: False})
-    assert (told(third), third.text, len(shop.ran)) == (["not run: denied by the user"], "Done.", 2)
+    with pytest.raises(ConfigurationError, match="on the earlier call too"):
+        await shop.run(history, resume={"a": True, 2: False})
+    assert shop.ran == []
+    second = await shop.run(history, resume={"a": True, 1: True, 2: False})
+    assert (told(second)[2], second.text, len(shop.ran)) == ("not run: denied by the user", "Done.", 2)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +531,7 @@ async def test_a_denied_call_of_an_equal_id_never_runs() -> None:
         ({3: True}, "3, but no open call has this id"),
         ({True: True}, "True, but no open call has this id"),
         ({"call_1": True, 0: True}, "decides twice"),
-        ({"call_1": 3}, "resume says 3 of the call 'call_1'"),
+        ({"call_1": 3}, "resume has 3 for the call 'call_1'"),
         (
             {"call_1": Approve(expected={"order": 8})},
             "made for the arguments {'order': 8}, but the call has {'order': 7}",
@@ -609,7 +670,7 @@ async def test_a_decision_with_a_mistake_never_runs_the_call(decision: Any) -> N
     """A refusal that is written wrongly must not approve."""
     shop = Shop([call("refund", call_id="call_1", order=7)], "Done.")
     history = stored(await shop.run())
-    with pytest.raises(ConfigurationError, match=r"resume (says|answers)"):
+    with pytest.raises(ConfigurationError, match=r"resume (has|answers)"):
         await shop.run(history, resume={"call_1": decision})
     assert shop.ran == []
 

@@ -31,7 +31,8 @@ from aswarm import (
     tool,
     waiting,
 )
-from aswarm._messages import WAITING, match_answers, message_blocks, normalize, to_wire
+from aswarm._values.decisions import waiting_entries
+from aswarm._values.messages import WAITING, match_answers, message_blocks, normalize, to_wire
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import Failure, Request, ScriptedCall, ScriptedModel, Step, call, check_history
 
@@ -270,9 +271,8 @@ class Conversation:
         assert self.world.had_own_data
         assert len(set(self.world.ran)) == len(self.world.ran)
         assert not self.refused & set(self.world.ran)
-        ids = [made.call_id for made in self.turn] if self.open else []
-        for each in self.open:  # a refusal is an answer; only among equal ids it has to wait for an earlier call
-            assert self.turn[each.index].key not in self.refused or ids.count(each.id) > 1
+        for each in self.open:  # a refusal is an answer
+            assert self.turn[each.index].key not in self.refused
 
     @property
     def open(self) -> list[OpenCall]:
@@ -297,26 +297,32 @@ class Conversation:
     def decide(self, data: st.DataObject | None) -> Json:
         """Decisions about some of the calls that ask, and about all others for which there is one."""
         self.rounds += 1
-        return self.decide_on(self.open, self.turn, data)
+        return self.decide_on(self.history, self.turn, data)
 
-    def decide_on(self, known: list[OpenCall], turn: Sequence[Asked], data: st.DataObject | None) -> Json:
+    def decide_on(self, history: list[Any], turn: Sequence[Asked], data: st.DataObject | None) -> Json:
         """Decisions on the open calls of one turn, at any level."""
+        known, stored = waiting(history), waiting_entries(history) or {}
         asking = [each.index for each in known if each.reason is not None]
         # At first perhaps none of them: nothing changes then. In the end all: decisions may come too early for their calls.
         some = st.lists(st.sampled_from(asking), unique=True, min_size=int(self.rounds > 2)) if asking else st.just([])
         chosen = set(data.draw(some) if data and self.rounds < 20 else asking)
         decisions: Json = {}
+        undecided: set[tuple[str, str]] = set()
         for each in known:
             made = turn[each.index]
-            if each.index in chosen or each.reason is None:
-                decision = self.decision_on(each, made, data)
-                if decision is not None:
-                    decisions[each.index] = decision
-                    if made.decision in REFUSALS:
-                        self.refused.add(made.key)
+            decision = None
+            # Of calls with one id and name, the first one is decided first.
+            if (each.index in chosen or each.reason is None) and (each.id, each.name) not in undecided:
+                decision = self.decision_on(each, made, stored.get(each.index, {}).get("data"), data)
+            if decision is None:
+                undecided.add((each.id, each.name))
+            else:
+                decisions[each.index] = decision
+                if made.decision in REFUSALS:
+                    self.refused.add(made.key)
         return decisions
 
-    def decision_on(self, asks: OpenCall, made: Asked, data: st.DataObject | None) -> Any:
+    def decision_on(self, asks: OpenCall, made: Asked, stored: Any, data: st.DataObject | None) -> Any:
         """What the user says to what the call asks now."""
         if made.decision in REFUSALS or made.name not in (*SUBS, *TWICE):
             is_left_open = made.decision is None and asks.reason is not None  # only the run's end has left it open
@@ -329,9 +335,9 @@ class Conversation:
             return Answer("this")
         if asks.data is None:  # the user is asked about a call that has not begun
             return True
-        inside = [OpenCall(**each) for each in asks.data["waiting"]]
-        number = sum(each["role"] == "assistant" for each in asks.data["messages"])
-        return {"answer": self.decide_on(inside, made.inside[number - 1], data)}
+        assert waiting(stored["messages"]) == [OpenCall(**each) for each in asks.data["waiting"]]
+        number = sum(each["role"] == "assistant" for each in stored["messages"])
+        return {"answer": self.decide_on(stored["messages"], made.inside[number - 1], data)}
 
     @property
     def settled(self) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from blocking import do
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import EventLoopThread
-from aswarm._runtime.forks import PerProcess
+from aswarm._runtime.backend import PerProcess
 
 
 async def answer() -> str:

@@ -1,10 +1,15 @@
 """Kills a service with SIGKILL at random events of its runs; after each restart it checks what is there, and goes on.
 
-    PYTHONPATH=tests/support python tests/serve/service_kills.py KILLS SEED
+    PYTHONPATH=tests/support/serve python tests/serve/service_kills.py KILLS SEED [CHAOS ...]
 
 Each process is started by uvicorn on the same SQLite file. The functions append lines to files, which outlive the process. A
 reader of the run counts events, and the process is killed after so many. In the next process the run must be closed, its log
 must continue where the reader was, without a double, the log folded must be the end of the history that the conversation has, and the history must agree with what the functions did.
+
+CHAOS: what happens during the run too. "suspend" (the process is stopped with SIGSTOP for longer than any lease, beside a second
+process on the file), "two" (a second process, which shares the runs), "locked" (another program holds the lock of the file),
+"full" (the disk is full; needs root), and "load" (15 processes compute); "all" for all of it. Then the process is killed one
+time in two; otherwise it must end its run itself.
 """
 
 from __future__ import annotations
@@ -14,16 +19,21 @@ import os
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import anyio
+import chaos
 import httpx
+from record_checker import record_faults
 from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, Result
-from aswarm.serve import Entry, Service, bearer, everything, fold
+from aswarm._record.log import ATTEMPT_NUMBERS
+from aswarm.serve import Entry, Service, app, bearer, everything, fold
 from aswarm.testing import Answer, Request, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -33,8 +43,8 @@ Json = dict[str, Any]
 
 
 def append(name: str, line: str) -> None:
-    """Append a line to a file beside the store, whole or not at all."""
-    file = os.open(Path(os.environ["SERVICE_STORE"]).with_name(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    """Append a line to a file, whole or not at all."""
+    file = os.open(Path(os.environ["SERVICE_NOTES"], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(file, f"{line}\n".encode())
     os.close(file)
 
@@ -74,7 +84,7 @@ def make_app() -> Service:
     """The service of a process."""
     swarm = AsyncSwarm(ScriptedModel(answer, cut=6).client())
     store = os.environ["SERVICE_STORE"]
-    return Service(swarm, agents=[first, second], auth=bearer("token"), store=store, show=everything)
+    return app(swarm, agents=[first, second], auth=bearer("token"), store=store, show=everything)
 
 
 def read(it: ServiceProcess, run: str, after: int, most: int | None = None) -> list[Json]:
@@ -92,6 +102,11 @@ def read(it: ServiceProcess, run: str, after: int, most: int | None = None) -> l
     return found
 
 
+def follows(number: int, before: int) -> bool:
+    """Whether an entry may stand behind another one: it is the next, or the first of a later attempt, which closes the run."""
+    return number == before + 1 or (number % ATTEMPT_NUMBERS == 0 and number > before)
+
+
 def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
     """What is there after a kill; how the run has ended."""
     state = it.ended(run)
@@ -103,12 +118,14 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
     assert numbers[0][0] == 0, numbers
     # A reader may have seen what the file has not, so the entry that closes the run has a number above all of that.
     live = numbers[:-1] if state["status"] == "stopped" else numbers
-    assert all(after[0] == before[1] + 1 for before, after in pairwise(live)), numbers
+    assert all(follows(after[0], before[1]) for before, after in pairwise(live)), numbers
     assert numbers[-1][0] > live[-1][1] or live is numbers, numbers
     history = it.browser.get("/conversations/c").json()["messages"]
     check_history(history)
     entries = [Entry(**{key: entry.pop(key) for key in ("seq", "at", "type")}, fields=entry) for entry in whole]
     check_log(fold(entries).messages, history)
+    faults = record_faults(entries, history)
+    assert not faults, faults
     begun, ended = (lines(folder / name) for name in ("begun", "ended"))
     for asked, told in calls_of(history):
         deed = json.loads(asked["function"]["arguments"])["deed"]
@@ -144,28 +161,58 @@ def lines(path: Path) -> set[str]:
     return set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
 
 
-def main(kills: int, seed: int) -> None:
+CHAOS = ("suspend", "two", "locked", "full", "load")
+
+
+def disturb(kinds: Sequence[str], it: ServiceProcess, store: Path, rng: random.Random) -> None:
+    """Let one of these things happen to the process, or to the file."""
+    match rng.choice(kinds):
+        case "suspend":
+            chaos.suspend([it.process.pid], rng.uniform(1, 14))
+        case "locked":
+            chaos.lock(store, rng.uniform(0.1, 7))
+        case "full":
+            chaos.fill(store.parent, rng.uniform(0.1, 3))
+        case _:
+            return
+
+
+def main(kills: int, seed: int, *kinds: str) -> None:
     """Kill so many processes; the last one ends a run."""
     rng = random.Random(seed)
     counts: dict[str, int] = {}
+    kinds = CHAOS if kinds == ("all",) else kinds
+    assert set(kinds) <= set(CHAOS), kinds
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, run, seen = Path(name), "", list[Json]()
+        os.environ["SERVICE_NOTES"] = name
+        store = (stack.enter_context(chaos.small_disk(folder / "disk")) if "full" in kinds else folder) / "chats.sqlite"
+        if "load" in kinds:
+            stack.enter_context(chaos.load())
+        if {"suspend", "two"} & set(kinds):
+            stack.enter_context(service_process(store, module="service_kills"))
         for _ in range(kills):
-            with service_process(folder / "chats.sqlite", module="service_kills") as it:
+            with service_process(store, module="service_kills") as it:
                 if run:
                     status = check(it, folder, run, seen)
                     counts[status] = counts.get(status, 0) + 1
                 run = it.say("Go on.")
                 seen = read(it, run, -1, rng.randrange(1, 90))
+                if kinds:
+                    disturb(kinds, it, store, rng)
+                if kinds and rng.random() < 0.5:
+                    assert it.ended(run)["status"] == "finished", (
+                        f"the process lives, its run has ended: {it.ended(run)}"
+                    )
                 it.kill()
-        with service_process(folder / "chats.sqlite", module="service_kills") as it:
+        with service_process(store, module="service_kills") as it:
             check(it, folder, run, seen)
             assert it.ended(it.say("To the end."))["status"] == "finished"
         ended = (folder / "ended").read_text(encoding="utf-8").split()
         assert len(ended) == len(set(ended)), "a function ran twice"
-    print(f"{kills} kills, seed {seed}: {counts}")
+    print(f"{kills} kills, seed {seed}{''.join(f', {kind}' for kind in kinds)}: {counts}")
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -8,8 +8,8 @@ from typing import Any
 from run_logs import Scene, closed, logged_now
 from wire_checks import data_of
 
-from aswarm.serve._agui import AguiWire
-from aswarm.serve._entries import Entry
+from aswarm._record.entries import Entry
+from aswarm.serve.wires.agui.encoder import AguiWire
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
 
@@ -216,3 +216,35 @@ def test_a_completion_that_was_cut_closes_its_call() -> None:
     turn = next(entry for entry in log[first:] if entry.type == "TurnStarted")
     found = [brief(event) for event in events([*log[: first + 1], turn])]
     assert found[-4:] == ["TOOL_CALL_END c1", "TEXT_MESSAGE_END run0-a1", "STEP_FINISHED A 1", "STEP_STARTED A 2"]
+
+
+def closed_by_a_handoff(*entries: tuple[str, Json], **options: Any) -> list[str]:
+    """The results of the calls of a run that resumes a call, and hands off."""
+    call_0 = {"index": 0, "id": "c0", "name": "f", **options}
+    log = [("RunStarted", {"run_id": "r", "conversation": "t", "agent": "A", "calls": [call_0]}), *entries]
+    log.append(("HandedOff", {"source": "A", "target": "B"}))
+    found = events([Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log)])
+    return [event["content"] for event in found if event["type"] == "TOOL_CALL_RESULT"]
+
+
+STARTED = ("ToolCallStarted", {"index": 0, "id": "c0", "name": "f"})
+
+
+def test_a_call_that_is_closed_by_a_handoff() -> None:
+    """Readers are told what the history says: whether a function has started in the call, or inside of it."""
+    waits = ("CallWaiting", {"index": 0, "id": "c0", "name": "f", "reason": "?", "data": None})
+    withdrawn = ("ToolCallWithdrawn", {"index": 0, "id": "c0", "name": "f"})
+    unknown = "cancelled; its outcome is unknown"
+    assert closed_by_a_handoff() == ["not run: interrupted"]
+    assert closed_by_a_handoff(STARTED) == [unknown]
+    assert closed_by_a_handoff(STARTED, waits) == closed_by_a_handoff(STARTED, withdrawn) == ["not run: interrupted"]
+    assert closed_by_a_handoff(started_inside=True) == [unknown]
+    assert closed_by_a_handoff(STARTED, waits, started_inside=True) == [unknown]
+
+
+def test_a_run_that_died_before_its_first_entry() -> None:
+    """RUN_STARTED comes first all the same: a client takes no other first event."""
+    stopped = Entry(0, 0, "RunStopped", {"reason": "died", "message": "its process died"})
+    found = events([stopped], thread_id="t", run_id="r")
+    assert [event["type"] for event in found] == ["RUN_STARTED", "RUN_FINISHED"]
+    assert [(event["threadId"], event["runId"]) for event in found] == [("t", "r")] * 2

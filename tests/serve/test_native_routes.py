@@ -13,9 +13,10 @@ from kept_runs import Workshop
 from served import client, events_of, listening, served, service
 from starlette.requests import Request
 
-from aswarm import ConfigurationError
+from aswarm import Agent, ConfigurationError, agent_tool, tool
+from aswarm.conversations import Conversation
 from aswarm.serve import Limits, everything, local_only
-from aswarm.serve._http import Refusal, read_json
+from aswarm.serve._endpoints import Refusal, read_json
 from aswarm.testing import Answer, Failure, call
 
 pytestmark = pytest.mark.asyncio
@@ -190,11 +191,72 @@ async def test_conversations_are_listed_read_forked_and_deleted() -> None:
         assert (await it.ann.post("/conversations/d/fork", json={})).status_code == 201
 
 
+async def test_conversations_are_renamed_and_searched() -> None:
+    """Each user finds and renames their own; a title is a text of at most 200 characters."""
+    async with served(["A lamp.", "A chair."]) as it:
+        for text, name in (("What shines?", "c"), ("What stands?", "d")):
+            await it.ended(await it.say(text, name))
+
+        async def titles(who: httpx.AsyncClient, search: str) -> list[str]:
+            found = (await who.get("/conversations", params={"search": search})).json()["conversations"]
+            return [each["title"] for each in found]
+
+        assert await titles(it.ann, "") == ["What stands?", "What shines?"]
+        assert await titles(it.ann, "LAMP") == ["What shines?"]
+        assert await titles(it.bob, "lamp") == []
+        assert (await it.ann.patch("/conversations/c", json={"title": "Light"})).status_code == 204
+        assert await titles(it.ann, "light") == ["Light"]
+        for body in ({}, {"title": None}, {"title": 1}, {"title": "x" * 201}, {"title": "\0"}, []):
+            refused = await it.ann.patch("/conversations/c", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_request"), body
+        assert (await it.bob.patch("/conversations/c", json={"title": "Mine"})).status_code == 404
+        assert (await it.ann.patch("/conversations/c", json={"title": ""})).status_code == 204
+        assert await titles(it.ann, "shines") == ["What shines?"]
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+FILE = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}
+
+
+async def test_a_message_may_have_images_and_files() -> None:
+    """They are in the history in the form of Chat Completions; fields that the form does not have are left out."""
+    async with served(["A lamp."]) as it:
+        content = [{"type": "text", "text": "What is this?", "cache": 1}, {**IMAGE, "role": "system"}, FILE]
+        answer = await it.ann.post("/conversations/c/runs", json={"content": content})
+        await it.ended(answer.json()["run"])
+        [message, _] = (await it.ann.get("/conversations/c")).json()["messages"]
+        assert message == {"role": "user", "content": [{"type": "text", "text": "What is this?"}, IMAGE, FILE]}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"content": "text"}, "content"),
+        ({"content": []}, "text"),
+        ({"content": [IMAGE], "text": "both"}, "text"),
+        ({"content": ["text"]}, "content[0]"),
+        ({"content": [IMAGE, {"type": "text", "text": ""}]}, "content[1].text"),
+        ({"content": [{"type": "input_audio"}]}, "content[0].type"),
+        ({"content": [{"type": "image_url", "image_url": "data:"}]}, "content[0].image_url"),
+        ({"content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}, "content[0].image_url.url"),
+        ({"content": [{"type": "file", "file": {"file_data": "data:"}}]}, "content[0].file.filename"),
+        ({"content": [{"type": "file", "file": {"filename": "a", "file_data": 1}}]}, "content[0].file.file_data"),
+    ],
+)
+async def test_parts_of_another_form_are_refused(body: dict[str, Any], param: str) -> None:
+    """The error names the place; nothing is stored."""
+    async with served([]) as it:
+        refused = await it.ann.post("/conversations/c/runs", json=body)
+        assert (refused.status_code, refused.json()["error"]["param"]) == (422, param)
+        assert (await it.ann.get("/conversations/c")).status_code == 404
+
+
 async def test_a_history_that_no_encoding_takes_can_be_read() -> None:
     """Half of a surrogate pair, which a model may write, is another sign; an infinity is text."""
     async with served(LONG) as it:
         messages = [{"role": "user", "content": "half \ud800", "rank": float("inf")}]
-        await it.service.drivers.conversation("ann", "c", None, None).replace(messages)
+        runs = it.service.runs
+        await Conversation(runs.store, "ann/c", runs.swarm, agent=runs.known_agents["Boss"]).replace(messages)
         [message] = (await it.ann.get("/conversations/c")).json()["messages"]
         assert message == {"role": "user", "content": "half \ufffd", "rank": "inf"}
 
@@ -219,8 +281,9 @@ async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
         await it.ended(await it.say("Erase it."))
         [waiting] = (await it.ann.get("/conversations/c")).json()["waiting"]
         assert (waiting["call_id"], waiting["name"], waiting["kind"]) == ("e", "erase", "approval")
-        answers = {"answers": [{"call": "e", "approve": True, "arguments": {"name": "copy"}}]}
-        wrong = {"answers": [{"call": "f", "approve": True}]}
+        run = waiting["run"]
+        answers = {"answers": [{"call": "e", "run": run, "approve": True, "arguments": {"name": "copy"}}]}
+        wrong = {"answers": [{"call": "f", "run": run, "approve": True}]}
         assert (await it.ann.post("/conversations/c/runs", json=wrong)).status_code == 409
         first = await it.ann.post("/conversations/c/runs", json=answers)
         again = await it.ann.post("/conversations/c/runs", json=answers)
@@ -229,6 +292,41 @@ async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
         await it.ended(first.json()["run"])
         assert workshop.erased == ["copy"]
         assert (await it.ann.post("/conversations/none/runs", json=answers)).status_code == 404
+
+
+@pytest.mark.parametrize("show", [None, everything])
+async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
+    """A reader gets the open calls inside. The messages and the context variables of the inner run are for the store."""
+    refunded: list[int] = []
+
+    def sign(context_variables: dict[str, Any]) -> str:
+        context_variables["clerk"] = "secret"
+        return "signed"
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        refunded.append(order)
+        return "refunded"
+
+    payer = agent_tool(Agent(name="Payer", functions=[sign, refund]))
+    steps = [call("payer", request="Pay"), call("sign"), call("refund", call_id="r", order=7), "Paid.", "All paid."]
+    settings = {} if show is None else {"show": show}
+    async with served(steps, agents=[Agent(name="Boss", functions=[payer])], **settings) as it:
+        run = await it.say("Pay.")
+        await it.ended(run)
+        page = await it.ann.get("/conversations/c")
+        (waiting,) = page.json()["waiting"]
+        assert [each["arguments"] for each in waiting["data"]["waiting"]] == ['{"order": 7}']
+        events = (await it.ann.get(f"/runs/{run}/events")).text
+        marks = [json.loads(event["data"]) for event in events_of(events) if "CallWaiting" in event["data"]]
+        assert marks[-1]["data"] == waiting["data"]
+        if show is None:
+            assert "secret" not in page.text
+            assert "secret" not in events, events[max(0, events.index("secret") - 900) : events.index("secret") + 50]
+        answers = {"answers": [{"call": waiting["call_id"], "run": run, "content": {"r": True}}]}
+        answered = await it.ann.post("/conversations/c/runs", json=answers)
+        assert (await it.ended(answered.json()["run"]))["status"] == "finished"
+        assert refunded == [7]
 
 
 async def test_a_history_without_an_answer_is_continued() -> None:
@@ -258,7 +356,7 @@ async def test_an_answer_is_made_again_on_the_native_route() -> None:
         messages = (await it.ann.get("/conversations/c")).json()["messages"]
         assert [message["content"] for message in messages] == ["Hi!", "Two."]
         both = await it.ann.post("/conversations/c/runs", json={"regenerate": True, "text": "Hi!"})
-        assert (both.status_code, "one of text, answers" in both.text) == (422, True)
+        assert (both.status_code, "one of text, content, answers" in both.text) == (422, True)
 
 
 async def test_a_conversation_that_no_path_can_name_is_not_made() -> None:
@@ -340,13 +438,25 @@ async def test_a_request_needs_a_user() -> None:
         assert (await nobody.get("/health")).json() == {"status": "ok"}
 
 
+OF_PROXIES = (
+    *("forwarded", "via", "cdn-loop", "x-forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
+    *("x-forwarded-port", "x-original-forwarded-for", "x-original-host", "x-envoy-external-address", "x-real-ip"),
+    *("cf-connecting-ip", "true-client-ip", "x-client-ip", "client-ip", "fastly-client-ip", "x-cluster-client-ip"),
+    *("x-azure-clientip", "x-appengine-user-ip", "do-connecting-ip"),
+)
+
+
 async def test_loopback_is_one_user_under_names_of_loopback() -> None:
     """`local_only`: no proxy in between, and no page of another name that resolves to this machine."""
     async with served(LONG, auth=local_only) as it, client(it.url, None) as local:
         assert (await local.get("/conversations")).status_code == 200
-        for name in ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"):
-            assert (await local.get("/conversations", headers={name: "1.2.3.4"})).status_code == 401, name
-        assert (await local.get("/conversations", headers={"host": "evil.example"})).status_code == 401
+        for name in OF_PROXIES:
+            refused = await local.get("/conversations", headers={name: "1.2.3.4"})
+            assert (refused.status_code, name in refused.text) == (401, True), name
+        refused = await local.get("/conversations", headers={"host": "evil.example"})
+        assert (refused.status_code, "evil.example" in refused.json()["error"]["message"]) == (401, True)
+        for name in ("user-agent", "x-forward", "x-ip", "viable"):
+            assert (await local.get("/conversations", headers={name: "1"})).status_code == 200, name
         assert (await local.get("/conversations", headers={"host": "localhost:8000"})).status_code == 200
 
 
@@ -357,6 +467,29 @@ async def test_a_service_has_names() -> None:
             assert (await it.ann.get("/conversations", headers={"host": host})).status_code == status, host
 
 
+@pytest.mark.parametrize(
+    ("scheme", "origin", "site", "status"),
+    [
+        ("https", "https://chat.example", None, 202),
+        ("https", "http://chat.example", None, 403),
+        ("http", "https://chat.example", None, 403),
+        ("http", "https://chat.example", "same-origin", 202),  # behind a proxy that speaks HTTPS, and does not name it
+        ("http", "http://chat.example", "cross-site", 403),  # the same proxy, and a page over HTTP
+        ("http", "http://evil.example", "same-origin", 403),
+    ],
+)
+async def test_an_origin_has_a_scheme(scheme: str, origin: str, site: str | None, status: int) -> None:
+    """Anybody in the network can write a page of the same name over HTTP, so it is of another origin than one over HTTPS."""
+    async with served(LONG) as it:
+        transport = httpx.ASGITransport(app=it.service)
+        headers = {**it.ann.headers, "origin": origin, **({} if site is None else {"sec-fetch-site": site})}
+        async with httpx.AsyncClient(transport=transport, base_url=f"{scheme}://chat.example", headers=headers) as page:
+            answer = await page.post("/conversations/c/runs", json={"text": "Hi!"})
+            assert answer.status_code == status
+            if status == 403:
+                assert "X-Forwarded-Proto" in answer.json()["error"]["message"]
+
+
 async def test_a_page_of_another_origin_may_change_nothing() -> None:
     """403 for a foreign `Origin`, unless it is listed; the own one is fine."""
     async with served([*LONG, "b", "c"], origins=["http://page.example"]) as it:
@@ -365,6 +498,7 @@ async def test_a_page_of_another_origin_may_change_nothing() -> None:
             ("http://evil.example", 403),
             ("null", 403),
             ("http://[::1", 403),
+            (it.url.replace("http", "https"), 403),
             ("http://page.example", 202),
             (it.url, 202),
         ):
@@ -534,7 +668,7 @@ async def test_a_failing_store_is_a_503() -> None:
 
             raise RunError("the disk s3cret is full")
 
-        it.service.store.list = fail  # type: ignore[method-assign]
+        it.service.runs.store.list = fail  # type: ignore[method-assign]
         answer = await it.ann.get("/conversations")
         assert answer.status_code == 503
         assert "s3cret" not in answer.text

@@ -10,8 +10,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from run_logs import Scene, logged_now
 from wire_checks import ChatReader, data_of
 
-from aswarm.serve._entries import Entry
-from aswarm.serve._openai import OpenAIWire, failure_status, models_body, whole_completion
+from aswarm._record.entries import Entry
+from aswarm.serve.wires.openai.encoder import OpenAIWire, failure_head, models_body, whole_completion
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
 
@@ -90,9 +90,9 @@ def test_an_error_is_one_body_in_the_stream_and_whole() -> None:
     expected = {"message": "The run ended with an error.", "type": "server_error", "param": None, "code": "run_failed"}
     assert (reader.error, reader.is_done) == (expected, False)
     assert whole_completion(log, OpenAIWire("A")) == {"error": expected}
-    assert failure_status(log[-1]) == 502
+    assert failure_head(log[-1])[0] == 502
     limited = log_of(Failure(429))
-    assert failure_status(limited[-1]) == 429
+    assert failure_head(limited[-1])[0] == 429
     assert (read(limited).error or {})["type"] == "rate_limit_error"
 
 

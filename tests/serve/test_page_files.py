@@ -10,7 +10,7 @@ import pytest
 from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.serve import Service, local_only
+from aswarm.serve import app, local_only
 from aswarm.testing import Answer, ScriptedModel, call
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
@@ -95,19 +95,14 @@ async def test_a_service_without_the_page_serves_no_file() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_graph_has_the_models_and_their_prices() -> None:
-    """A price of the service wins over that of genai-prices; a model without a known price is left out."""
+async def test_the_graph_has_the_models() -> None:
+    """Each agent has its own model."""
     model = ScriptedModel([])
-    prices = {"gpt-4o": (1.0, 2.0)}
     agents = [Agent(name="A", model="gpt-4o"), Agent(name="B", model="gpt-4o-mini"), Agent(name="C", model="own-model")]
-    service = Service(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True, prices=prices)
+    service = app(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True)
     async with listening(service) as url, client(url, None) as anyone:
         graph = (await anyone.get("/graph")).json()
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
-    assert sorted(graph["prices"]) == ["gpt-4o", "gpt-4o-mini"]
-    assert graph["prices"]["gpt-4o"] == {"input": 1.0, "cached": 1.0, "output": 2.0}
-    mini = graph["prices"]["gpt-4o-mini"]
-    assert 0 < mini["cached"] < mini["input"] < mini["output"]
 
 
 @pytest.mark.asyncio

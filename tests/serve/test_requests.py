@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Answer, Approve, Deny
-from aswarm._messages import normalize
-from aswarm.serve._agui_input import agui_request
-from aswarm.serve._native import native_request
-from aswarm.serve._openai_input import ChatRequestError, chat_request, unknown_model
-from aswarm.serve._requests import CallAnswer, ClientTool, NewMessage, RequestError, decisions
-from aswarm.serve._vercel_input import vercel_request
+from aswarm._values.messages import normalize
+from aswarm.runs._requests import CallAnswer, ClientTool, NewMessage, RequestError, decisions
+from aswarm.serve._endpoints import refusal_of
+from aswarm.serve.wires.agui.input import agui_request
+from aswarm.serve.wires.native.input import native_request
+from aswarm.serve.wires.openai.input import chat_request, unknown_model
+from aswarm.serve.wires.openai.routes import openai_error
+from aswarm.serve.wires.vercel.input import vercel_request
 
 Json = dict[str, Any]
 READERS = {"native": native_request, "agui": agui_request, "vercel": vercel_request}
@@ -44,12 +46,12 @@ def test_a_text_is_a_new_message_of_the_user() -> None:
 def test_native_answers_are_decisions_or_contents() -> None:
     """Each answer names its call; `content` may be any JSON, null too."""
     answers = [
-        {"call": "c1", "approve": True, "arguments": {"n": 1}},
-        {"call": "c2", "approve": False, "reason": "no", "run": "r"},
-        {"call": "c3", "content": None},
+        {"call": "c1", "run": "r", "approve": True, "arguments": {"n": 1}},
+        {"call": "c2", "run": "r", "approve": False, "reason": "no"},
+        {"call": "c3", "run": None, "content": None},
     ]
     assert list(native_request({"answers": answers}).answers) == [
-        CallAnswer("c1", approve=True, arguments={"n": 1}),
+        CallAnswer("c1", approve=True, arguments={"n": 1}, run="r"),
         CallAnswer("c2", approve=False, reason="no", run="r"),
         CallAnswer("c3"),
     ]
@@ -106,7 +108,7 @@ def test_agui_resume_is_strict_and_results_of_tools_are_not() -> None:
     body = {**BASE["agui"], "messages": [tool, {**tool, "content": [{"type": "text", "text": "done"}]}]}
     found = agui_request(body)
     assert list(found.answers) == [CallAnswer("c9", content="done"), CallAnswer("c9", content="done")]
-    assert not found.must_fit
+    assert not found.strict
     resume = [
         {"interruptId": "run0/c1", "status": "resolved", "payload": {"approved": True}},
         {"interruptId": "run0/x/y", "status": "cancelled"},
@@ -118,7 +120,7 @@ def test_agui_resume_is_strict_and_results_of_tools_are_not() -> None:
         CallAnswer("x/y", approve=False, run="run0"),
         CallAnswer("c3", run=""),
     ]
-    assert found.must_fit
+    assert found.strict
 
 
 # --- Vercel -----------------------------------------------------------------------------------------------------------
@@ -143,7 +145,7 @@ def test_vercel_takes_texts_and_images_of_the_last_user_messages() -> None:
     found = vercel_request({**BASE["vercel"], "messages": messages})
     text, image = {"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:..."}}
     assert list(found.messages) == [NewMessage([text, image], "m1")]
-    assert (found.conversation, found.regenerate, found.must_fit) == ("c", False, False)
+    assert (found.conversation, found.regenerate, found.strict) == ("c", False, False)
 
 
 def test_vercel_regenerates() -> None:
@@ -184,14 +186,20 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
     [
         ("native", {"text": ""}, "text"),
         ("native", {"text": 1}, "text"),
-        ("native", {"answers": [{"call": "c", "approve": True}]}, "text"),
+        ("native", {"answers": [{"call": "c", "run": "r", "approve": True}]}, "text"),
         ("native", {"text": None}, "text"),
         ("native", {"text": None, "answers": {}}, "answers"),
         ("native", {"text": None, "answers": [1]}, "answers[0]"),
         ("native", {"text": None, "answers": [{"call": "c"}]}, "answers[0]"),
         ("native", {"text": None, "answers": [{"approve": True}]}, "answers[0].call"),
         ("native", {"text": None, "answers": [{"call": "c", "approve": "yes"}]}, "answers[0].approve"),
-        ("native", {"text": None, "answers": [{"call": "c", "approve": True, "arguments": 1}]}, "answers[0].arguments"),
+        ("native", {"text": None, "answers": [{"call": "c", "approve": True}]}, "answers[0]"),
+        ("native", {"text": None, "answers": [{"call": "c", "approve": True, "run": 1}]}, "answers[0].run"),
+        (
+            "native",
+            {"text": None, "answers": [{"call": "c", "run": "r", "approve": True, "arguments": 1}]},
+            "answers[0].arguments",
+        ),
         ("native", {"agent": 1}, "agent"),
         ("agui", {"threadId": None}, "threadId"),
         ("agui", {"runId": ""}, "runId"),
@@ -315,7 +323,7 @@ def test_answers_become_decisions_by_index() -> None:
 @pytest.mark.parametrize("content", ["yes", None, {}, {"approved": "yes"}, 1])
 def test_an_approval_needs_a_clear_word(content: object) -> None:
     """What is neither yes nor no does not run the call."""
-    with pytest.raises(RequestError, match="asks for an approval") as caught:
+    with pytest.raises(RequestError, match="waits for an approval") as caught:
         decisions([CallAnswer("c0", content=content)], history("ask"))
     assert caught.value.status == 422
 
@@ -326,10 +334,29 @@ def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history() -> No
         with pytest.raises(RequestError, match="waits for no answer") as caught:
             decisions([answer], history("ask"), last_run="run1")
         assert (caught.value.status, caught.value.code) == (409, "call_not_open")
-        assert decisions([answer], history("ask"), must_fit=False, last_run="run1") == {}
+        assert decisions([answer], history("ask"), strict=False, last_run="run1") == {}
     assert decisions([CallAnswer("c0", approve=True, run="run1")], history("ask"), last_run="run1") == {0: Approve()}
+    assert decisions([CallAnswer("c0", approve=True)], history("ask")) == {0: Approve()}
     with pytest.raises(RequestError, match="waits for no answer"):
         decisions([CallAnswer("c0", approve=True)], [])
+
+
+@pytest.mark.parametrize("name", ["ask", "question"])
+def test_an_answer_names_the_run_that_asked(name: str) -> None:
+    """Without it, an answer that is sent twice would answer the next question of the same call."""
+    answer = CallAnswer("c0", content=True)
+    with pytest.raises(RequestError, match="does not name the run") as caught:
+        decisions([answer], history(name), last_run="run1")
+    assert (caught.value.status, caught.value.code) == (422, "run_missing")
+    assert decisions([answer], history(name), strict=False, last_run="run1") == {}
+
+
+@pytest.mark.parametrize("mark", [{"reason": "runs outside of this program"}, {"data": {"client_tool": True}}])
+def test_the_result_of_an_external_tool_needs_no_run(mark: Json) -> None:
+    """Its call takes one result, and is then closed."""
+    messages = history("question")
+    messages[-1]["waiting"][0] |= mark
+    assert decisions([CallAnswer("c0", content=7)], messages, last_run="run1") == {0: Answer(7)}
 
 
 def test_all_calls_that_have_asked_may_be_needed() -> None:
@@ -454,11 +481,11 @@ def test_ids_and_images_of_the_wrong_form_are_left_out() -> None:
     ],
 )
 def test_a_chat_request_is_refused_where_ignoring_would_lie(change: Json, param: str) -> None:
-    """400 in the form of that API, with the parameter."""
-    with pytest.raises(ChatRequestError) as caught:
+    """The error names the parameter; its answer is 400."""
+    with pytest.raises(RequestError) as caught:
         chat_request({"model": "triage", "messages": [user("Hi")], **change})
-    error = caught.value
-    assert (error.status, error.param) == (400, param)
+    assert caught.value.param == param
+    assert openai_error(refusal_of(caught.value)).status_code == 400
 
 
 def test_an_unknown_model_is_404() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -58,7 +59,7 @@ async def logs_of(
             stored = await store.load("ann/c")
             before = [] if stored is None else stored.messages
             said = (
-                {"answers": [each]}
+                {"answers": [replace(each, run=logs[-1][0].fields["run_id"])]}
                 if isinstance(each, CallAnswer)
                 else {"messages": [{"role": "user", "content": each}]}
             )
@@ -105,7 +106,7 @@ async def test_a_handoff_a_history_and_context_variables_are_in_the_test(monkeyp
     script = ["Hello.", call("transfer_to_the_clerk"), "I am the clerk."]
     logs, before = await logs_of(script, "Hi!", "!", agent=boss, context_variables={"customer": "Ada"})
     code = run_as_test(logs[1], before)
-    assert "from my_agents import agent  # the agent 'class'" in code
+    assert "from my_agents import agent  # correct this line: no module has the agent 'class'" in code
     assert "async def test_this_run():" in code
     assert "context_variables={'customer': 'Ada'}" in code
     assert "response.agent.name == 'The Clerk'" in code
@@ -163,3 +164,17 @@ async def test_the_route_has_the_test_of_a_run() -> None:
         assert "'content': 'Hi!'" in code
         assert "test_and_now" in code
         assert (await it.bob.get(f"/runs/{run}/test")).status_code == 404
+
+
+async def test_the_agent_is_imported_from_the_module_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the program's file if it is the program itself; an agent in no module leaves a line to be corrected."""
+    [log], before = await logs_of(["Hello."], "Hi!")
+    assert f"from {__name__} import clerk  # the agent 'The Clerk'\n" in run_as_test(log, before, clerk)
+    await passes(run_as_test(log, before, clerk), monkeypatch)
+    program = ModuleType("__main__")
+    program.triage = elsewhere = Agent(name="The Clerk")  # type: ignore[attr-defined]
+    program.__file__ = "/srv/shop.py"
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    assert "from shop import triage  # the agent" in run_as_test(log, before, elsewhere)
+    monkeypatch.undo()
+    assert "from my_agents import the_clerk  # correct this line: " in run_as_test(log, before, elsewhere)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,36 @@ import httpx
 import pytest
 from kept_runs import Workshop
 from served import client, listening, served, service
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm._record.entries import Entry
 from aswarm.conversations import MemoryStore
-from aswarm.serve import LocalRuns, Service, answers_with, app, bearer, everything, local_only
-from aswarm.serve._entries import Entry
+from aswarm.serve import (
+    AnswersRefused,
+    ConversationNotFound,
+    KeyReused,
+    Limits,
+    LocalRuns,
+    NativeWire,
+    RequestError,
+    RunActive,
+    RunLimit,
+    RunNotFound,
+    RunsError,
+    Service,
+    answer_error,
+    answers_with,
+    app,
+    bearer,
+    everything,
+    local_only,
+    respond,
+)
+from aswarm.serve._service import ServiceSettings
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
@@ -36,8 +62,14 @@ async def test_auth_is_required_and_a_function() -> None:
         app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
         app(agents=Agent(), auth="token")  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="origins lists"):
+    with pytest.raises(ConfigurationError, match="origins must not contain"):
         app(agents=Agent(), auth=bearer("t"), origins=["*"])
+    with pytest.raises(ConfigurationError, match=r"wires must be a list of .*, not 'ag-ui'"):
+        app(agents=Agent(), auth=bearer("t"), wires=["ag-ui"])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match=r"runs must be a Runs, .*, not Agent"):
+        Service(Agent(), auth=bearer("t"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"needs a token, .*, not NoneType"):
+        bearer(None)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="empty"):
         bearer({})
     with pytest.raises(ConfigurationError, match="empty"):
@@ -64,7 +96,9 @@ async def test_local_only_checks_the_name_itself() -> None:
 
     async with served([], auth=logged) as it, client(it.url, None) as local:
         assert (await local.get("/runs")).status_code == 200
-        assert (await local.get("/runs", headers={"host": "evil.example"})).status_code == 401
+        refused = await local.get("/runs", headers={"host": "evil.example"})
+        assert refused.status_code == 401
+        assert "valid user: local_only accepts requests to localhost" in refused.json()["error"]["message"]
 
 
 async def test_an_auth_function_may_be_plain() -> None:
@@ -101,21 +135,28 @@ async def test_a_user_id_is_text(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are opened and closed with its lifespan, more than once; a path is that of an SQLite file."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    made = Service(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
+    made = app(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
     for _ in range(2):
         async with made.lifespan():
             assert await made.runs.list(user="user") == []
     assert (tmp_path / "chats.sqlite").exists()
 
 
-async def test_a_service_takes_runs_of_another_kind(workshop: Workshop) -> None:
-    """`runs` is an open implementation of `Runs`; the service drains it and does not close it."""
+async def test_the_short_way_takes_what_the_service_takes() -> None:
+    """`app` has each keyword of `Service`, and the rest of its keywords are of `LocalRuns`."""
+    of_service = set(signature(Service).parameters) - {"runs", "auth"}
+    assert of_service == set(ServiceSettings.__annotations__)
+    assert set(signature(app).parameters) - {"auth", "settings"} <= set(signature(LocalRuns).parameters)
+
+
+async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
+    """A service drains runs that are open already, and does not close them."""
     async with (
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
         MemoryStore() as store,
         LocalRuns(swarm, store, agents=workshop.agents()) as runs,
     ):
-        made = Service(swarm, agents=workshop.agents(), auth=bearer("t"), store=store, runs=runs)
+        made = Service(runs, auth=bearer("t"))
         async with made.lifespan():
             run = await made.start("Hi!", conversation="c", user="user")
             assert (await run.result()).type == "RunFinished"
@@ -219,3 +260,69 @@ async def test_what_readers_get() -> None:
 @pytest.fixture
 def workshop() -> Workshop:
     return Workshop()
+
+
+# --- routes of a program ---
+
+
+def _own_app(it: Service, framework: type[Starlette]) -> Starlette:
+    async def ask(request: Request) -> Response:
+        body = await request.json()
+        run = await it.start(body.get("text"), conversation=body.get("conversation", "c"), user="ann", **body["more"])
+        return respond(run, NativeWire(), request)
+
+    async def read(request: Request) -> Response:
+        return respond(await it.run(request.path_params["run"], user="ann"), NativeWire(), request)
+
+    app = framework(lifespan=it.lifespan)
+    app.add_route("/ask", ask, methods=["POST"])
+    app.add_route("/runs/{run}", read)
+    app.add_exception_handler(RunsError, answer_error)
+    return app
+
+
+@pytest.mark.parametrize("framework", ["starlette.applications:Starlette", "fastapi:FastAPI"])
+async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework: str, workshop: Workshop) -> None:
+    """`answer_error` is the exception handler: the same status and the same body as the ready routes, and no traceback."""
+    module, _, name = framework.partition(":")
+    kind = getattr(pytest.importorskip(module), name)
+    made = service([call("slow")], workshop, limits=Limits(runs_per_user=1))
+    bodies: list[tuple[dict[str, Any], int, str]] = [
+        ({"text": "Hi!", "more": {}}, 409, "run_active"),
+        ({"text": "Hi!", "conversation": "d", "more": {}}, 429, "too_many_runs"),
+        ({"text": "Hi!", "conversation": "a/b", "more": {}}, 422, "invalid_request"),
+        ({"text": "Hi!", "conversation": "d", "more": {"agent": "nobody"}}, 404, "agent_not_found"),
+        ({"text": "Hello!", "more": {"key": "k"}}, 422, "key_reused"),
+    ]
+    async with listening(_own_app(made, kind)) as url, client(url, None) as browser:
+        run = await made.start("Hi!", conversation="c", user="ann", key="k")
+        await workshop.began.wait()
+        for body, status, code in bodies:
+            answer = await browser.post("/ask", json=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
+            if code == "run_active":
+                assert answer.json()["error"]["run"] == run.id
+            assert ("retry-after" in answer.headers) is (status == 429)
+        assert (await browser.get("/runs/none")).json()["error"]["code"] == "run_not_found"
+        await run.cancel()
+        refused = await browser.post("/ask", json={"more": {"answers": ()}})
+        assert refused.status_code == 500  # a fault of the program, which is no error of `Runs`
+
+
+async def test_errors_of_runs_have_one_base() -> None:
+    """So one handler, and one `except`, is enough."""
+    for each in (AnswersRefused, ConversationNotFound, KeyReused, RequestError, RunActive, RunLimit, RunNotFound):
+        assert issubclass(each, RunsError)
+
+
+async def test_the_extra_is_named_where_it_is_missing() -> None:
+    """The import fails with the command that installs it."""
+    code = (
+        "import sys; sys.modules['starlette'] = None\n"
+        "import aswarm.runs\n"
+        "try:\n    import aswarm.serve\nexcept aswarm.ConfigurationError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    text = 'serving needs the package starlette: install the extra "serve"; in a clone of aswarm: python -m pip install ".[serve]"'
+    assert done.stdout.startswith(text)

@@ -9,9 +9,9 @@ import pytest
 from run_logs import Scene, closed, logged_now
 from wire_checks import VercelReader, data_of
 
-from aswarm.serve._entries import Entry
-from aswarm.serve._turns import json_object
-from aswarm.serve._vercel import VercelWire
+from aswarm._record.entries import Entry
+from aswarm.serve.wires.turns import json_object
+from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
 
@@ -127,7 +127,8 @@ def test_an_approval_is_asked_for_and_calls_behind_it_do_not_hold_up_the_client(
         "finish-step",
         "finish tool-calls",
     ]
-    assert found[-4]["data"] == {"toolCallId": "c1", "kind": "approval", "reason": "needs approval", "data": None}
+    named = {"toolCallId": "c1", "run": "run0", "kind": "approval"}
+    assert found[-4]["data"] == {**named, "reason": "needs approval", "data": None}
 
 
 def test_a_call_of_the_client_is_available_once_the_run_waits_for_it() -> None:
@@ -194,7 +195,7 @@ def test_the_ends_of_runs_that_did_not_finish() -> None:
             "abort",
         ]
     first = next(at for at, entry in enumerate(log) if entry.type == "ToolCallDelta" and entry.fields["arguments"])
-    assert "tool-input-error c1 The completion came to no end." in [
+    assert "tool-input-error c1 The completion was cut off." in [
         brief(part) for part in parts(closed(log[: first + 1], "RunFailed"))
     ]
 

@@ -14,9 +14,9 @@ from served import Served, events_of, served
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from aswarm import Agent
-from aswarm.conversations import MemoryStore
-from aswarm.guards import Block, Blocked, CheckedInput, guard_input
+from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
+from aswarm.conversations import _statements
+from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool
 from aswarm.serve import CallAnswer, ClientTool, LocalRuns, NewRun, everything
 from aswarm.testing import Answer, Failure, call
 
@@ -34,6 +34,29 @@ def said(text: str, thread: str = "t", run: str = "r1", **more: Any) -> dict[str
     """A RunAgentInput with one message."""
     messages = [{"id": text, "role": "user", "content": text}]
     return {"threadId": thread, "runId": run, "messages": messages, "state": {}, "protocolVersion": "1.0", **more}
+
+
+class AguiClient:
+    """What a client of AG-UI shows: it adds every message that starts, and each piece to the first message of its id."""
+
+    def __init__(self, messages: list[dict[str, Any]]) -> None:
+        self.messages = [dict(each) for each in messages]
+
+    def read(self, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        for event in events:
+            match event["type"]:
+                case "MESSAGES_SNAPSHOT":
+                    self.messages = list(event["messages"])
+                case "TEXT_MESSAGE_START":
+                    self.messages.append({"id": event["messageId"], "role": "assistant", "content": ""})
+                case "TEXT_MESSAGE_CONTENT":
+                    next(each for each in self.messages if each["id"] == event["messageId"])["content"] += event[
+                        "delta"
+                    ]
+                case "TOOL_CALL_RESULT":
+                    result = {"id": event["messageId"], "role": "tool", "toolCallId": event["toolCallId"]}
+                    self.messages.append({**result, "content": event["content"]})
+        return events
 
 
 def chatted(text: str, chat: str = "v", **more: Any) -> dict[str, Any]:
@@ -55,7 +78,7 @@ async def vercel(it: Served, body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def history(it: Served, conversation: str) -> Any:
-    return it.service.store.load(f"ann/{conversation}")
+    return it.service.runs.store.load(f"ann/{conversation}")
 
 
 # --- AG-UI ------------------------------------------------------------------------------------------------------------
@@ -79,15 +102,15 @@ async def test_agui_runs_a_thread_and_replays_it() -> None:
 async def test_a_message_loads_its_history_once(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long history costs a database more than all the rest."""
     loaded: list[str] = []
-    load = MemoryStore.load
+    load = _statements.load
 
-    async def counted(store: MemoryStore, conversation_id: str, **options: Any) -> Any:
+    def counted(conversation_id: str, *options: Any) -> Any:
         loaded.append(conversation_id)
-        return await load(store, conversation_id, **options)
+        return load(conversation_id, *options)
 
     async with served(["One.", "Two."], wires=WIRES) as it:
         await (await it.service.start("Hi!", conversation="c", user="ann")).result()
-        monkeypatch.setattr(MemoryStore, "load", counted)
+        monkeypatch.setattr(_statements, "load", counted)
         if wire == "native":
             await it.ended(await it.say("And?"))
         else:
@@ -148,6 +171,27 @@ async def test_agui_resumes_for_a_client_that_only_has_its_own_message(workshop:
         assert late[-1]["code"] == "call_not_open"
         assert workshop.erased == ["draft"]
         assert [message["role"] for message in (await history(it, "t")).messages].count("user") == 1
+
+
+async def test_agui_shows_nothing_twice_to_a_client_that_resumes_again(workshop: Workshop) -> None:
+    """It has messages of the run, whole or cut: they are taken back before the run is told again."""
+    script = [call("erase", call_id="e", name="draft"), "It is gone."]
+    async with served(script, workshop, wires=WIRES) as it:
+        reader = AguiClient(said("Erase it.")["messages"])
+        [interrupt] = reader.read(await agui(it, said("Erase it.")))[-1]["outcome"]["interrupts"]
+        before = list(reader.messages)
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        events = await agui(it, said("", run="r2", messages=reader.messages, resume=resume))
+        assert "MESSAGES_SNAPSHOT" not in [event["type"] for event in events]
+        for length in (len(events), len(events) // 2, 6):
+            reader.messages = json.loads(json.dumps(before))
+            reader.read(events[:length])
+            reader.read(await agui(it, said("", run="r2", messages=reader.messages, resume=resume)))
+            assert [each.get("content") for each in reader.messages].count("It is gone.") == 1
+            ids = [each["id"] for each in reader.messages]
+            assert len(ids) == len(set(ids))
+            assert [each["role"] for each in reader.messages].count("tool") == 1
+        assert workshop.erased == ["draft"]
 
 
 async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
@@ -491,3 +535,188 @@ async def test_requests_are_in_the_log_where_everything_is_shown() -> None:
         async with served(["Hello."], show=show) as it:
             text = (await it.ann.get(f"/runs/{await it.say()}/events")).text
             assert text.count('"RequestSent"') == count
+
+
+# --- one question, one answer -----------------------------------------------------------------------------------------
+
+
+class Shop:
+    """An agent whose function asks for a day and then for an hour, in one call."""
+
+    def __init__(self) -> None:
+        self.booked: list[Any] = []
+        self.agent = Agent(name="Boss", functions=[self.book])
+
+    async def book(self) -> str:
+        """Book a table."""
+        decided = current_call()
+        if decided.answer is None:
+            raise Hold("Which day?")
+        if decided.data is None:
+            raise Hold("Which hour?", data={"day": decided.answer})
+        self.booked.append((decided.data["day"], decided.answer))
+        return "Booked."
+
+
+def vercel_answer(parts: list[dict[str, Any]], output: Any) -> dict[str, Any]:
+    """What `addToolOutput` makes the client send after the first question: its message with the output, and its data parts."""
+    asked = [part for part in parts if part["type"] == "data-aswarm-waiting"]
+    call_id = asked[0]["data"]["toolCallId"]
+    state = {"type": "dynamic-tool", "toolCallId": call_id, "state": "output-available", "output": output}
+    message = {"id": "m", "role": "assistant", "parts": [*asked, state]}
+    return {"id": "t", "messages": [message], "trigger": "submit-message"}
+
+
+@pytest.mark.parametrize("wire", ["native", "agui", "vercel"])
+async def test_an_answer_that_is_sent_twice_answers_one_question(wire: str) -> None:
+    """A retry, a second click or an old tab: the next question of the same call stays open."""
+    shop = Shop()
+    async with served([call("book", call_id="b"), "Done."], wires=WIRES, agents=shop.agent) as it:
+        if wire == "native":
+            run = await it.say("Book.", "t")
+            await it.ended(run)
+            body = {"answers": [{"call": "b", "run": run, "content": "Monday"}]}
+            place = "/conversations/t/runs"
+        elif wire == "agui":
+            (interrupt,) = (await agui(it, said("Book.")))[-1]["outcome"]["interrupts"]
+            resumed = {"interruptId": interrupt["id"], "status": "resolved", "payload": "Monday"}
+            body, place = said("", run="r2", messages=[], resume=[resumed]), "/agui/Boss"
+        else:
+            body, place = vercel_answer(await vercel(it, chatted("Book.", "t")), "Monday"), "/chat/Boss"
+        for number in range(3):
+            if wire == "agui":
+                body["runId"] = f"r{number + 2}"
+            headers = {"idempotency-key": str(number)} if wire == "native" else {}
+            answer = await it.ann.post(place, json=body, headers=headers)
+            assert answer.status_code in ({200, 202} if number == 0 else {200, 409}), answer.text
+            for each in await it.service.runs.list(user="ann"):
+                await it.ended(each.id)
+            (open_call,) = (await history(it, "t")).waiting
+            assert (open_call.reason, open_call.data, shop.booked) == ("Which hour?", {"day": "Monday"}, [])
+
+
+@pytest.mark.parametrize("content", ["Monday", {"approved": True}])
+async def test_a_tool_message_of_a_client_answers_no_question(content: Any) -> None:
+    """It names a call, and not the question."""
+    shop = Shop()
+    async with served([call("book", call_id="b"), "Done."], wires=WIRES, agents=shop.agent) as it:
+        await agui(it, said("Book."))
+        answer = {"id": "m", "role": "tool", "toolCallId": "b", "content": content}
+        await it.ann.post("/agui/Boss", json=said("", run="r2", messages=[answer]))
+        (open_call,) = (await history(it, "t")).waiting
+        assert (open_call.reason, shop.booked) == ("Which day?", [])
+
+
+# --- exceptions of functions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["function", "agent tool"])
+async def test_the_text_of_an_exception_reaches_no_reader(inside: bool) -> None:
+    """Neither live nor later, on no wire; the text of a ToolError does, because it is written for the model."""
+
+    async def look() -> str:
+        """Look."""
+        raise RuntimeError("password=hunter2\nand more of hunter2")
+
+    async def find() -> str:
+        """Find."""
+        raise ToolError("No such order.")
+
+    calls = [call("look", call_id="l"), call("find", call_id="f")]
+    worker = Agent(name="Worker", instructions="inner", functions=[look, find])
+    boss = Agent(name="Boss", functions=[agent_tool(worker)]) if inside else Agent(name="Boss", functions=[look, find])
+    outer = [call("worker", call_id="w", request="Work")] if inside else calls
+
+    def script(request: Any) -> Any:
+        is_inner = request.messages[0]["content"] == "inner"
+        if any(message["role"] == "tool" for message in request.messages):
+            return "Done."
+        return calls if is_inner else outer
+
+    async with served(script, wires=WIRES, agents=boss) as it:
+        run = await it.say("Go.", "n")
+        await it.ended(run)
+        texts = [json.dumps(await agui(it, said("Go."))), json.dumps(await vercel(it, chatted("Go.")))]
+        places = (f"/runs/{run}/events", f"/runs/{run}", "/conversations/n", "/agui/Boss/t/events", "/conversations/t")
+        texts += [(await it.ann.get(place)).text for place in places]
+        body = {"model": "Boss", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+        texts.append((await it.ann.post("/v1/chat/completions", json=body)).text)
+        assert not [text for text in texts if "hunter2" in text]
+        assert sum("No such order." in text for text in texts) >= (0 if inside else 4)
+        assert "password=hunter2" in json.dumps((await history(it, "n")).messages) or inside
+
+
+async def read_everywhere(it: Served, body: dict[str, Any]) -> str:
+    """Start a run over AG-UI, and read it by every route."""
+    texts = [json.dumps(await agui(it, body))]
+    (run, *_) = await it.service.runs.list(user="ann")
+    paths = (f"/runs/{run.id}/events", f"/runs/{run.id}", "/conversations/t", "/agui/Boss/t/events")
+    return "\n".join([*texts, *[(await it.ann.get(path)).text for path in paths]])
+
+
+async def test_an_exception_in_an_agent_tool_of_an_agent_tool() -> None:
+    """Its progress is progress in progress; and the call that waits has the history of the run inside in its data."""
+
+    async def look() -> str:
+        """Look."""
+        raise RuntimeError("password=hunter2")
+
+    async def ask(context_variables: dict[str, Any]) -> str:
+        """Ask."""
+        context_variables["secret"] = "hunter2"
+        if current_call().answer is None:
+            raise Hold("Which day?")
+        return "asked"
+
+    worker = Agent(name="Worker", instructions="worker", functions=[look, ask])
+    clerk = Agent(name="Clerk", instructions="clerk", functions=[agent_tool(worker)])
+    boss = Agent(name="Boss", instructions="boss", functions=[agent_tool(clerk)])
+
+    def script(request: Any) -> Any:
+        own, last = request.messages[0]["content"], request.messages[-1]
+        if own == "worker":
+            return call("look") if last["role"] == "user" else call("ask", call_id="a")
+        return call("clerk" if own == "boss" else "worker", call_id=own, request="Work")
+
+    async with served(script, wires=WIRES, agents=boss) as it:
+        text = await read_everywhere(it, said("Go."))
+        assert "Which day?" in text
+        assert "hunter2" not in text
+        assert "hunter2" in json.dumps((await history(it, "t")).messages)
+
+
+async def test_an_exception_of_a_call_whose_arguments_were_changed() -> None:
+    """The note about the arguments stands before the text of the exception."""
+
+    @tool(approve=True)
+    async def look(where: str) -> str:
+        """Look."""
+        raise RuntimeError(f"password=hunter2\nin {where}")
+
+    agent = Agent(name="Boss", functions=[look])
+    async with served([call("look", call_id="l", where="here"), "Done."], wires=WIRES, agents=agent) as it:
+        [interrupt] = (await agui(it, said("Go.")))[-1]["outcome"]["interrupts"]
+        payload = {"approved": True, "arguments": {"where": "there"}}
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]
+        text = await read_everywhere(it, said("", run="r2", messages=[], resume=resume))
+        assert "changed by the user" in text
+        assert "hunter2" not in text
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+async def test_an_exception_of_a_check_of_calls(place: str) -> None:
+    """The history has a reason without it, and so has the error for a service that shows reasons."""
+
+    async def look() -> str:
+        """Look."""
+        return "found"
+
+    def check(_: Any) -> None:
+        raise RuntimeError("password=hunter2")
+
+    agent = Agent(name="Boss", functions=[look])
+    settings: dict[str, Any] = {"agents": agent, "middleware": [guard_tool(**{place: check})], "wires": WIRES}
+    async with served([call("look")], error_text=lambda error: error.reason, **settings) as it:
+        text = await read_everywhere(it, said("Go."))
+        assert "the check failed" in text
+        assert "hunter2" not in text + json.dumps((await history(it, "t")).messages)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from run_logs import Scene, closed, logged_now, scenes
 from wire_checks import AguiReader, ChatReader, VercelReader, data_of
 
-from aswarm.serve._agui import AguiWire
-from aswarm.serve._entries import Entry, call_id, joined
-from aswarm.serve._fold import fold
-from aswarm.serve._native import NativeWire
-from aswarm.serve._openai import OpenAIWire, whole_completion
-from aswarm.serve._vercel import VercelWire
+from aswarm._record.entries import Entry, call_id, joined
+from aswarm._record.fold import fold
+from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.native.encoder import NativeWire
+from aswarm.serve.wires.openai.encoder import OpenAIWire, whole_completion
+from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import ScriptedCall
 
 pytestmark = pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
@@ -14,7 +15,7 @@ from openai.types import responses
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted, Swarm
 from aswarm.testing import (
     Answer,
     Failure,
@@ -328,8 +329,39 @@ async def test_items_of_hosted_tools(stream: bool) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("step", [7, ["Hi"], {"content": "Hi"}])
+async def test_a_step_that_is_no_step(step: Any) -> None:
+    """The script is wrong, and the error shows the step."""
+    with pytest.raises(
+        CompletionError, match=r"a step of the script must be a str, .*; it is " + re.escape(repr(step))
+    ):
+        await AsyncSwarm(ScriptedModel([step]).client()).run(Agent(), "Hi")
+
+
+@pytest.mark.anyio
 async def test_keys_that_the_responses_api_does_not_have() -> None:
     """The script is wrong, and the error names the keys."""
     model = ScriptedModel([Answer("Hello", extra={"reasoning_details": []})], api="responses")
-    with pytest.raises(CompletionError, match="keys that the Responses API cannot say: reasoning_details"):
+    with pytest.raises(CompletionError, match="keys that the Responses API does not have: reasoning_details"):
         await AsyncSwarm(model.client()).run(Agent(), "Hi")
+
+
+@pytest.mark.anyio
+@APIS
+async def test_a_scripted_model_is_a_source(api: Any) -> None:
+    """The swarm gets the model itself, and sends the requests that its client would send."""
+    models = [ScriptedModel([call("f", call_id="c1"), "Done."], api=api) for _ in range(2)]
+
+    async def f() -> str:
+        """Do it."""
+        return "done"
+
+    for client in (models[0], models[1].client()):
+        response = await AsyncSwarm(client).run(Agent(functions=[f]), "Go")
+        assert response.text == "Done."
+    assert [request.body for request in models[0].requests] == [request.body for request in models[1].requests]
+
+
+def test_a_blocking_swarm_takes_a_scripted_model() -> None:
+    """As a source of completions."""
+    assert Swarm(ScriptedModel(["Hello!"])).run(Agent(), "Hi").text == "Hello!"

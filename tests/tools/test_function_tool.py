@@ -152,7 +152,7 @@ def test_options_are_those_of_tool() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"name": "look up"}, "'look up' cannot be offered to the model"),
+        ({"name": "look up"}, "'look up' has a name that the API refuses"),
         ({"name": "x" * 65}, "names of 1 to 64"),
         ({"parameters": {}}, "'look-up': parameters must be the JSON schema of an object"),
         ({"parameters": {"type": "string"}}, "JSON schema of an object"),

@@ -6,6 +6,8 @@ import copy
 import functools
 import gc
 import pickle
+import re
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_functions import Service, Slotted, Unhashable, find, look
 
-from aswarm import Agent, ConfigurationError, tool
+from aswarm import Agent, ConfigurationError, function_to_json, tool
 from aswarm._tools.tool import (
     runs_together,
     takes_context,
@@ -127,7 +129,7 @@ def _as_name(function: Any) -> str:
 @pytest.mark.parametrize("thing", [None, "look", 5, {"type": "function"}])
 def test_what_is_no_function_is_refused(thing: object) -> None:
     """The error shows what it was."""
-    with pytest.raises(ConfigurationError, match="cannot be offered"):
+    with pytest.raises(ConfigurationError, match="cannot be used as a function of an agent"):
         tools_of(Agent(functions=[thing]))
 
 
@@ -257,3 +259,49 @@ def test_an_agent_is_not_kept_alive_by_having_been_offered() -> None:
     del target
     gc.collect()
     assert reference() is None
+
+
+# --- hints that pydantic cannot describe ------------------------------------------------------------------------------
+
+
+class Database:
+    """Something that no JSON value can become."""
+
+
+def query(text: str, db: Database) -> str:
+    """Query the database."""
+    return f"{text} in {db}"
+
+
+def lower_case(data: any) -> str:  # type: ignore[valid-type]
+    """Take `any`, as it is often written for `Any`."""
+    return str(data)
+
+
+def with_more(**more: Database) -> str:
+    """Take what the model invents."""
+    return str(more)
+
+
+@pytest.mark.parametrize(
+    ("function", "place"),
+    [(query, "parameter 'db'"), (lower_case, "parameter 'data'"), (with_more, "**parameter")],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_hint_that_cannot_be_described_is_reported_with_its_remedy(function: Any, place: str) -> None:
+    """The function of an agent warns, `@tool` refuses; `function_to_json` is Swarm's, and quiet."""
+    with pytest.warns(UserWarning, match=re.escape(f"function '{function.__name__}': {place} has the hint")) as caught:
+        tools_of(Agent(functions=[function]))
+    assert "functools.partial" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    with pytest.raises(ConfigurationError, match=re.escape(f"function '{function.__name__}': {place} has the hint")):
+        tools_of(Agent(functions=[tool(function)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        function_to_json(function)
+
+
+def test_a_value_that_is_bound_is_no_parameter() -> None:
+    """The remedy of the warning: nothing is reported."""
+    [bound] = tools_of(Agent(functions=[tool(functools.partial(query, db=Database()))])).values()
+    assert list(bound.schema.json["function"]["parameters"]["properties"]) == ["text"]

@@ -355,6 +355,6 @@ async def test_a_result_without_a_text_of_its_own_is_logged_once(caplog: pytest.
     assert all(f"{Opaque.__qualname__} object at 0x" in text for text in contents(response)[:3])
     assert contents(response)[3:] == ["<b at 0x1>", "shown", "<Named object at 0x1>"]
     first, second = [record.getMessage() for record in caplog.records]
-    assert "tool opaque returned an object without a text of its own" in first
+    assert "tool opaque returned an object without a text form" in first
     assert f"give {Opaque.__qualname__} a __str__" in first
     assert "tool in_result returned" in second

@@ -20,6 +20,8 @@ async def runs(swarm: AsyncSwarm) -> None:
         chat = store.conversation("a", swarm, agent=Agent())
         response = await chat.run("Hi", output=Trip)
         assert_type(response.output, Trip)
+        assert_type((await chat.run("Hi", run_id="a", budget=None, output=Trip)).output, Trip)
+        await chat.resume(resume=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
         assert_type(await chat.load(), Stored)
         async with chat.stream("Hi") as run:
             async for event in run:

@@ -99,6 +99,18 @@ async def plain() -> None:
     await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-6-luna", False, True, 2, True, resume=True)
 
 
+def with_keywords(plain_swarm: Swarm) -> None:
+    assert_type(plain_swarm.run(agent, "Hi", run_id="a", budget=None, resume=True), Response)
+    assert_type(plain_swarm.run(agent, "Hi", stream=True, run_id="a", debug=True), SyncClassicStream)
+    assert_type(plain_swarm.run(agent, "Hi", run_id="a", output=Trip), Response[Trip])
+    assert_type(swarm.run(agent, "Hi", None, None, True, run_id="a"), ClassicStream)
+    swarm.stream(agent, "Hi", runid="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    swarm.stream(agent, "Hi", run_id=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    swarm.run(agent, "Hi", runid="a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    plain_swarm.run(agent, "Hi", runid="a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    swarm.batch(agent, [], run_id="a")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
 class Trip(BaseModel):
     city: str
 

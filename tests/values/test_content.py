@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aswarm import ConfigurationError, File, Image
-from aswarm._content import described
+from aswarm._values.content import described
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from histories import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm._context import copy_containers
+from aswarm._values.context import copy_containers
 
 leaves = st.one_of(st.none(), st.integers(), st.text(max_size=3))
 contexts = st.dictionaries(

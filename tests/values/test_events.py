@@ -29,7 +29,7 @@ from aswarm import (
     TurnStarted,
     Usage,
 )
-from aswarm._events import typed_events
+from aswarm._values.events import typed_events
 
 
 def delta(content: Any = None, tool_calls: Any = None, **extra: Any) -> dict[str, Any]:
@@ -215,6 +215,11 @@ def test_every_event_has_a_json_form() -> None:
 def test_an_event_without_an_error_as_json() -> None:
     """None stays None."""
     assert ToolCallFinished(0, "c", "look", "seen", None, False).to_dict()["error"] is None
+
+
+def test_a_call_that_hands_off_as_json() -> None:
+    """Names the agent."""
+    assert ToolCallFinished(0, "c", "hand", "over", None, False, Agent(name="B")).to_dict()["handoff"] == "B"
 
 
 def test_thinking_in_parts_is_reasoning() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, field_serializer
 
 from aswarm import Response, RunFinished, UnknownCall
-from aswarm._json import jsonable
+from aswarm._values.json import jsonable
 
 
 class Silent:
@@ -102,11 +102,14 @@ def test_a_key_is_text(key: object, text: str) -> None:
 def test_a_container_that_cannot_be_read_is_text() -> None:
     """One of a class of its own may refuse to be read."""
 
-    class Closed(list[int]):
-        def __iter__(self) -> Iterator[int]:
+    class Closed(UserDict[str, int]):
+        def __iter__(self) -> Iterator[str]:
             raise OSError("closed")
 
-    assert jsonable({"a": Closed([1])}) == "{'a': [1]}"
+        def __repr__(self) -> str:
+            return "Closed"
+
+    assert jsonable({"a": Closed(b=1)}) == "{'a': Closed}"
 
 
 def test_calls_with_half_a_surrogate_pair_are_json() -> None:

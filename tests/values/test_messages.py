@@ -9,7 +9,7 @@ from histories import USER, Message, answer, asking, made_call
 from openai.types.chat import ChatCompletionMessage
 
 from aswarm import ConfigurationError
-from aswarm._messages import (
+from aswarm._values.messages import (
     ROLES,
     as_plain,
     call_name,

@@ -13,7 +13,7 @@ from run_scenes import USER
 from ways_to_run import FACES, calls_then_done, cancel_when, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, Swarm
-from aswarm._context import changes, copy_containers
+from aswarm._values.context import changes, copy_containers
 from aswarm.testing import ScriptedModel
 
 DEPTH = 3_000

@@ -219,3 +219,22 @@ def test_a_default_dict_as_context_is_a_dict() -> None:
     """What was put in is there; the container is a plain dict or the one given."""
     context: dict[str, Any] = defaultdict(str, a=1)
     assert Response(context_variables=context).context_variables == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("word", "ours"),
+    [
+        ("final_output", "response.text"),
+        ("data", "response.output"),
+        ("new_messages", "response.messages"),
+        ("last_agent", "response.agent"),
+    ],
+)
+def test_an_attribute_of_another_library_is_missing_with_the_name_of_ours(word: str, ours: str) -> None:
+    """It is missing for `hasattr` and `getattr` too; any other name has pydantic's error."""
+    response = Response(agent=Agent())
+    with pytest.raises(AttributeError, match=f"Response has no attribute '{word}'; .*`{ours}`"):
+        getattr(response, word)
+    assert getattr(response, word, None) is None
+    with pytest.raises(AttributeError, match="'Response' object has no attribute 'nothing'"):
+        getattr(response, "nothing")  # noqa: B009 - type checkers know that it is missing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aswarm._json import shown
-from aswarm._text import clean, how_to_install, one_line, shortened
+from aswarm._values.json import shown
+from aswarm._values.text import clean, how_to_install, one_line, shortened
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from accumulated import Json, accumulate, whole
 from wire_cases import chunk
 
 from aswarm import CompletionError, StreamInterrupted, Usage
-from aswarm._wire.accumulator import Accumulator
-from aswarm._wire.whole import whole_message
+from aswarm._wire.accumulator import Accumulator, whole_message
 
 
 def test_the_last_usage_that_is_not_null_counts() -> None:

@@ -6,7 +6,7 @@ import pytest
 from wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
 
 from aswarm import Agent, AsyncSwarm, Usage
-from aswarm import _events as events
+from aswarm._values import events
 from aswarm.testing import RawAnswer, ScriptedModel
 
 HELLO: dict[str, list[Json]] = {

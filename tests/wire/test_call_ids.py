@@ -13,7 +13,7 @@ from accumulated import message_of
 from histories import USER, Message, answer, asking, made_call
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
-from aswarm._messages import normalize, open_calls, to_wire
+from aswarm._values.messages import normalize, open_calls, to_wire
 from aswarm.testing import Answer, RawAnswer, ScriptedModel, check_history
 
 # What odd servers send, and the text that is recorded.

@@ -9,7 +9,7 @@ from histories import Message, made_call
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm._messages import (
+from aswarm._values.messages import (
     INTERRUPTED,
     ROLES,
     call_name,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from histories import USER, Message, answer, asking, made_call
 
-from aswarm._messages import (
+from aswarm._values.messages import (
     INTERRUPTED,
     call_name,
     match_answers,

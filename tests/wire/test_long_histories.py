@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from plain_matching import match_by_rule
 
 from aswarm import Agent, ConfigurationError
-from aswarm._messages import match_answers, normalize, open_calls, to_wire
 from aswarm._run.plan import plan
 from aswarm._run.state import RunState
+from aswarm._values.messages import match_answers, normalize, open_calls, to_wire
 
 # --- what is matched --------------------------------------------------------------------------------------------------
 
@@ -128,10 +128,10 @@ async def look() -> str:
 def begin_and_leave(history: list[Message]) -> None:
     """Begin a run with this history, and leave it at once."""
     state = RunState(Agent(functions=[look]), history, None, resume=True)
-    plan(state.calls)
+    plan(state.turn.calls)
     _ = state.response
-    if state.calls:  # one has ended, and one has begun
-        state.calls[-1].started = True
+    if state.turn.calls:  # one has ended, and one has begun
+        state.turn.calls[-1].started = True
     _ = state.response
 
 

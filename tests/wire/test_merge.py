@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from accumulated import Json, accumulate, deltas_of, message_of
+from accumulated import Json, accumulate, deltas_of, message_of, whole
 from hypothesis import given
 from hypothesis import strategies as st
 from wire_cases import chunk, fragment
 
+from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.merge import join_pieces, merge_parts
 
@@ -100,8 +101,8 @@ def test_the_pieces_of_a_thinking_block_are_one_block() -> None:
     blocks = [*texts, signed[0], {"type": "redacted_thinking", "data": "AA"}, texts[0], signed[1]]
     first = {"type": "thinking", "thinking": "Let me.", "signature": "s1"}
     second = {"type": "thinking", "thinking": "Let ", "signature": "s2"}
-    whole = [first, {"type": "redacted_thinking", "data": "AA"}, second]
-    assert message_of(*({"thinking_blocks": [block]} for block in blocks))["thinking_blocks"] == whole
+    joined = [first, {"type": "redacted_thinking", "data": "AA"}, second]
+    assert message_of(*({"thinking_blocks": [block]} for block in blocks))["thinking_blocks"] == joined
     assert message_of({"thinking_blocks": [first, second]})["thinking_blocks"] == [first, second]
 
 
@@ -208,7 +209,7 @@ def test_pieces_of_one_part_become_one_part() -> None:
 
 
 def test_parts_that_are_no_dicts_stay() -> None:
-    """Odd servers; nothing is lost."""
+    """In a list inside of a part, such as the numbers of references; nothing is lost."""
     assert merged([["a", 7], [{"type": "thinking"}], [{"type": "thinking", "thinking": "x"}]]) == [
         "a",
         7,
@@ -220,9 +221,53 @@ def test_parts_that_are_no_dicts_stay() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["text", "thinking"]), st.text()), max_size=12))
 def test_it_does_not_matter_how_parts_are_cut(parts: list[tuple[str, str]]) -> None:
     """A part for each character gives what one part for each run of a kind gives."""
-    whole = merged(pieces(kind, text)[0] for kind, text in parts if text)
+    uncut = merged(pieces(kind, text)[0] for kind, text in parts if text)
     cut = merged(piece for kind, text in parts for piece in pieces(kind, *text))
-    assert cut == whole
+    assert cut == uncut
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        7,
+        {"type": "text", "text": "a"},
+        ["a"],
+        [None],
+        [7, {"type": "text", "text": "a"}],
+        [[]],
+        [{"type": "text", "text": ["a"]}],
+        [{"type": "text", "text": {"a": 1}}],
+        [{"type": "image_url", "text": ["a"]}],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_content_that_no_api_takes_back_is_an_error(content: object, is_whole: bool) -> None:
+    """Parts that are no objects, and texts that are lists: a history with them would be refused by the next run."""
+    with pytest.raises(CompletionError, match=r"the provider sent something that is not a completion: .*content"):
+        accumulate([whole({"content": content}) if is_whole else chunk({"content": content})])
+
+
+def test_parts_of_one_kind_in_two_forms_are_two_parts() -> None:
+    """Thinking as a text, then as a list, and a number in place of a text: nothing is lost or joined to another form."""
+    thinking = [{"type": "text", "text": "Hm."}]
+    chunks: list[list[Any]] = [
+        pieces("thinking", "Let")[0],
+        [{"type": "thinking", "thinking": thinking}],
+        pieces("thinking", " me")[0],
+        [{"type": "text", "text": 7, "tags": "a"}],
+        [{"type": "text", "text": "b", "tags": "a"}],
+        [{"type": "text", "text": "c", "tags": ["b"]}],
+    ]
+    before = copy.deepcopy(chunks)
+    assert merged(chunks) == [
+        {"type": "thinking", "thinking": "Let"},
+        {"type": "thinking", "thinking": thinking},
+        {"type": "thinking", "thinking": " me"},
+        {"type": "text", "text": 7, "tags": "a"},
+        {"type": "text", "text": "bc", "tags": ["b"]},
+    ]
+    assert chunks == before
 
 
 def test_a_content_of_nothing_but_text_is_a_string() -> None:

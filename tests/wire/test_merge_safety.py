@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from accumulated import Json, accumulate, deltas_of, json_values, whole
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from wire_cases import chunk, fragment
 
 from aswarm import CompletionError
+from aswarm._values.messages import normalize
 from aswarm._wire.accumulator import Accumulator
 
 pytestmark = pytest.mark.slow
@@ -56,6 +59,25 @@ def test_no_shape_escapes_as_an_internal_error(chunks: list[Json]) -> None:
         accumulator.finish()
     except CompletionError:
         pass
+
+
+_odd_texts = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a"])
+_odd_texts |= st.lists(_odd_texts, max_size=2) | st.dictionaries(st.just("text"), _odd_texts, max_size=1)
+_odd_parts = _odd_texts | st.fixed_dictionaries(
+    {},
+    optional={"type": st.sampled_from(["text", "thinking", "image_url"]), "text": _odd_texts, "thinking": _odd_texts},
+)
+
+
+@given(st.lists(st.sampled_from(["a", None]) | _odd_texts | st.lists(_odd_parts, max_size=3), max_size=4))
+def test_the_next_run_takes_what_was_recorded(contents: list[Any]) -> None:
+    """Whatever content a server sends is an error at once, or a message of a valid history, whose chunks stay as they were."""
+    sent = copy.deepcopy(contents)
+    with suppress(CompletionError):
+        message = accumulate([*(chunk({"content": content}) for content in sent), chunk({}, "stop")]).message
+        normalize([message])
+        assert isinstance(message["content"], str | list)
+    assert sent == contents
 
 
 @given(

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from response_bodies import TYPES_ARE_COMPLETE, check_body
 
 from aswarm import Agent, File, Image, function_tool
-from aswarm._messages import to_wire
 from aswarm._tools.toolbox import toolbox
+from aswarm._values.messages import to_wire
 from aswarm._wire.request import RequestSettings, build_request
 from aswarm._wire.responses_items import OUTPUT_ITEMS, message_of
 from aswarm._wire.responses_request import responses_body

@@ -352,6 +352,41 @@ def test_parts_of_reasoning_are_apart() -> None:
     assert completion.message["reasoning_content"] == "One!\n\nTwo\n\nThree"
 
 
+@given(
+    items=st.lists(st.tuples(*[st.lists(st.sampled_from(["", "One", "Two"]), max_size=2)] * 2), min_size=1, max_size=3),
+    streamed=st.sampled_from([set[str](), {"summary"}, {"summary", "content"}]),
+    has_done=st.booleans(),
+)
+def test_streamed_reasoning_is_that_of_the_whole_answer(
+    items: list[tuple[list[str], list[str]]], streamed: set[str], has_done: bool
+) -> None:
+    """An empty line stands between summary and reasoning too, and none beside a part without a text; a server that streams
+    only some of it, or nothing, loses nothing."""
+    output: list[Json] = []
+    events: list[Json] = []
+    for at, both in enumerate(items):
+        item: Json = {"id": f"rs_{at}", "type": "reasoning"}
+        for (key, kind), parts in zip(
+            {"summary": "summary_text", "content": "reasoning_text"}.items(), both, strict=True
+        ):
+            item[key] = [{"type": kind, "text": part} for part in parts]
+            delta = {
+                "type": "response.reasoning_summary_text.delta"
+                if key == "summary"
+                else "response.reasoning_text.delta",
+                "output_index": at,
+            }
+            for number, part in enumerate(parts if key in streamed else ()):
+                events += [{**delta, f"{key}_index": number, "delta": piece} for piece in (part[:1], part[1:])]
+        output.append(item)
+        events += [{"type": "response.output_item.done", "output_index": at, "item": item}] if has_done else []
+    output.append(MESSAGE)
+    events += [{"type": "response.output_text.delta", "output_index": len(items), "delta": "Hello"}, done(*output)]
+    whole, _ = read(json.dumps(events[-1]["response"]).encode())
+    if streamed != {"summary"} or len(items) == 1:  # else the summary of a later item was shown before this content
+        assert read(encoded(events))[0].message == whole.message
+
+
 @pytest.mark.parametrize(
     ("details", "finish"),
     [({"reason": "max_output_tokens"}, "length"), ({"reason": "content_filter"}, "content_filter"), (None, "length")],
@@ -453,7 +488,7 @@ def test_a_call_that_waits_for_this_program_is_refused(
     """It would seem an empty answer, and the next request would be refused; the error names it, and what to set."""
     end = done({**HOSTED, **item}, *beside)
     sent = json.dumps(end["response"]).encode() if is_whole else encoded([end])
-    with pytest.raises(ConfigurationError, match=f"made a '{item['type']}', which waits.*{advice}"):
+    with pytest.raises(ConfigurationError, match=f"made a '{item['type']}', which needs a result.*{advice}"):
         read(sent)
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from histories import USER, Message, answer, asking, made_call
-from response_bodies import check_body
+from response_bodies import check_body, said
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
-from aswarm._wire.responses_input import KnownHistory
 from aswarm._wire.responses_items import OUTPUT_ITEMS
-from aswarm._wire.responses_request import responses_body
+from aswarm._wire.responses_request import KnownHistory, responses_body
 from aswarm.testing import ScriptedModel, call
 
 SYSTEM: Message = {"role": "system", "content": "Be kind."}
@@ -110,7 +109,7 @@ async def test_a_middleware_may_change_earlier_messages() -> None:
     swarm = AsyncSwarm(model.client(), middleware=[shouting])
     await swarm.run(Agent(functions=[look_up]), [USER, {"role": "assistant", "content": "Hm."}, USER])
     for request in model.requests:
-        assert [item["content"] for item in request.body["input"][:3]] == ["HI", "HM.", "HI"]
+        assert request.body["input"][:3] == [{**USER, "content": "HI"}, said("HM."), {**USER, "content": "HI"}]
     assert model.requests[2].body["input"][4]["output"] == "SUNNY"
 
 
@@ -213,9 +212,11 @@ def test_a_part_that_cannot_be_sent_is_named(part: dict[str, Any], named: str, r
 
 
 def test_each_message_of_the_assistant_has_its_type() -> None:
-    """llama.cpp refuses one without it; those of other roles stay as they are."""
-    said = {"role": "assistant", "content": "Hello."}
-    assert input_of(USER, said, {**said, "refusal": "No."})[1:] == [{"type": "message", **said}] * 2
+    """llama.cpp refuses one without it, and one whose content is a plain text; those of other roles stay as they are."""
+    message = {"role": "assistant", "content": "Hello."}
+    parts = [{"type": "output_text", "text": "Hello."}]
+    for sent in (message, {**message, "refusal": "No."}, {**message, "sender": "A"}, {**message, "content": parts}):
+        assert input_of(USER, sent)[1:] == [{"type": "message", "role": "assistant", "content": parts}]
     assert input_of(USER, SYSTEM) == [USER, SYSTEM]
 
 
@@ -229,7 +230,7 @@ def test_an_image_may_be_a_url_alone() -> None:
 def test_spoken_answers_are_sent_as_their_text() -> None:
     """The API takes no audio of the assistant; the transcript says the same."""
     spoken = {"role": "assistant", "content": None, "audio": {"id": "a1", "transcript": "Hello."}}
-    assert input_of(USER, spoken, USER)[1] == {"type": "message", "role": "assistant", "content": "Hello."}
+    assert input_of(USER, spoken, USER)[1] == said("Hello.")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_spoken_answers_are_sent_as_their_text() -> None:
 def test_a_message_that_would_vanish_is_refused(lost: Message) -> None:
     """An answer without a text, as audio or as a call of 2023: the error names it."""
     message = {"role": "assistant", "content": None, **lost}
-    with pytest.raises(ConfigurationError, match=f"with nothing but '{next(iter(lost))}'.*leave the message out"):
+    with pytest.raises(ConfigurationError, match=f"has only '{next(iter(lost))}'.*leave the message out"):
         input_of(USER, message, USER)
     assert len(input_of(USER, {**message, "content": "Hello."}, USER)) == 3
 
@@ -246,10 +247,10 @@ def test_a_message_that_would_vanish_is_refused(lost: Message) -> None:
 def test_parts_of_an_answer_that_would_vanish_are_refused() -> None:
     """An image alone is named; beside a text, and beside nothing but reasoning of another provider, no item is made."""
     image = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
-    with pytest.raises(ConfigurationError, match=r"with nothing but 'image_url'.*leave the message out"):
+    with pytest.raises(ConfigurationError, match=r"has only 'image_url'.*leave the message out"):
         input_of(USER, {"role": "assistant", "content": [image]}, USER)
-    said = {"role": "assistant", "content": [{"type": "text", "text": "Look."}, image]}
-    assert input_of(USER, said)[1:] == [{"type": "message", "role": "assistant", "content": "Look."}]
+    beside = {"role": "assistant", "content": [{"type": "text", "text": "Look."}, image]}
+    assert input_of(USER, beside)[1:] == [said("Look.")]
     thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}]}
     assert input_of(USER, thought) == [USER]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from histories import USER, Message, answer, asking, made_call
-from response_bodies import check_body
+from response_bodies import check_body, said
 
 from aswarm import ConfigurationError, File
-from aswarm._wire.responses_items import OUTPUT_ITEMS
+from aswarm._values.messages import to_wire
+from aswarm._wire.responses_items import OUTPUT_ITEMS, message_of
 from aswarm._wire.responses_request import responses_body
 
 SYSTEM: Message = {"role": "system", "content": "Be kind."}
@@ -248,7 +249,7 @@ def test_calls_and_answers_of_another_provider_become_items() -> None:
     custom = {"id": "c2", "type": "custom", "custom": {"name": "g", "input": "raw"}}
     history = [asking(made_call(long_id), custom, content="One moment"), answer(long_id), answer("c2")]
     assert input_of(USER, *history)[1:] == [
-        {"type": "message", "role": "assistant", "content": "One moment"},
+        said("One moment"),
         {"type": "function_call", "call_id": long_id[-64:], "name": "f", "arguments": "{}"},
         {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "raw"},
         {"type": "function_call_output", "call_id": long_id[-64:], "output": "done"},
@@ -259,14 +260,14 @@ def test_calls_and_answers_of_another_provider_become_items() -> None:
 def test_a_refusal_is_sent_as_text() -> None:
     """The message of another provider has no item that could hold it."""
     message = {"role": "assistant", "content": None, "refusal": "No."}
-    assert input_of(USER, message)[1:] == [{"type": "message", "role": "assistant", "content": "No."}]
+    assert input_of(USER, message)[1:] == [said("No.")]
 
 
 def test_a_refusal_in_parts_is_sent_as_text() -> None:
     """As the chat API takes it back."""
     parts = [{"type": "refusal", "refusal": "No, "}, {"type": "refusal", "refusal": "never."}]
     message = {"role": "assistant", "content": parts}
-    assert input_of(USER, message)[1:] == [{"type": "message", "role": "assistant", "content": "No, never."}]
+    assert input_of(USER, message)[1:] == [said("No, never.")]
 
 
 def replayed(**changes: Any) -> list[Any]:
@@ -299,6 +300,7 @@ def test_items_are_sent_back_as_they_came() -> None:
         {OUTPUT_ITEMS: []},
         {OUTPUT_ITEMS: "odd"},
         {OUTPUT_ITEMS: ["odd"]},
+        {OUTPUT_ITEMS: [TEXT, {**FUNCTION_CALL, "type": ["odd"]}]},
     ],
     ids=str,
 )
@@ -317,6 +319,27 @@ def test_reasoning_in_several_items_goes_back() -> None:
     }
     items = [REASONING, {**REASONING, "id": "rs_2"}, search, TEXT, FUNCTION_CALL]
     assert replayed(**{OUTPUT_ITEMS: items}) == items
+
+
+@pytest.mark.parametrize("arguments", ["", "{cut", "[1]", '{"x": NaN}'])
+def test_broken_arguments_take_no_other_item_with_them(arguments: str) -> None:
+    """Servers refuse them, so they are sent as `{}`; a compaction and the reasoning go back beside the call."""
+    compaction = {"id": "cmp_1", "type": "compaction", "encrypted_content": "x"}
+    other = {"id": "fc_2", "type": "function_call", "call_id": "c2", "name": "f", "arguments": '{"x": 1}'}
+    items = [compaction, REASONING, TEXT, {**FUNCTION_CALL, "arguments": arguments}, other]
+    recorded = message_of(items)
+    sent = input_of(*to_wire([USER, recorded, answer(), answer("c2")]))
+    assert sent[1:-2] == [compaction, REASONING, TEXT, FUNCTION_CALL, other]
+    assert recorded[OUTPUT_ITEMS][3]["arguments"] == arguments
+
+
+@pytest.mark.parametrize("part", ["odd", 7, {"type": "output_text", "text": ["Hello"]}, {"type": "x", "refusal": {}}])
+@pytest.mark.parametrize("key", ["content", "summary"])
+def test_items_with_parts_that_no_server_takes_are_not_sent(part: Any, key: str) -> None:
+    """The message goes in its plain form: a server would refuse the whole history."""
+    odd = {**TEXT, "content": [*TEXT["content"], part]} if key == "content" else {**REASONING, "summary": [part]}
+    items = [REASONING, odd, FUNCTION_CALL] if key == "content" else [odd, TEXT, FUNCTION_CALL]
+    assert all(item.get("id") is None for item in replayed(**{OUTPUT_ITEMS: items}))
 
 
 @pytest.mark.parametrize("model", ["gpt-4.1", "ft:gpt-4o:acme"])

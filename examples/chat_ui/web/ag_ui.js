@@ -19,7 +19,7 @@ const form = chat.querySelector("form"), log = chat.querySelector("#log");
 function line(kind, text, ...more) {
   const paragraph = document.createElement("p");
   paragraph.className = kind;
-  paragraph.textContent = text; // never innerHTML: what a model says is data
+  paragraph.textContent = text; // never innerHTML: the text of a model is data
   paragraph.append(...more);
   log.append(paragraph);
 }
@@ -58,7 +58,7 @@ async function run(parameters = {}) {
   form.querySelector("button").disabled = false;
 }
 
-// What the server has kept. An active run, and one that waits for an answer, is read from its start: its messages are left to it.
+// The stored messages. An active or waiting run is read from its start, so its messages are left out here.
 async function open() {
   const answer = await fetch(`agents/conversations/${agent.threadId}`);
   if (!answer.ok) return;

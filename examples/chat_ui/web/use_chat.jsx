@@ -1,4 +1,4 @@
-// A chat with `useChat`. The id in the address names the conversation: a reload in the middle of an answer takes it up again.
+// A chat with `useChat`. The id in the address names the conversation: a reload during an answer continues it.
 import { useChat } from "@ai-sdk/react";
 import { DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } from "ai";
 import { useState } from "react";
@@ -8,7 +8,7 @@ location.hash ||= crypto.randomUUID();
 const id = location.hash.slice(1);
 const api = "agents/chat/Gardener";
 
-// What the server has kept, as messages of a chat. An active run is left to `resume`, which gets it from its start.
+// The stored messages, in the form of `useChat`. `resume` reads an active run from its start, so it is left out here.
 async function kept() {
   const answer = await fetch(`agents/conversations/${id}`);
   if (!answer.ok) return [];
@@ -23,7 +23,7 @@ async function kept() {
   return [...shown, { id: "waiting", role: "assistant", parts: asked.map((call) => open(call, last.id)) }];
 }
 
-// A call that waits for an approval, as `useChat` has it. The approval names the run that asks.
+// A call that waits for an approval, in the form of `useChat`. The approval contains the id of the waiting run.
 const open = ({ call_id: toolCallId, name: toolName, arguments: given }, run) => {
   const approval = { id: `${run}/${toolCallId}` };
   return { type: "dynamic-tool", toolCallId, toolName, input: JSON.parse(given), state: "approval-requested", approval };
@@ -53,7 +53,7 @@ function Chat({ messages: before }) {
   });
   const busy = status === "submitted" || status === "streaming";
   const decide = (approval, approved) => addToolApprovalResponse({ id: approval, approved });
-  // `stop()` of useChat only ends the reading; this ends the run.
+  // `stop()` of useChat only stops the reading; this stops the run.
   async function stop() {
     const { active_run: run } = await (await fetch(`agents/conversations/${id}`)).json();
     if (run) await fetch(`agents/runs/${run}/cancel`, { method: "POST" });

@@ -1,7 +1,6 @@
-"""The thread that waits for a run: it waits for the event loop, and calls meanwhile what the run hands over.
+"""The thread that waits for a run, and meanwhile calls the functions that the run hands over.
 
-`CallerThreadRunner` is the `FunctionRunner` of such a run. Which functions are handed over is decided where they are
-called; when they begin is decided in `jobs`.
+`CallerThreadRunner` is the `FunctionRunner` of such a run. `jobs` decides when the functions start.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from aswarm._agent import as_response
-from aswarm._errors import RunError, set_attribute
 from aswarm._runtime.backend import TaskResult
-from aswarm._runtime.threads import Slot, ThreadPool
+from aswarm._runtime.threads import FunctionRunner, Slot
+from aswarm._values.agent import as_response
+from aswarm._values.errors import RunError, set_attribute
 
 from .event_loop import EventLoopThread
 from .interrupts import Interrupts
@@ -25,7 +24,7 @@ from .jobs import CallerInbox, Job, JobQueue, Wakeup, Withdrawn, context_of_call
 
 T = TypeVar("T")
 
-# How long the thread that drops a stream waits until it is closed.
+# If a thread drops a stream, it waits at most so many seconds until the stream is closed.
 _CLOSE_SECONDS = 2.0
 
 _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller")
@@ -34,16 +33,19 @@ _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller"
 async def in_callers_thread(work: Callable[[], T], *, must_run: bool = False) -> T:
     """Call `work` in the thread that waits for this run.
 
-    Once the caller has left the run, only what `must_run` is called: there, or here if no thread waits any more.
+    After the caller has left the run, only work with `must_run` is called: in that thread, or on the event loop if no thread
+    waits.
     """
     caller = _caller.get(None)
     if caller is None or (not caller.waits and (must_run or not caller.jobs.has_left)):
         return work()
-    return await caller.jobs.do(Job(work, must_run=must_run))
+    job = Job(work, must_run=must_run)
+    await caller.jobs.wait_for(job)
+    return job.get()
 
 
 class _Awaited(TaskResult[T]):
-    """What a thread waits for, as a task: a whole run, or the next event of it."""
+    """The task that a thread waits for: a whole run, or its next event."""
 
     def __init__(self, work: Callable[[], Awaitable[T]], caller: Caller, waiter: CallerInbox) -> None:
         super().__init__()
@@ -56,7 +58,6 @@ class _Awaited(TaskResult[T]):
         self._context.run(_caller.set, caller)
 
     def start(self) -> None:
-        """Start it, on the event loop."""
         self._running.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run(), context=self._context)
 
@@ -70,7 +71,7 @@ class _Awaited(TaskResult[T]):
 
 
 class Caller:
-    """One run, as the thread sees it that waits for it."""
+    """One run, from the side of the thread that waits for it."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop
@@ -83,38 +84,37 @@ class Caller:
         return not self._has_finished and self.loop.is_usable
 
     def finish(self) -> None:
-        """The thread will not wait for this run again."""
+        """Record that the thread will not wait for this run again."""
         self._has_finished = True
 
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
-        """Do `work` on the loop, and call here what it hands over; its value or exception.
+        """Do `work` on the loop, and call its handed-over functions here. Return its value, or raise its exception.
 
-        Ctrl-C cancels it, waits until it has ended, and raises KeyboardInterrupt; a second one does not wait.
+        Ctrl-C cancels the work, waits for its end, and raises KeyboardInterrupt; a second Ctrl-C does not wait.
         """
         awaited = _Awaited(work, self, CallerInbox())
         try:
-            self._serve(awaited.waiter, functools.partial(self._begin, awaited), interrupts)
+            self._serve(awaited.waiter, functools.partial(self._start, awaited), interrupts)
             interrupts.check()
         except BaseException as error:
             if self.loop.is_usable:
-                self._cancel(awaited, interrupts)
-                _set_response(awaited, error)
+                waiter = CallerInbox()
+                self._serve_last(waiter, functools.partial(self._start_cancelling, awaited, waiter), interrupts)
+                response = as_response(awaited.value) or getattr(awaited.error, "response", None)
+                if response is not None and awaited.error is not error:
+                    set_attribute(error, "response", response)
             raise
         return self._result(awaited)
 
     def leave(self, close: Callable[[], Awaitable[T]], interrupts: Interrupts, *, seconds: float = math.inf) -> T:
-        """End the run by `close`, and wait until it has ended; but not after Ctrl-C, nor longer than these seconds."""
+        """Stop the run by `close`, and wait for its end: at most `seconds`, and not after Ctrl-C."""
         awaited = _Awaited(close, self, CallerInbox(seconds))
-        try:
-            self._serve(awaited.waiter, functools.partial(self._begin_last, awaited), interrupts)
-        except BaseException:
-            self._abandon()
-            raise
+        self._serve_last(awaited.waiter, functools.partial(self._start_last, awaited), interrupts)
         return self._result(awaited)
 
     def close_dropped(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Close a stream whose last reference was dropped. For finalizers, which may be called in any thread at any time."""
-        if not self.waits:  # it ends by itself, or with the program
+        """Close a stream whose last reference was dropped. For finalizers, which may run in any thread at any time."""
+        if not self.waits:  # the run ends by itself, or with the program
             return
         if self.loop.is_own_thread:
             self._abandon()
@@ -124,10 +124,10 @@ class Caller:
         with suppress(TimeoutError, KeyboardInterrupt), Interrupts() as interrupts:
             self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
 
-    def _serve(self, waiter: CallerInbox, begin: Callable[[], None], interrupts: Interrupts) -> None:
-        """Call `begin` on the loop, and here what the run hands over, until the wait ends."""
+    def _serve(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
+        """Call `start` on the loop, and the handed-over functions here, until the wait ends."""
         with interrupts.notifying(waiter.interrupt):
-            self.loop.call(begin)
+            self.loop.call(start)
             while (item := waiter.next()) is not Wakeup.ENDED:
                 if item is Wakeup.INTERRUPTED:
                     interrupts.check()
@@ -138,10 +138,10 @@ class Caller:
                         self.loop.check()
                     self.loop.call(functools.partial(self.jobs.end, item))
 
-    def _cancel(self, awaited: _Awaited[T], interrupts: Interrupts) -> None:
-        waiter = CallerInbox()
+    def _serve_last(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
+        """Do the same as `_serve`; if it is interrupted, do not wait for the run again."""
         try:
-            self._serve(waiter, functools.partial(self._begin_cancelling, awaited, waiter), interrupts)
+            self._serve(waiter, start, interrupts)
         except BaseException:
             self._abandon()
             raise
@@ -153,7 +153,7 @@ class Caller:
     def _result(self, awaited: _Awaited[T]) -> T:
         try:
             return awaited.get()
-        except (asyncio.CancelledError, Withdrawn) as error:  # not by this thread, where it would mean nothing
+        except (asyncio.CancelledError, Withdrawn) as error:  # this thread was not cancelled
             self.loop.check()
             cancelled = RunError("something that the run awaited was cancelled by other code; see __cause__")
             cancelled.response = getattr(error, "response", None)
@@ -161,22 +161,22 @@ class Caller:
 
     # --- on the loop ---
 
-    def _begin(self, awaited: _Awaited[T]) -> None:
+    def _start(self, awaited: _Awaited[T]) -> None:
         awaited.start()
-        # Its first step comes before this callback, and takes an event if there is one.
+        # The first step of the task runs before this callback, and reads an event if there is one.
         self.loop.call_soon(functools.partial(self._serve_jobs, awaited))
 
     def _serve_jobs(self, awaited: _Awaited[T]) -> None:
         if not awaited.is_there:
             self.jobs.serve(awaited.waiter)
 
-    def _begin_last(self, awaited: _Awaited[T]) -> None:
+    def _start_last(self, awaited: _Awaited[T]) -> None:
         self.jobs.leave()
-        self._begin(awaited)
+        self._start(awaited)
 
-    def _begin_cancelling(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
+    def _start_cancelling(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
         self.jobs.leave()
-        # Not now: a task that is cancelled before its first step never enters its function, and would not end the wait.
+        # Not at once: a task that is cancelled before its first step never enters its function, and would not end the wait.
         self.loop.call_soon(functools.partial(self._cancel_task, awaited, waiter))
 
     def _cancel_task(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
@@ -188,24 +188,14 @@ class Caller:
         awaited.task.cancel()
 
 
-def _set_response(awaited: _Awaited[T], error: BaseException) -> None:
-    """Give an interruption what the run has left, as every error of a run has it."""
-    response = as_response(awaited.value) or getattr(awaited.error, "response", None)
-    if response is not None and awaited.error is not error:
-        set_attribute(error, "response", response)
-
-
-class CallerThreadRunner:
-    """The caller's thread as a `FunctionRunner`. A function that needs a thread of its own gets a worker thread."""
+class CallerThreadRunner(FunctionRunner):
+    """Runs functions in the caller's thread, or in a worker thread if a function needs its own thread."""
 
     runs_everything = True
 
-    def __init__(self, threads: ThreadPool) -> None:
-        self._threads = threads
-
     async def acquire(self, *, own_thread: bool = False) -> Slot:
-        """A slot in the caller's thread, or in a worker thread."""
-        return await self._threads.acquire() if own_thread else _CallerSlot()
+        """Return a slot in the caller's thread, or wait for a worker thread."""
+        return await super().acquire() if own_thread else _CallerSlot()
 
 
 class _CallerSlot:
@@ -218,11 +208,11 @@ class _CallerSlot:
         try:
             await _caller.get().jobs.wait_for(job)
         except asyncio.CancelledError:
-            if not job.is_there:  # otherwise the function was called, and has ended meanwhile
+            if not job.is_there:  # the function has not returned meanwhile
                 raise
         finally:
-            self.was_withdrawn = not job.has_begun
+            self.was_withdrawn = not job.has_started
         return job.get()
 
     def release(self) -> None:
-        """There is no token to give back."""
+        """Do nothing: this slot has no token."""

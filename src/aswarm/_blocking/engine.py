@@ -1,7 +1,7 @@
-"""The engine of `Swarm`: what blocks goes to the thread of the caller.
+"""The engine of `Swarm`, which hands blocking functions and clients over to the caller's thread.
 
-It has also the steps of Swarm's loop, one completion and the calls of one message, for loops that users write. A step
-knows no middleware and no limits.
+It also has the steps of Swarm's loop, one completion and the calls of one message, for loops that users write.
+Middleware and limits do not apply to them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from aswarm._agent import Agent, Response
-from aswarm._errors import ConfigurationError
-from aswarm._events import LoopEvent
 from aswarm._providers.compatible import CompatibleClientSource, close_reply
 from aswarm._providers.default_client import make_blocking_client
 from aswarm._providers.openai import source_for
@@ -22,10 +19,11 @@ from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_gr
 from aswarm._run.options import Messages
 from aswarm._run.plan import ToolOutcome
 from aswarm._run.state import RunState
-from aswarm._runtime.forks import PerProcess
-from aswarm._runtime.threads import FunctionRunner
+from aswarm._runtime.backend import PerProcess
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.tool import is_async
+from aswarm._values.agent import Agent, Response
+from aswarm._values.errors import ConfigurationError
 from aswarm._wire.request import CompletionSource, RequestSettings
 
 from .caller import CallerThreadRunner, in_callers_thread
@@ -36,28 +34,23 @@ _NO_ASYNC_STREAM = (
 
 
 class BlockingEngine(AsyncSwarm):
-    """The engine for callers that wait: what blocks goes to their threads."""
+    """The engine of callers that wait."""
+
+    _runner_class = CallerThreadRunner
 
     def __init__(self, client: Any, *, tool_error: ToolErrorHook | None, **options: Any) -> None:
         hook = None if tool_error is None else functools.partial(_call_hook, tool_error)
         super().__init__(client, tool_error=hook, **options)
-        self.own_clients = PerProcess(make_blocking_client)
-
-    @property
-    def client(self) -> Any:
-        return self._client if self._client is not None else self.own_clients.get()
+        self._own_clients = self.own_clients = PerProcess(make_blocking_client)
 
     def use(self, client: Any) -> None:
-        """Use this client from now on; with None, make one."""
+        """Use this client from now on; with None, a new client."""
         if client is not None:
             self._source_of(client)
         self._client = client
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client, in_callers_thread, self._api, include_usage=self._include_usage is True)
-
-    def _function_runner(self) -> FunctionRunner:
-        return CallerThreadRunner(self._threads.get())
 
     # --- the steps of Swarm's loop ---
 
@@ -70,11 +63,11 @@ class BlockingEngine(AsyncSwarm):
         stream: bool,
         debug: bool,
     ) -> Any:
-        """Ask for one completion, and return what the client returns."""
+        """Ask for one completion, and return the client's reply."""
         client = self.client
         if self._source_of(client) is client:
             raise ConfigurationError(
-                "get_chat_completion needs a client with chat.completions.create, and this one is a CompletionSource; use run()"
+                "get_chat_completion needs a client with chat.completions.create, not a CompletionSource; use run()"
             )
         # openai's async `create` has a plain function around it.
         if stream and is_async(inspect.unwrap(client.chat.completions.create)):
@@ -95,18 +88,19 @@ class BlockingEngine(AsyncSwarm):
     async def call_once(
         self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
     ) -> Response:
-        """Carry out the calls one after another. Functions write to `context_variables` itself.
+        """Carry out the calls one after another. Functions write to the dict `context_variables` itself.
 
-        The caller has decided on the calls: functions with `approve` run too. A call that waits all the same is an error.
+        Functions with `approve` run too, because the caller has decided on the calls. A call that waits for another reason is an
+        error.
         """
         asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
         state = RunState(Agent(functions=list(functions)), [asked], {}, resume=True)
-        call_tool = ToolCaller(self._function_runner(), self._tool_error, state.id)
+        call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id)
         changes: dict[str, Any] = {}
-        for call in state.calls:
+        for call in state.turn.calls:
             if debug:
                 debug_print(call_text(call))
-            await run_group([call], context_variables, call_tool, _ignore)
+            await run_group([call], context_variables, call_tool, lambda _event: None)
             if call.hold is not None:
                 call.outcome = ToolOutcome(f"Error: the call waits for a decision: {call.hold.reason}")
             if call.outcome and call.outcome.result:
@@ -119,10 +113,6 @@ class BlockingEngine(AsyncSwarm):
             context_variables=changes,
             unknown_calls=made.unknown_calls,
         )
-
-
-def _ignore(_event: LoopEvent) -> None:
-    """A step emits no events."""
 
 
 async def _call_hook(hook: ToolErrorHook, failure: ToolFailure) -> str:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Interrupts:
-    """Holds Ctrl-C back while it is entered: in the main thread, and unless the program has a handler of its own."""
+    """Delays Ctrl-C inside its block: in the main thread, and unless the program has its own handler."""
 
     def __init__(self) -> None:
         self._is_pending = False
@@ -47,7 +47,7 @@ class Interrupts:
 
     @contextmanager
     def notifying(self, notify: Callable[[], None]) -> Generator[None]:
-        """Within the block, Ctrl-C calls `notify` in the signal handler. If it came before the block, it does so at once."""
+        """Within the block, Ctrl-C calls `notify` in the signal handler. After an earlier Ctrl-C, `notify` is called at once."""
         self._notify = notify
         try:
             if self._is_pending:
@@ -57,9 +57,9 @@ class Interrupts:
             self._notify = None
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call `work`; meanwhile Ctrl-C raises KeyboardInterrupt there. If it came before, `work` is not called."""
+        """Call `work`; meanwhile Ctrl-C raises KeyboardInterrupt there. After an earlier Ctrl-C, `work` is not called."""
         was_holding = self._is_holding
-        # Not a generator as a context manager: if that were interrupted, it would hold again only once it is collected.
+        # Not a generator-based context manager: after an interrupt, it would delay Ctrl-C again only when it is collected.
         try:
             self._release()
             self.check()
@@ -69,7 +69,7 @@ class Interrupts:
                 self._hold()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if Ctrl-C came and was not raised yet."""
+        """Raise KeyboardInterrupt after a Ctrl-C that has not raised it yet."""
         if self._is_pending:
             self._is_pending = False
             raise KeyboardInterrupt

@@ -1,6 +1,6 @@
-"""The two ways to watch a run without `await`: Swarm's dicts and typed events, from plain iterators.
+"""The two streams of a run without `await`: Swarm's dicts and typed events, as plain iterators.
 
-Each one waits for the events of its async counterpart. Between two events only async functions of the run go on.
+Each waits for the events of its async counterpart. Between two reads, only async functions of the run continue.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import logging
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from aswarm._agent import Response
-from aswarm._events import Event
 from aswarm._run.options import Messages
 from aswarm._run.streams import ClassicEvent, ClassicStream, EventStream
+from aswarm._values.agent import Response
+from aswarm._values.events import Event
 
 from .caller import Caller
 from .interrupts import Interrupts
@@ -27,7 +26,7 @@ T = TypeVar("T")
 
 
 class _SyncStream(Generic[S]):
-    """What both ways have in common."""
+    """Base class of both streams."""
 
     def __init__(self, stream: S, caller: Caller) -> None:
         self._stream = stream
@@ -38,7 +37,7 @@ class _SyncStream(Generic[S]):
 
     @property
     def response(self) -> Response:
-        """What has happened so far; valid at any time, however the run ended."""
+        """The response so far; valid at any time, also after an error."""
         return self._stream.response
 
     @property
@@ -48,17 +47,17 @@ class _SyncStream(Generic[S]):
 
     @property
     def partial(self) -> str:
-        """The text of a completion that has not finished, which is in no message."""
+        """The text of the unfinished completion, which is not in a message yet."""
         return self._stream.partial
 
     @property
     def partial_output(self) -> Any:
-        """The answer with a type that is being written; see `EventStream.partial_output`."""
+        """The unfinished typed answer; see `EventStream.partial_output`."""
         return self._stream.partial_output
 
     def _step(self, step: Callable[[], Awaitable[T]]) -> T:
         with Interrupts() as interrupts:
-            self._begin_step()
+            self._start_step()
             try:
                 return self._caller.wait_for(step, interrupts)
             except StopAsyncIteration:
@@ -66,20 +65,20 @@ class _SyncStream(Generic[S]):
                 self._when_dropped.detach()
                 raise StopIteration from None
             except BaseException:
-                self._end(interrupts)  # the run has ended already, unless Ctrl-C came at the very moment of an event
+                self._end(interrupts)  # the run is over, unless Ctrl-C came together with an event
                 raise
             finally:
                 self._reading.release()
 
     def close(self) -> None:
-        """End the run: close the response, cancel and await tools. `response` says what had happened."""
-        if self._caller.loop.is_usable:  # not in a fork, and not at the end of the program
+        """Stop the run: close the response, cancel and await tools. `response` has everything until then."""
+        if self._caller.loop.is_usable:  # not in a fork, and not while the program ends
             with Interrupts() as interrupts:
-                self._begin_step()
+                self._start_step()
                 self._end_step(interrupts)
 
     def close_if_idle(self) -> None:
-        """Close it, unless it is being read: by another thread, or by a caller of the current function."""
+        """Close it, unless another thread, or a caller of the current function, is reading it."""
         with Interrupts() as interrupts:
             if self._reading.acquire(blocking=False):
                 self._end_step(interrupts)
@@ -90,13 +89,13 @@ class _SyncStream(Generic[S]):
         finally:
             self._reading.release()
 
-    def _begin_step(self) -> None:
+    def _start_step(self) -> None:
         self._caller.loop.check()
         if not self._reading.acquire(blocking=False):
             raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
 
     def _end(self, interrupts: Interrupts) -> None:
-        # After a second Ctrl-C no thread waits for the run, which ends by itself.
+        # After a second Ctrl-C no thread waits for the run; it ends by itself.
         if self._when_dropped.alive and self._caller.waits:
             self._caller.leave(self._stream.aclose, interrupts)
         self._when_dropped.detach()
@@ -104,9 +103,7 @@ class _SyncStream(Generic[S]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -119,7 +116,7 @@ async def _close(stream: ClassicStream | EventStream) -> None:
 
 
 class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None, None]):
-    """What `Swarm.run(stream=True)` returns: a generator of Swarm's events; see `ClassicStream`.
+    """The generator of Swarm's events that `Swarm.run(stream=True)` returns; see `ClassicStream`.
 
     Closing it, leaving its `with` block or dropping the last reference ends the run.
     """
@@ -128,16 +125,16 @@ class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None
         return self._step(self._stream.__anext__)
 
     def send(self, value: None) -> ClassicEvent:
-        """As of any generator."""
+        """See `Generator.send`."""
         return self._step(functools.partial(self._stream.asend, value))
 
     def throw(self, typ: Any, val: Any = None, tb: Any = None) -> ClassicEvent:
-        """As of any generator."""
+        """See `Generator.throw`."""
         return self._step(functools.partial(self._stream.athrow, _exception(typ, val, tb)))
 
 
 def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
-    """The exception to throw, from the arguments of `throw`: one, or the three of older Pythons."""
+    """Return the exception to throw, from the arguments of `throw`: one, or the three of older Pythons."""
     if isinstance(typ, BaseException):
         return typ
     error: BaseException = val if isinstance(val, BaseException) else typ() if val is None else typ(val)
@@ -145,16 +142,16 @@ def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
 
 
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
-    """What `Swarm.stream()` returns: enter it with `with`, then iterate over the typed events.
+    """The typed events of a run, from `Swarm.stream()`: enter it with `with`, then iterate.
 
-    Leaving the block ends the run. A plain function whose `ToolCallStarted` was the last event that was read is then
-    not called, and its call stays open.
+    Leaving the block ends the run. If the last event was the `ToolCallStarted` of a plain function, that function is not
+    called, and its call stays open.
     """
 
     _is_open = False
 
     def send(self, messages: Messages) -> None:
-        """Send messages of the user to the run while it is at work, from any thread; see `EventStream.send`."""
+        """Send messages of the user to the run while it runs, from any thread; see `EventStream.send`."""
         self._caller.loop.do(functools.partial(self._stream.send, messages))
 
     @property

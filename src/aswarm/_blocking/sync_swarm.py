@@ -1,7 +1,7 @@
-"""`Swarm`: the front for scripts, notebooks and code that comes from Swarm, without `await`.
+"""`Swarm`: runs agents without `await`, for scripts, notebooks and code that comes from Swarm.
 
-It waits for runs of the one engine, `AsyncSwarm`. What blocks (plain functions and instructions, hooks, blocking
-clients) runs in the thread of the caller, as in a script.
+It waits for runs of `AsyncSwarm`. Plain functions and instructions, hooks and blocking clients run in the thread of the
+caller, as in a script.
 """
 
 from __future__ import annotations
@@ -12,21 +12,18 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from aswarm._agent import Agent, Response, Result
-from aswarm._budget import Budget
-from aswarm._decisions import Decisions
-from aswarm._output import Output
 from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
 from aswarm._run.execution import ToolErrorHook
-from aswarm._run.handlers import Middleware
-from aswarm._run.options import Messages
-from aswarm._swarm import STEPS, step_error
+from aswarm._run.handlers import STEPS, Middleware, check_steps
+from aswarm._run.options import Messages, RunKeywords
 from aswarm._tools.conversion import as_result
+from aswarm._values.agent import Agent, Response, Result
+from aswarm._values.budget import Budget
+from aswarm._values.output import Output
 
 from .caller import Caller
 from .engine import BlockingEngine
@@ -44,17 +41,17 @@ class Swarm:
         response = Swarm().run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
     `client`: a blocking `OpenAI` or an `AsyncOpenAI` (Azure and subclasses included), anything with a plain or async
-    `chat.completions.create`, or a `CompletionSource`. Without one, a blocking `OpenAI()` is made on first use, for each
-    process, and closed by `close()`. A client that was passed in is never closed: make it with `with OpenAI(...) as client`.
+    `chat.completions.create`, or a `CompletionSource`. Without a client, a blocking `OpenAI()` is made on first use, for each
+    process, and closed by `close()`. Your own client is never closed: make it with `with OpenAI(...) as client`.
 
-    Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread, except
-    functions with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel`, which run in a thread of their own. Async
-    functions and middleware run on one event loop, in a thread of this process that starts with the first run and ends
-    with the program. They must not block it: every Swarm of the process shares it. Ctrl-C cancels the run, waits until
-    it has ended, and raises KeyboardInterrupt; a second one does not wait.
+    Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread. Functions
+    with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel` run in their own threads. Async functions and middleware
+    run on one event loop, in a thread that starts with the first run and ends with the program. They must not block the loop:
+    every Swarm of the process shares it. Ctrl-C cancels the run, waits for its end, and raises KeyboardInterrupt; a second
+    Ctrl-C does not wait.
 
-    The keywords are those of `AsyncSwarm` without `transport`: a caller that waits for one run at a time needs no large
-    pool of connections. In a forked child process a Swarm makes a new client; replace one that was passed in.
+    Takes the keywords of `AsyncSwarm` except `transport`: a caller that waits for one run at a time needs no large pool of
+    connections. In a forked child process, a Swarm makes a new client; replace your own client there.
     """
 
     def __init__(
@@ -90,7 +87,7 @@ class Swarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed in, or the blocking `OpenAI` made for this process. May be set."""
+        """Your client, or the blocking `OpenAI` made for this process. May be set."""
         return self._engine.client
 
     @client.setter
@@ -111,10 +108,8 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: type[T] | Output[T],
+        **keywords: Unpack[RunKeywords],
     ) -> Response[T]: ...
 
     @overload
@@ -129,10 +124,8 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[RunKeywords],
     ) -> Response: ...
 
     @overload
@@ -147,10 +140,8 @@ class Swarm:
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[RunKeywords],
     ) -> SyncClassicStream: ...
 
     @overload
@@ -165,10 +156,8 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[RunKeywords],
     ) -> SyncClassicStream: ...
 
     @overload
@@ -183,10 +172,8 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[RunKeywords],
     ) -> Response | SyncClassicStream: ...
 
     def run(
@@ -200,34 +187,19 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[RunKeywords],
     ) -> Response | SyncClassicStream:
         """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
 
-        Takes what `AsyncSwarm.run` takes and raises what it raises, and KeyboardInterrupt at Ctrl-C; each exception
-        carries `.response`, what had happened until then.
+        Takes the arguments of `AsyncSwarm.run` and raises its errors, and KeyboardInterrupt at Ctrl-C. Each exception
+        has `.response`, the partial response.
         """
         if stream:
-            return self.run_and_stream(
-                agent,
-                messages,
-                context_variables,
-                model_override,
-                debug,
-                max_turns,
-                execute_tools,
-                resume=resume,
-                run_id=run_id,
-                budget=budget,
-                output=output,
-            )
+            positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
+            return self.run_and_stream(*positional, output=output, **keywords)
         begin = functools.partial(self._engine.run, agent, messages, context_variables, model_override, False)
-        run = functools.partial(
-            begin, debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, output=output
-        )
+        run = functools.partial(begin, debug, max_turns, execute_tools, output=output, **keywords)
         return _wait_for(self._caller(), run)
 
     def run_and_stream(
@@ -240,14 +212,12 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[RunKeywords],
     ) -> SyncClassicStream:
-        """Swarm's name for `run(..., stream=True)`."""
-        begin = functools.partial(self._engine.run_and_stream, agent, messages, context_variables, model_override)
-        stream = begin(debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, output=output)
+        """Run with Swarm's events, as `run(..., stream=True)` does."""
+        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
+        stream = self._engine.run_and_stream(*positional, output=output, **keywords)
         return self._open(SyncClassicStream(stream, self._caller()))
 
     def stream(
@@ -260,23 +230,20 @@ class Swarm:
         max_turns: float = math.inf,
         execute_tools: bool = True,
         *,
-        resume: bool | Decisions = False,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
         deltas: bool = True,
+        **keywords: Unpack[RunKeywords],
     ) -> SyncEventStream:
-        """Run with typed events, live: `with swarm.stream(...) as run: for event in run: ...`.
+        """Run with typed events: `with swarm.stream(...) as run: for event in run: ...`.
 
-        Takes what `AsyncSwarm.stream` takes, and raises what `run` raises. `run.response` is valid however the block ended.
+        Takes the arguments of `AsyncSwarm.stream`, and raises the errors of `run`. `run.response` is valid at any time, also
+        after an error.
         """
-        begin = functools.partial(self._engine.stream, agent, messages, context_variables, model_override)
-        stream = begin(
-            debug, max_turns, execute_tools, resume=resume, run_id=run_id, budget=budget, output=output, deltas=deltas
-        )
+        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
+        stream = self._engine.stream(*positional, output=output, deltas=deltas, **keywords)
         return self._open(SyncEventStream(stream, self._caller()))
 
-    # --- the steps of a run, for loops of users ---
+    # --- the steps of a run, for loops that users write ---
 
     def get_chat_completion(
         self,
@@ -287,10 +254,10 @@ class Swarm:
         stream: bool,
         debug: bool,
     ) -> Any:
-        """Ask for one completion, for a loop of your own: `run` does not call this method, and it cannot be overridden.
+        """Request one completion, for your own loop: `run` does not call this method, and it cannot be overridden.
 
-        Returns what the client's `create` returns: a `ChatCompletion`, or with `stream` an iterable of chunks. Middleware
-        and limits do not apply. Raises what `run` raises, and ConfigurationError for a client that is a
+        Returns the result of the client's `create`: a `ChatCompletion`, or with `stream` an iterable of chunks. Middleware
+        and limits do not apply. Raises the errors of `run`, and ConfigurationError for a client that is a
         `CompletionSource`, and for a stream from an async client.
         """
         ask = self._engine.complete_once
@@ -300,16 +267,16 @@ class Swarm:
     def handle_tool_calls(
         self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
     ) -> Response:
-        """Carry out the calls of one message one after another; not called by `run`, as `get_chat_completion`.
+        """Carry out the calls of one message, one after another. Like `get_chat_completion`, not called by `run`.
 
         Returns a partial `Response`: the tool messages, the agent that takes over or None, and the changes of the context
-        that a `Result` asks for. A function may write to `context_variables`. What fails is told in the tool message.
+        in a `Result`. A function may write to `context_variables`. Errors are in the tool messages.
         """
         work = functools.partial(self._engine.call_once, tool_calls, functions, context_variables, debug)
         return _wait_for(_make_caller(), work)
 
     def handle_function_result(self, result: object, debug: bool) -> Result:
-        """The value that a function returned, as a `Result`; not called by `run`, as `get_chat_completion`.
+        """Return the value of a function as a `Result`. Like `get_chat_completion`, not called by `run`.
 
         Raises TypeError if it has no text.
         """
@@ -325,23 +292,20 @@ class Swarm:
             raise TypeError(text) from error
 
     def _caller(self) -> Caller:
-        for name, method in _STEPS.items():
-            if name in vars(self) or getattr(type(self), name) is not method:
-                raise step_error(type(self).__name__, name)
+        check_steps(self, _STEPS)
         return _make_caller()
 
     # --- closing ---
 
     def close(self) -> None:
-        """End the open streams, except those that are being read, and close a client that this Swarm made.
+        """Stop the open streams that are not being read now, and close the client that this Swarm made, if any.
 
         The Swarm may be used again.
         """
         with self._lock:
             streams = tuple(self._streams)
-        with ExitStack() as stack:  # what one of them raises does not keep the others open
-            client = self._engine.own_clients.pop()
-            if client is not None:
+        with ExitStack() as stack:  # closes all of them, even if one raises
+            if (client := self._engine.own_clients.pop()) is not None:
                 stack.callback(client.close)
             for stream in streams:
                 stack.callback(stream.close_if_idle)
@@ -354,19 +318,23 @@ class Swarm:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-# As they are defined: code for Swarm overrides them, or replaces them by a mock, on the class too.
+# The original methods: code for Swarm may override them, or replace them by a mock, on the class too.
 _STEPS = {name: getattr(Swarm, name) for name in STEPS}
 
 
 def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:
-    """Do `work` on the event loop of every Swarm of this process, and wait for it here. Raises what it raises."""
+    """Do `work` on the event loop of every Swarm of this process, and wait here for its value or exception."""
     return _wait_for(_make_caller(), work)
+
+
+def engine_of(swarm: Swarm) -> BlockingEngine:
+    """Return the engine, for code that waits by `wait_on_event_loop`. Raises the error of `run` for an overridden method."""
+    check_steps(swarm, _STEPS)
+    return swarm._engine  # noqa: SLF001 - of this module
 
 
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
@@ -379,5 +347,5 @@ def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
 
 
 def _make_caller() -> Caller:
-    with Interrupts():  # the first call starts a thread, and must not be interrupted half way
+    with Interrupts():  # the first call starts a thread, and must not be interrupted in between
         return Caller(event_loop_thread())

@@ -1,16 +1,16 @@
-"""The two APIs of openai's clients: the path of a request, the form of its body, and how the answer is read.
+"""The two APIs of openai's clients: the path and body of a request, and the decoder of its answer.
 
-Decides nothing about a client. What sends the request and reads the bytes is the same for both.
+The sources that send the request and receive the bytes are the same for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
-from aswarm._errors import ConfigurationError
+from aswarm._values.errors import ConfigurationError
 from aswarm._wire.request import CompletionRequest, openai_body
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
 from aswarm._wire.sse import AnswerDecoder
@@ -19,50 +19,38 @@ ApiName: TypeAlias = Literal["auto", "chat", "responses"]
 
 
 def checked_api(api: ApiName) -> ApiName:
-    """The name as it is. Raises ConfigurationError if there is no such API."""
+    """Return the name. Raises ConfigurationError if there is no such API."""
     if api not in get_args(ApiName):
         raise ConfigurationError(f"api must be 'auto', 'chat' or 'responses', not {api!r}")
     return api
 
 
-class Decoder(Protocol):
-    """Decodes the bytes of one answer into chunks; see `AnswerDecoder`."""
-
-    @property
-    def is_done(self) -> bool: ...
-    def feed(self, piece: bytes) -> Iterator[Mapping[str, Any]]: ...
-    def end(self) -> Iterator[Mapping[str, Any]]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One API. `resource`: where a client has its `create`. `body`: a request as it takes one; the request is not changed.
+    """One API.
 
-    `make_decoder` makes what reads one answer from bytes, `make_reader` what reads one from objects. `ends_silently`:
-    clients of other libraries may end its streams without saying that the answer is whole.
+    `resource`: the attribute of a client that has `create`. `body`: returns the body of a request, which does not change.
+    `make_decoder`: makes a decoder of one answer from bytes; `make_reader`: from objects. `ends_silently`: clients of other
+    libraries may end a stream without a finish reason.
     """
 
     path: str
     resource: str
     body: Callable[[CompletionRequest], dict[str, Any]]
-    make_decoder: Callable[[], Decoder]
+    make_decoder: Callable[[], AnswerDecoder | ResponsesDecoder]
     make_reader: Callable[[], Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]]
     ends_silently: bool
 
     def resource_of(self, client: Any) -> Any:
-        """The object of the client that has `create`; None if the client has none."""
+        """Return the object of the client that has `create`; None if there is none."""
         try:
             return attrgetter(self.resource)(client)
         except AttributeError:
             return None
 
     def create_of(self, client: Any) -> Any:
-        """The method of the client that asks for a completion; None if it has none."""
+        """Return the `create` method of the client; None if there is none."""
         return getattr(self.resource_of(client), "create", None)
-
-
-def _as_it_is(chunk: Mapping[str, Any]) -> tuple[Mapping[str, Any]]:
-    return (chunk,)
 
 
 CHAT = Api(
@@ -70,7 +58,7 @@ CHAT = Api(
     resource="chat.completions",
     body=CompletionRequest.chat_body,
     make_decoder=AnswerDecoder,
-    make_reader=lambda: _as_it_is,
+    make_reader=lambda: lambda chunk: (chunk,),
     ends_silently=True,
 )
 RESPONSES = Api(
@@ -81,6 +69,6 @@ RESPONSES = Api(
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )
-# The Responses API of OpenAI's own servers, which take more than others.
+# The Responses API of OpenAI's servers, which support a schema in a request with tools.
 OPENAI_RESPONSES = replace(RESPONSES, body=openai_body)
 APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}

@@ -1,16 +1,16 @@
-"""The completion source of a client, and completions through openai's own clients.
+"""Selection of the completion source of a client, and completions through openai's own clients.
 
-Decides how a given client is called, and turns its exceptions into `CompletionError`. Yields chunks as plain dicts; the
-accumulator decides what they mean. The SDK retries before the first byte, as it does by itself.
+Turns the exceptions of a client into `CompletionError`. Yields chunks as plain dicts, which the accumulator interprets. The
+SDK does its own retries before the first byte.
 
 Three kinds of client:
-- openai's `AsyncOpenAI` (or a subclass, Azure included) without a patch of `create`, `post` or `request`: called through its public `client.post`;
-  the raw response is parsed here. So the SDK's auth, retries, paths and errors hold, and there is no walk over every
-  parameter of every message and no model object for every chunk.
-- anything else that has `chat.completions.create` or `responses.create`: called through that.
+- openai's `AsyncOpenAI` (or a subclass, such as Azure's) without a patch of `create`, `post` or `request`: called through
+  its public `client.post`; the raw response is parsed here. The SDK's auth, retries, paths and errors apply, without its
+  walk over every parameter of every message, and without a model object for every chunk.
+- any other client with `chat.completions.create` or `responses.create`: called through this method.
 - a `CompletionSource`: used as it is.
 
-A blocking `OpenAI` is refused, unless the caller says how blocking code is called.
+A blocking `OpenAI` is refused, unless the caller passes a function that calls blocking code.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, cast, final
 import anyio
 from pydantic_core import to_json
 
-from aswarm._errors import AswarmError, ConfigurationError, StreamInterrupted
-from aswarm._json import is_json
 from aswarm._runtime.backend import HiddenGenerators
+from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterrupted
+from aswarm._values.json import is_json
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .apis import APIS, CHAT, OPENAI_RESPONSES, RESPONSES, Api, ApiName
@@ -40,29 +40,29 @@ if TYPE_CHECKING:
 
 # Parameters of `create` that are options of the request, and their names in `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
-_OPENAI_HOST = ".api.openai.com"  # and those of a region, such as eu.api.openai.com
+_OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
 _AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
-# What `create` passes: without it, an admin key in the environment would take the place of the API key.
+# As in `create`: otherwise an admin key in the environment would replace the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
-# What Python writes for numbers that are not in JSON. If a text contains them, the way of the SDK is only slower.
+# Python's texts for numbers that JSON does not have. If a message contains these words, the SDK's slower path is used.
 _NO_JSON = (b"NaN", b"Infinity")
-# Parts of a body that the run builds from JSON. The other parts are settings of the user, and may hold anything.
+# Parts of a body that the run builds from JSON. The other parts are settings of the user, and may be any object.
 _BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
     | {"include", "input", "instructions", "store"}
 )
-# For a server that sends [DONE] and keeps the body open. After that the connection is not used again.
+# For a server that sends [DONE] and keeps the body open. After this time the connection is not reused.
 _DRAIN_SECONDS = 0.1
 
 
 def source_for(
     client: Any, blocking: BlockingCall | None = None, api: ApiName = "auto", *, include_usage: bool = False
 ) -> CompletionSource:
-    """The completion source of a client. Raises ConfigurationError for a value that is not a client.
+    """Return the completion source of a client. Raises ConfigurationError for a value that is not a client.
 
-    `blocking`: how the code of a blocking client is called; without it, a blocking `OpenAI` is refused. `api`: "auto" is
-    the Responses API for a client of openai's own that was not patched and talks to a host of OpenAI or to Azure's v1
-    API, and Chat Completions for every other client. `include_usage`: the client is said to know `stream_options`.
+    `blocking` calls the code of a blocking client; without it, a blocking `OpenAI` is refused. `api`: "auto" means the
+    Responses API for an unpatched client of openai with a host of OpenAI or with Azure's v1 API, and Chat Completions for
+    any other client. `include_usage`: send `stream_options` to any client.
     """
     if isinstance(client, ResponsesSource):
         if api == "chat":
@@ -76,13 +76,15 @@ def source_for(
     # Looked up on the type, because a MagicMock has every attribute.
     if callable(getattr(kind, "complete", None)) and not has_create:
         if api != "auto":
-            raise ConfigurationError(f"api={api!r} is for a client; a CompletionSource decides itself what it asks")
+            raise ConfigurationError(
+                f"api={api!r} is for a client; a CompletionSource chooses its API itself, so leave out api="
+            )
         return cast("CompletionSource", client)
     is_blocking = is_blocking_openai(kind)
     if is_blocking and blocking is None:
         raise ConfigurationError(
-            "AsyncOpenAI is needed here: a blocking OpenAI would stop the whole event loop; pass AsyncOpenAI(...). Only "
-            "Swarm(client=...) takes a blocking one"
+            "AsyncOpenAI is needed here: a blocking OpenAI would block the whole event loop; pass AsyncOpenAI(...). Only "
+            "Swarm(client=...) accepts a blocking client"
         )
     if is_plain_openai(client, chosen):
         return OpenAISource(BlockingPost(client, blocking) if is_blocking and blocking is not None else client, chosen)
@@ -105,7 +107,7 @@ def _chosen_api(client: Any, api: ApiName) -> Api:
 
 
 def _responses_api(base_url: Any) -> Api | None:
-    """The Responses API of OpenAI's own hosts, or of the v1 API of Azure. Other servers may not have one: None."""
+    """Return the Responses API for a host of OpenAI or the v1 API of Azure; None for others, which may not have it."""
     host = f".{getattr(base_url, 'host', None)}"
     if host.endswith(_OPENAI_HOST):
         return OPENAI_RESPONSES
@@ -115,13 +117,13 @@ def _responses_api(base_url: Any) -> Api | None:
 
 @final
 class ResponsesSource:
-    """Completions over the Responses API: a `CompletionSource` for any server that has it.
+    """A `CompletionSource` over the Responses API, for any server that has it.
 
         swarm = AsyncSwarm(ResponsesSource(AsyncOpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")))
 
-    `client`: an `AsyncOpenAI` (for `Swarm` a blocking `OpenAI` too), or anything that has `responses.create`; raises
-    ConfigurationError for any other value. The caller closes it. For one client, `AsyncSwarm(client, api="responses")` is
-    the same. Use the source as an alternative of `fallback`, or inside a source of your own.
+    `client`: an `AsyncOpenAI` (for `Swarm` also a blocking `OpenAI`), or any object with `responses.create`; raises
+    ConfigurationError for any other value. The caller closes it. `AsyncSwarm(client, api="responses")` is the same for a
+    single client. Use the source as an alternative of `fallback`, or inside your own source.
     """
 
     def __init__(self, client: Any) -> None:
@@ -130,7 +132,7 @@ class ResponsesSource:
 
     @property
     def max_retries(self) -> int:
-        """How often the client sends a request again by itself, unless the request sets it."""
+        """Number of the client's own retries, unless the request sets it."""
         retries: int = getattr(self._source, "max_retries", 0)
         return retries
 
@@ -140,13 +142,13 @@ class ResponsesSource:
 
 
 def _without_retries(client: Any, api: Api) -> Callable[[], Any] | None:
-    """Makes a copy of the client that sends a request only once; None if a copy would lose a patch of the instance."""
+    """Return a function that copies the client without retries; None if a copy would lose a patch of the instance."""
     may_be_copied = is_unpatched_instance(client, api) and type(client).__module__.partition(".")[0] == "openai"
     return functools.partial(client.with_options, max_retries=0) if may_be_copied else None
 
 
 class OpenAISource:
-    """Completions through `post` of a client of openai's."""
+    """Source of completions through `post` of a client of openai."""
 
     def __init__(self, client: AsyncOpenAI | BlockingPost, api: Api = CHAT) -> None:
         self._client = client
@@ -154,11 +156,11 @@ class OpenAISource:
 
     @property
     def max_retries(self) -> int:
-        """How often the client sends a request again by itself, unless the request sets it."""
+        """Number of the client's own retries, unless the request sets it."""
         return self._client.max_retries
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks, or the one whole completion, as the server sent them."""
+        """Yield the chunks, or one whole completion, as the server sent them."""
         return self._streamed(request) if request.stream else self._whole(request)
 
     async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -172,79 +174,64 @@ class OpenAISource:
         decoder = self._api.make_decoder()
         try:
             async with aclosing(response.aiter_bytes()) as pieces:
-                piece = await _first(pieces)
+                # httpx nests generators, starts them here and drops them half read. Closing the response is enough.
+                piece = await HiddenGenerators(anext(pieces, None), finalize=False)
                 while piece is not None:
                     for chunk in decoder.feed(piece):
                         yield chunk
                     piece = None if decoder.is_done else await anext(pieces, None)
-                await _drain(pieces)
+                # Read the bytes after the last event, normally none, so that the connection can be reused.
+                with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
+                    async for _ in pieces:
+                        pass
             for chunk in decoder.end():
                 yield chunk
         except AswarmError:
             raise
         except Exception as error:
-            raise StreamInterrupted(f"the stream broke: {error_text(error)}") from error
+            raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
         finally:
             with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                 await response.aclose()
 
     async def _post(self, request: CompletionRequest) -> Any:
-        """The raw response: read to its end, or open for a stream."""
-        arguments = _arguments_of_post(self._client, self._api.body(request), request)
+        """Return the raw response: fully read, or open for a stream."""
+        import openai  # noqa: PLC0415 - loaded by now
+
+        sent = self._api.body(request)
+        body = {key: value for key, value in sent.items() if key not in _OPTIONS}
+        options = {_OPTIONS[key]: value for key, value in sent.items() if key in _OPTIONS}
+        if request.max_retries is not None:
+            options["max_retries"] = request.max_retries
+        arguments: dict[str, Any] = {
+            **_content(self._client, request, body),
+            "cast_to": http_package(openai.__version__).Response,
+            "options": {**options, **_SECURITY} if options else _SECURITY,
+            **({"stream": True, "stream_cls": openai.AsyncStream} if request.stream else {}),
+        }
         try:
             return await self._client.post(self._api.path, **arguments)
         except Exception as error:
             raise failed_request(error, request) from error
 
 
-def _arguments_of_post(
-    client: AsyncOpenAI | BlockingPost, sent: dict[str, Any], request: CompletionRequest
-) -> dict[str, Any]:
-    import openai  # noqa: PLC0415 - loaded by now
-
-    body = {key: value for key, value in sent.items() if key not in _OPTIONS}
-    options = {_OPTIONS[key]: value for key, value in sent.items() if key in _OPTIONS}
-    if request.max_retries is not None:
-        options["max_retries"] = request.max_retries
-    return {
-        **_content(client, request, body),
-        "cast_to": http_package(openai.__version__).Response,
-        "options": {**options, **_SECURITY} if options else _SECURITY,
-        **({"stream": True, "stream_cls": openai.AsyncStream} if request.stream else {}),
-    }
-
-
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
-    """The body as an argument of `post`: ready bytes, or a dict if the SDK has to read it."""
-    # The SDK writes dates and models in its own way, and merges an `extra_body`.
+    """Return the body as an argument of `post`: bytes, or a dict if the SDK has to read it."""
     as_dict = {"body": body}
-    if "extra_body" in request.body or not _takes_bytes(type_of(client)):
+    settings = [value for key, value in body.items() if key not in _BUILT]
+    # The SDK writes dates and models in its own way, and merges an `extra_body`.
+    if "extra_body" in request.body or not _accepts_bytes(type_of(client)) or not all(map(is_json, settings)):
         return as_dict
-    for key, value in body.items():
-        if key not in _BUILT and not is_json(value):
-            return as_dict
     try:
         content = to_json(body)
-    except ValueError:  # the SDK says what cannot be sent
+    except ValueError:  # the SDK raises an error that names the value
         return as_dict
     return as_dict if any(map(content.__contains__, _NO_JSON)) else {"content": content}
 
 
 @functools.cache
-def _takes_bytes(kind: type) -> bool:
+def _accepts_bytes(kind: type) -> bool:
     # Azure, and perhaps any subclass, reads the path from the body; openai 2.0 has no `content`.
     from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
 
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters
-
-
-async def _first(pieces: AsyncGenerator[bytes, None]) -> bytes | None:
-    # httpx nests generators, begins them here and drops them half read; closing the response is enough.
-    return await HiddenGenerators(anext(pieces, None), finalize=False)
-
-
-async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Read the bytes after the last event, normally none, so that the connection can be used again."""
-    with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
-        async for _ in pieces:
-            pass

@@ -1,6 +1,6 @@
-"""Whether a client is openai's own, with nothing in the place of its methods.
+"""Checks whether a client is openai's own, without patched methods.
 
-Decides by types and by the globals of functions: instrumentation copies names, and claims to be a function by `__class__`.
+They read types and the globals of functions: instrumentation copies names, and imitates a function by `__class__`.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Any
 
 from .apis import Api
 
-# Methods of a client below `create`. A hook in their place reads the body as a dict, and the answer as an object of the SDK.
+# Methods of a client below `create`. Their patches read the body as a dict, and the answer as an object of the SDK.
 _SENDING = ("post", "request")
 
 
 def type_of(client: object) -> type:
-    """The type of the client; not its `__class__`, which a mock with a spec replaces."""
+    """Return the type of the client; not its `__class__`, which a mock with a spec replaces."""
     return type(client)
 
 
 def is_blocking_openai(kind: type) -> bool:
-    """Whether it is the class of a blocking `OpenAI`."""
+    """Return whether this is the class of a blocking `OpenAI`."""
     if not _is_of_openai(kind):
         return False
     from openai import OpenAI  # noqa: PLC0415 - loaded by now
@@ -29,7 +29,7 @@ def is_blocking_openai(kind: type) -> bool:
 
 
 def is_plain_openai(client: Any, api: Api) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI`, and no method that sends a request of this API was patched."""
+    """Return whether the client is an `AsyncOpenAI` or `OpenAI` without a patch of a method that sends requests."""
     if not is_unpatched_instance(client, api):
         return False
     create = vars(type_of(api.resource_of(client))).get("create")
@@ -37,7 +37,7 @@ def is_plain_openai(client: Any, api: Api) -> bool:
 
 
 def is_unpatched_instance(client: Any, api: Api) -> bool:
-    """Whether it is an `AsyncOpenAI` or `OpenAI` that was not patched on the instance; its classes may be."""
+    """Return whether the client is an `AsyncOpenAI` or `OpenAI` without a patch on the instance; its class may have one."""
     kind = type_of(client)
     if not _is_of_openai(kind):
         return False

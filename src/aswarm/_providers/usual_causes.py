@@ -1,7 +1,7 @@
-"""Where a request failed, and the usual cause: the end of the text of a `CompletionError`.
+"""Place and usual cause of a failed request: the end of the text of a `CompletionError`.
 
-Decides from the exception of an SDK alone. Shows the address of the server and the model; never a header, nor those parts
-of a URL that can hold a secret (user, password, query).
+Reads only the exception of an SDK. Shows the address of the server and the model; never a header, nor the parts of a URL
+that may contain a secret (user, password, query).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from socket import gaierror
 from typing import Any
 from urllib.parse import urlsplit
 
-from aswarm._errors import with_causes
-from aswarm._json import shown
-from aswarm._text import clean
+from aswarm._values.errors import with_causes
+from aswarm._values.json import shown
+from aswarm._values.text import clean
 
 _MODEL = 80  # characters of a model's name that are shown
 _VERSION = re.compile(r"/v\d")  # in the path of a base URL
@@ -32,38 +32,29 @@ _NO_MODEL = (
     "the server does not have this model (any more); choose another one with Agent(model=...), AsyncSwarm(model=...) or "
     "OPENAI_DEFAULT_MODEL"
 )
-_NO_REASONING = (
+_FUNCTIONS_OVER_RESPONSES = (
+    'this model needs the Responses API for functions: AsyncSwarm(api="responses") or --api responses; or '
+    'model_settings={"reasoning_effort": "none"}'
+)
+_ONLY_RESPONSES = 'this model is served over the Responses API only: AsyncSwarm(api="responses") or --api responses'
+_DOES_NOT_REASON = "this model does not reason: pass model_settings={'include': []}"
+_REMOVE_REASONING = (
     "to send the history without reasoning, pass model_settings={'include': []}, or remove 'responses_output' from its "
     "messages"
 )
-# Statuses, what the text says in lower case (nothing for any text), and the advice. The first that fits counts.
+_NO_REASONING = f"this model does not reason, and the history has reasoning; {_REMOVE_REASONING}"
+_OTHER_KEY = (
+    "the history has reasoning that was made with the key of another organization, or was edited; use that key, or "
+    + _REMOVE_REASONING
+)
+# Statuses, words of the text in lower case (none for any text), and the advice. The first match is used.
 _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
-    (
-        (400,),
-        ("function tools", "/v1/responses"),
-        (
-            'this model takes functions over the Responses API: AsyncSwarm(api="responses") or --api responses; or '
-            'model_settings={"reasoning_effort": "none"}'
-        ),
-    ),
-    (
-        (400, 404),
-        ("v1/responses", "chat/completions"),
-        'this model is served over the Responses API only: AsyncSwarm(api="responses") or --api responses',
-    ),
-    (
-        (400,),
-        ("encrypted content is not supported",),
-        "this model does not reason: pass model_settings={'include': []}",
-    ),
-    # OpenAI says these two of a history, most often after the model or the API key has changed.
-    ((400,), ("reasoning input items",), f"this model does not reason, and the history has reasoning; {_NO_REASONING}"),
-    (
-        (400,),
-        ("invalid_encrypted_content",),
-        "the history has reasoning that was made with the key of another organization, or was edited; use that key, or "
-        + _NO_REASONING,
-    ),
+    ((400,), ("function tools", "/v1/responses"), _FUNCTIONS_OVER_RESPONSES),
+    ((400, 404), ("v1/responses", "chat/completions"), _ONLY_RESPONSES),
+    ((400,), ("encrypted content is not supported",), _DOES_NOT_REASON),
+    # OpenAI sends these two errors about a history, most often after a change of the model or of the API key.
+    ((400,), ("reasoning input items",), _NO_REASONING),
+    ((400,), ("invalid_encrypted_content",), _OTHER_KEY),
     ((400, 403, 404), ("model_not_found",), _NO_MODEL),
     ((400, 404), ("model_decommissioned",), _NO_MODEL),
     ((410,), (), _NO_MODEL),
@@ -72,8 +63,8 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
 )
 
 
-def where_and_why(error: Exception, status: int | None, model: object) -> str:
-    """A text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
+def place_and_cause(error: Exception, status: int | None, model: object) -> str:
+    """Return a text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
     url = _url(error)
     base_url = functools.reduce(str.removesuffix, _ENDPOINTS, url)
     place = f"model {shown(model, _MODEL)}" + (f" at {clean(base_url)}" if url else "")
@@ -83,9 +74,9 @@ def where_and_why(error: Exception, status: int | None, model: object) -> str:
 
 def _url(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] == "litellm":
-        return ""  # its requests name the site of LiteLLM, and not the server
+        return ""  # its requests have the address of LiteLLM's site instead of the server
     request: Any = None
-    with suppress(RuntimeError):  # httpx raises it where an exception has no request
+    with suppress(RuntimeError):  # httpx raises it if an exception has no request
         request = getattr(error, "request", None)
     with suppress(ValueError):
         parts = urlsplit(str(getattr(request, "url", "")))
@@ -101,8 +92,10 @@ def _of_connection(error: Exception) -> str:
     for kind, text in _CONNECTION:
         if any(isinstance(each, kind) for each in errors):
             return text
-    is_late = any("Timeout" in base.__name__ for base in type(error).__mro__)
-    return "no answer came in time; the client's `timeout` is the limit" if is_late else ""
+    # On aiohttp the SDK's transport raises ConnectTimeout for each lost connection. The exception of aiohttp is its cause.
+    failure = next((each for each in errors if type(each).__module__.startswith("aiohttp.")), error)
+    is_late = any("Timeout" in base.__name__ for base in type(failure).__mro__)
+    return "no answer in time; the client's `timeout` is the limit" if is_late else ""
 
 
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:
@@ -111,13 +104,11 @@ def _of_status(error: Exception, status: int, url: str, model: object) -> str:
         return _NO_MODEL
     if status == _NOT_FOUND and url and not _VERSION.search(url):
         return "this address is not found: most base URLs end with /v1"
-    found = (
-        advice for statuses, words, advice in _STATUSES if status in statuses and all(word in text for word in words)
-    )
-    return next(found, _of_address(url) if status == _NOT_FOUND else "")
-
-
-def _of_address(url: str) -> str:
+    for statuses, words, advice in _STATUSES:
+        if status in statuses and all(word in text for word in words):
+            return advice
+    if status != _NOT_FOUND:
+        return ""
     if url.endswith(_RESPONSES):
         return 'this server may not have the Responses API; use AsyncSwarm(client, api="chat")'
-    return "the server knows no such address or no such model; check both"
+    return "the server does not have this address or this model; check both"

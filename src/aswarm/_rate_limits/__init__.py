@@ -1,5 +1,5 @@
-"""Limits over all runs of a swarm: requests and tokens per minute, pauses that a provider asks for, adaptive concurrency.
+"""Limits over all runs of a swarm: requests and tokens per minute, pauses after rejections, adaptive concurrency.
 
-Decides when a request may be sent, and whether a failed one is sent again before its run hears of it. Never decides what
-is sent, and never sends it.
+Decides when a request may be sent, and whether a failed request is retried before its run gets the error. Never decides the
+content of a request, and never sends it.
 """

@@ -1,55 +1,61 @@
-"""When the next request may go: limits per minute, pauses that the provider asks for, a careful start after a pause.
+"""Time of the next request: limits per minute, pauses after rejections, and a slow start after a pause.
 
-Decides on numbers and times that it is given; never waits, never sends, never reads a clock. Rules:
-- In no minute go more requests, and no more tokens, than the limits allow. The window slides, which suits servers with
-  fixed windows, sliding windows and token buckets alike. A request that is larger than the limit goes when no other one
-  counts.
-- A rejection (429, or any retryable answer with Retry-After) pauses all requests: for as long as the server says,
-  otherwise for 1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
-- After its second rejection a request queues behind some others. If they are accepted and it is rejected again, the
-  rejection is about this request, and only it backs off. After four such rejections, with no other request rejected, it
-  fails.
-- After a pause one request goes first, and each accepted request lets one more go. If that was too many, the number grows
-  so only to half of it, and from there by one for each round of answers, for a minute. A request that is not rejected
-  within two seconds counts as accepted: no request waits for a whole answer.
+Never waits, never sends, never reads a clock. Rules:
+- In any minute, requests and tokens stay within the limits. The window slides, which suits servers with fixed windows,
+  sliding windows and token buckets. A request that is larger than the limit is sent when no other request counts.
+- In any second at most a sixtieth of the requests of a minute is sent, and in ten seconds a sixth, both rounded up: Azure checks
+  a limit over 1 or 10 seconds. A limit below 60 spaces its requests evenly. Tokens are limited only per minute.
+- A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer, otherwise for
+  1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
+- After its second rejection a request queues behind some others. If the others are accepted and this request is rejected
+  again, this request is the cause, and only this request backs off. It fails after four such rejections, if no other request
+  was rejected.
+- After a pause one request is sent first, and each accepted request allows one more. After another rejection, the number of
+  requests in flight grows so fast only up to half of its last value. Above this value it grows by one for each round of
+  answers, for a minute. A request that is not rejected within two seconds counts as accepted, so that no request waits for a
+  whole answer.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_count
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_count
 from aswarm._wire.failures import requested_wait
 
-from .backoff import pause_backoff
+from .backoff import Backoff
 
-# A server counts requests when they arrive, and not all take equally long. One second more than a minute allows for that.
+# A minute and a second, because a server counts requests when they arrive, and some requests take longer to arrive.
 MINUTE = 61.0
-# Less than clocks and sleeps can tell apart.
+# Lengths of the windows in which a limit applies, in seconds.
+_CHECKED = (1, 10, 60)
+# Shorter waits count as 0: clocks and sleeps are less precise.
 _NOW = 1e-6
-# Rejections of one request. Most of them come after a pause of all requests, which may be a minute long.
+# The maximum of rejections of one request. Most of them follow a pause of all requests, which may last a minute.
 _MOST_REJECTIONS = 10
 _MOST_ALONE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """At most so many requests, and so many tokens, in any minute, over all runs of a swarm. None: no such limit.
+    """Maximum of requests and of tokens in any minute, over all runs of a swarm. None means no limit.
 
-    Tokens are those of requests and of answers. They are estimated when a request goes, from its size and from earlier
-    answers, and corrected when the provider has counted them. Before the first answer, an answer counts as a long one,
-    so only a few requests go at first. So `requests_per_minute` holds exactly. `tokens_per_minute` holds as far as
-    answers are about as long as earlier ones: if short and long answers alternate at random, a minute may have half as
-    many tokens again. `max_tokens` bounds this.
+    `requests_per_minute` is exact, and at most a sixtieth of it, rounded up, is sent in any second: 600 allows ten
+    requests a second, and 6 allows one in ten seconds.
 
-    Limits belong to one swarm: two swarms with one client do not know of each other. A request that was given to the
-    client is not recalled: if it waits for a connection while a 429 arrives, it is still sent. So give the client at
-    least as many connections as there are runs: openai's default has 1,000, `AsyncSwarm(transport="aiohttp")` has no
-    limit.
+    `tokens_per_minute` counts the tokens of requests and of answers in a minute, not in a second, and is approximate.
+    The tokens are estimated when a request is sent, from its size and from earlier answers, and corrected with the
+    provider's count. Before the first answer the estimate is high, so only a few requests are sent at first. If short
+    and long answers alternate at random, a minute may have up to half more tokens than the limit; `max_tokens` bounds
+    this.
+
+    Each swarm has its own limits, also if two swarms share a client. A request inside the client cannot be stopped: if it
+    waits for a connection while a 429 arrives, it is still sent. Give the client at least as many connections as there are
+    runs: openai's default has 1,000, the aiohttp transport of an `AsyncSwarm` has no limit.
 
     Raises ConfigurationError for a limit that is not a whole number from 1.
     """
@@ -66,7 +72,7 @@ class RateLimits:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """One request that may go: since when, and for how many tokens it counts."""
+    """One request that may be sent: its time, and its tokens."""
 
     at: float
     tokens: int
@@ -77,7 +83,10 @@ class Admission:
 
 @dataclass(slots=True)
 class Rejections:
-    """The rejections of one request, and the results of other requests at its last one. `wait`: its own wait, in seconds."""
+    """Rejections of one request. `accepted` and `rejected`: the totals of all requests at its last rejection.
+
+    `wait`: the seconds that only this request waits.
+    """
 
     times: int = 0
     alone: int = 0
@@ -87,34 +96,39 @@ class Rejections:
 
     @property
     def are_enough(self) -> bool:
-        """Whether the request fails."""
         return self.times >= _MOST_REJECTIONS or self.alone >= _MOST_ALONE
 
     @property
     def yields(self) -> bool:
-        """Whether the request lets others go first: their results show what the rejections are about."""
+        """Whether others are sent before this request: their results show the cause of its rejections."""
         return self.times > 1
 
     def add(self, accepted: int, rejected: int) -> bool:
-        """Count one more, after so many other requests in all. Returns whether it is about this request alone."""
+        """Count a rejection, with the totals of other requests so far. Return whether this request alone is the cause."""
         accepted_since, rejected_since = accepted - self.accepted, rejected - self.rejected
         self.times += 1
         self.accepted, self.rejected = accepted, rejected
-        if self.times <= 2:  # noqa: PLR2004 - until then it went first, so there is no other to compare with
+        if self.times <= 2:  # noqa: PLR2004 - sent first until then, so no other request can be compared
             return False
-        # If no other request went since then, what was last known stays true.
+        # If there was no result of another request since the last rejection, the last conclusion stays valid.
         is_only_one = rejected_since == 0 and (accepted_since > 0 or self.alone > 0)
         self.alone += is_only_one
         return is_only_one or accepted_since > rejected_since
 
 
 class _SlidingWindow:
-    """The requests that count against the limits."""
+    """Window of the requests that count against the limits."""
 
     def __init__(self, limits: RateLimits, minute: float) -> None:
         self._limits = limits
         self._is_limited = limits != RateLimits()
         self._minute = minute
+        most = limits.requests_per_minute or 0
+        # Each share is a number of requests, and the seconds in which no more requests may be sent. All shares have the same
+        # rate, so that together they allow as many requests as the limit of a minute alone.
+        self._shares = [
+            (share, minute * share / most) for share in {math.ceil(most * each / 60) for each in _CHECKED} - {0}
+        ]
         self._admissions: deque[Admission] = deque()
         self._tokens = 0
 
@@ -122,6 +136,11 @@ class _SlidingWindow:
         if self._is_limited:
             self._admissions.append(admission)
             self._tokens += admission.tokens
+
+    def add_earlier(self, admissions: Iterable[Admission]) -> None:
+        for admission in admissions:
+            self.add(admission)
+        self._admissions = deque(sorted(self._admissions, key=lambda admission: admission.at))
 
     def correct(self, admission: Admission, tokens: int) -> None:
         if admission.counts:
@@ -139,8 +158,10 @@ class _SlidingWindow:
         return admission.at + self._minute
 
     def _wait_for_requests(self, now: float) -> float:
-        most = self._limits.requests_per_minute
-        return 0.0 if most is None or len(self._admissions) < most else self._expires(self._admissions[0]) - now
+        return max((self._wait_for_fewer_than(most, seconds, now) for most, seconds in self._shares), default=0.0)
+
+    def _wait_for_fewer_than(self, requests: int, seconds: float, now: float) -> float:
+        return 0.0 if len(self._admissions) < requests else self._admissions[-requests].at + seconds - now
 
     def _wait_for_tokens(self, tokens: int, now: float) -> float:
         most = self._limits.tokens_per_minute
@@ -156,14 +177,14 @@ class _SlidingWindow:
 
 
 class _SlowStart:
-    """How many requests may be in flight that may still be rejected: TCP's slow start."""
+    """Limit for requests in flight that may still be rejected, as in TCP's slow start."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
         # A plain dict is slow to find its first entry after many were removed.
         self._undecided: OrderedDict[Admission, None] = OrderedDict()
         self._size = self._half = math.inf
-        # Requests that were accepted and not rejected later.
+        # The number of requests that were accepted and not rejected later.
         self.accepted = 0
 
     def add(self, admission: Admission) -> None:
@@ -186,94 +207,98 @@ class _SlowStart:
             self._size += 1 if self._size < self._half else 1 / self._size
 
     def drop(self, admission: Admission) -> None:
-        """Neither accepted nor rejected."""
+        """Remove a request that was neither accepted nor rejected."""
         self._undecided.pop(admission, None)
 
     def restart(self) -> None:
-        """Begin with one, after a pause."""
-        if self._size > 1:  # a rejection of the single first one says nothing about how many may go
+        """Start with one request, after a pause."""
+        if self._size > 1:  # the rejection of a single first request does not show a limit
             self._half = self._size / 2
         self._size = 1.0
         self._undecided.clear()
 
-    def forget(self) -> None:
-        """The last rejection is long ago: grow fast again."""
+    def grow_fast(self) -> None:
+        """Grow fast again, long after the last rejection."""
         self._half = math.inf
 
 
 class RatePolicy:
-    """When the next request of a swarm may go. `minute` in seconds; times on any one clock; `jitter` from 0 to 1."""
+    """Decides the time of the next request. `minute` is in seconds, `jitter` from 0 to 1; all times are from one clock."""
 
     def __init__(self, limits: RateLimits, minute: float, jitter: Callable[[], float]) -> None:
         self._minute = minute
         self._jitter = jitter
-        self._pause_backoff = pause_backoff(minute)
+        # For pauses of all runs without a Retry-After.
+        self._pause_backoff = Backoff(minute / 60, minute, 0.25)
         self._window = _SlidingWindow(limits, minute)
         self._start = _SlowStart(minute / 30)
         self._paused_until = -math.inf
-        # The number of pauses. A request that was admitted before the last one brings no news by its rejection.
+        # The number of pauses. Rejections of requests that were admitted before the last pause start no new pause.
         self._generation = 0
         self._pauses_in_a_row = 0
         self._rejected = 0
         self._rejected_at = -math.inf
 
     def wait(self, tokens: int, now: float) -> float:
-        """Seconds after which to ask again; 0 if a request of so many tokens may go now."""
+        """Return the seconds before another check; 0 if a request of so many tokens may be sent now."""
         if now - self._rejected_at > self._minute:
-            self._start.forget()
+            self._start.grow_fast()
         wait = max(self._paused_until - now, self._window.wait(tokens, now), self._start.wait(now))
         return wait if wait > _NOW else 0.0
 
     def admit(self, tokens: int, now: float) -> Admission:
-        """Let a request go, for which `wait` is 0."""
+        """Admit a request for which `wait` is 0."""
         admission = Admission(now, tokens, self._generation)
         self._window.add(admission)
         self._start.add(admission)
         return admission
 
+    def count_earlier(self, requests: Iterable[tuple[float, int]]) -> None:
+        """Count requests that another process has sent, by their time and their tokens."""
+        self._window.add_earlier(Admission(at, tokens, self._generation) for at, tokens in requests)
+
     def correct(self, admission: Admission, tokens: int) -> None:
-        """Replace the estimate: so many tokens were used."""
+        """Replace the estimate by the number of used tokens."""
         self._window.correct(admission, tokens)
 
     def answered(self, admission: Admission) -> None:
-        """The answer has begun."""
         self._start.accept(admission)
         if admission.generation == self._generation:
             self._pauses_in_a_row = 0
 
-    def ended(self, admission: Admission) -> None:
-        """The request has ended. If it was neither answered nor rejected, this says nothing about limits."""
+    def finished(self, admission: Admission) -> None:
+        """Report the end of a request. A request that was neither answered nor rejected has no result."""
         self._start.drop(admission)
 
     def rejected(
         self, admission: Admission, now: float, retry_after: float | None, rejections: Rejections
     ) -> float | None:
-        """The request was rejected for its rate. Returns the seconds of a new pause, or None if there is no new one.
+        """Report a rate rejection. Return the seconds of a new pause, or None.
 
-        There is no new one if a pause for requests of the same time has begun already, or if the rejection is about this
-        request alone: then `rejections.wait` says how long it waits.
+        None if a pause has started since the request was admitted, or if this request alone is the cause. In the second
+        case only this request waits, for `rejections.wait`.
         """
-        asked = requested_wait(retry_after)
+        requested = requested_wait(retry_after)
         is_news = admission.generation == self._generation
         self._start.accepted -= admission.was_accepted
         if rejections.add(self._start.accepted, self._rejected):
-            rejections.wait = max(asked, self._backoff(rejections.times - 1))
+            rejections.wait = max(requested, self._backoff(rejections.times - 1))
             return None
         self._rejected += 1
         rejections.rejected = self._rejected
-        pause = self._pause(now, asked) if is_news else asked
+        pause = self._pause(now, requested) if is_news else requested
         self._paused_until = max(self._paused_until, now + pause)
         rejections.wait = 0.0
         return pause if is_news else None
 
-    def _pause(self, now: float, asked: float) -> float:
-        """Begin a pause. Returns its seconds."""
+    def _pause(self, now: float, requested: float) -> float:
+        """Start a pause. Return its seconds."""
         self._generation += 1
         self._pauses_in_a_row += 1
         self._rejected_at = now
         self._start.restart()
-        # If the server asked for a wait that did not help, the next wait is longer than it asks.
-        return max(asked, self._backoff(self._pauses_in_a_row - (1 if asked else 0)))
+        # If the requested wait did not help, the next wait is longer than requested.
+        return max(requested, self._backoff(self._pauses_in_a_row - (1 if requested else 0)))
 
     def _backoff(self, failures: int) -> float:
         return self._pause_backoff.seconds(failures, self._jitter()) if failures else 0.0

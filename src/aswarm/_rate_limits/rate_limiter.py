@@ -1,12 +1,12 @@
-"""The limits of a swarm, for all its runs: middleware that sends each request when it may go.
+"""Rate limiter of a swarm: middleware that sends each request at the time that the policy decides.
 
-The policy decides when that is. Here the request waits, and the policy hears of its result. A request that the provider
-rejects for its rate goes again, at its old position in the queue (after two rejections, behind a few others), before its
-run hears of it. While limits are on, the client does not retry by itself: a rejection must pause all requests at once.
-What the client would have retried otherwise (a lost connection, a 5xx) is retried here, as often.
+A request that the server rejects for its rate is retried at its old position in the queue; after two rejections, it is
+retried behind a few other requests. The run gets the error only if the retries fail. With limits, the client itself does not
+retry, because a rejection must pause all requests at once. The other retries of the client (after a lost connection or a 5xx)
+also happen here, as often as the client would retry.
 
-In one event loop requests go in the order in which they came. Between loops there is no order: a loop that is blocked must
-not hold up the others. No cancel scope is open while a consumer holds a chunk.
+In one event loop requests are sent in the order of their arrival. Between loops there is no order, so that a blocked loop
+does not block the others. No cancel scope is open while a consumer has a chunk.
 """
 
 from __future__ import annotations
@@ -17,37 +17,40 @@ import math
 import random
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from bisect import insort
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
-from aswarm._errors import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._run.handlers import Handlers, Middleware, RunInfo
-from aswarm._runtime.backend import PerLoop, current_loop
+from aswarm._runtime.backend import PerLoop, current_loop, scheduler
+from aswarm._values.errors import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import provider_error
 from aswarm._wire.failures import classify, give_up, is_retryable_status
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from .adaptive import AdaptiveLimit, RequestObserver
+from .adaptive import AdaptiveLimit
 from .backoff import SDK_BACKOFF
 from .policy import MINUTE, Admission, RateLimits, RatePolicy, Rejections
-from .queue import Waiter, WaitQueue
 from .tokens import TokenEstimate, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
 
-# How many waiting requests go before one that is rejected again and again.
+# The number of waiting requests that are sent before a request with several rejections.
 _YIELDS_TO = 20
-# Seconds. A user who looks at the screen should hear of a longer pause.
-_LONG_PAUSE = 60.0
+_LONG_PAUSE = 60.0  # seconds; a longer pause is logged as a warning
+
+
+def _ignore(_is_sent: bool) -> None:
+    pass
 
 
 @dataclass(slots=True)
 class _Pending:
-    """One request, through all its attempts. `number`: its position in the queue; `retries`: as often as the client."""
+    """One request, through all its attempts. `number`: its position in the queue; `retries`: the retries that the client allows."""
 
     number: int
     body: Mapping[str, Any]
@@ -56,13 +59,59 @@ class _Pending:
     run: RunInfo
     rejections: Rejections = field(default_factory=Rejections)
     failures: int = 0
-    has_begun: bool = False
+    has_started: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One waiting request. A lower number is first; among equal numbers, the earlier request."""
+
+    number: int
+    wake: anyio.Event = field(default_factory=anyio.Event)
+
+    def __lt__(self, other: Waiter) -> bool:
+        return self.number < other.number
+
+
+class WaitQueue:
+    """Queue of the waiting requests of one event loop. Only `wake` may be called from outside this loop."""
+
+    def __init__(self) -> None:
+        self._waiters: list[Waiter] = []
+        self._call_soon = scheduler()
+
+    def join(self, number: int) -> Waiter:
+        """Add a request behind all requests with a number that is not higher."""
+        waiter = Waiter(number)
+        insort(self._waiters, waiter)
+        return waiter
+
+    def is_first(self, waiter: Waiter) -> bool:
+        return self._waiters[0] is waiter
+
+    def number_behind(self, count: int) -> int:
+        """Return a number for a place behind the first `count` waiters, or behind all. The queue must not be empty."""
+        return max(waiter.number for waiter in self._waiters[:count])
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Remove the request and wake the next request. Return whether requests are left."""
+        self._waiters.remove(waiter)
+        self._wake_first()
+        return bool(self._waiters)
+
+    def wake(self) -> None:
+        """Wake the first request, from any thread. Raises RuntimeError if the loop is closed."""
+        self._call_soon(self._wake_first)
+
+    def _wake_first(self) -> None:
+        if self._waiters:
+            self._waiters[0].wake.set()
 
 
 class RateLimiter:
-    """What all runs of a swarm share to keep its limits. `has_limits`: whether there are any that the user has set.
+    """Rate limiter, shared by all runs of a swarm. `has_limits`: whether the user set limits.
 
-    `minute`: in seconds, so that tests can be short; `jitter`: returns a random number from 0 to 1.
+    `minute`: in seconds, shorter in tests; `jitter`: returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -78,45 +127,59 @@ class RateLimiter:
         self._estimate = TokenEstimate(most_tokens or math.inf)
         self._numbers = itertools.count()
         self._users = 0
-        self._observers: tuple[RequestObserver, ...] = ()
+        self._adaptive: tuple[AdaptiveLimit, ...] = ()
         self._queues: dict[object, WaitQueue] = {}
         self._offsets = PerLoop(self._offset)
         self._latest = 0.0
-        # Reentrant: the garbage collector may close a request while the lock is held.
+        self._made_at = time.monotonic()
+        # Reentrant, because the garbage collector may close a request while this thread has the lock.
         self._lock = threading.RLock()
 
     # --- for the swarm ---
 
     @contextmanager
-    def in_use(self, observer: RequestObserver | None = None) -> Generator[None, None, None]:
-        """Until the end of the block: pause all requests at a rejection, also without limits, and tell the observer."""
-        added = () if observer is None else (observer,)
+    def in_use(self, *limits: AdaptiveLimit) -> Generator[None]:
+        """Pause all requests after a rejection during the block, even if the user set no limits.
+
+        `limits` get the results of the requests.
+        """
         with self._lock:
             self._users += 1
-            self._observers = (*self._observers, *added)
+            self._adaptive += limits
         try:
             yield
         finally:
             with self._lock:
                 self._users -= 1
-                self._observers = tuple(each for each in self._observers if each is not observer)
+                self._adaptive = tuple(each for each in self._adaptive if each not in limits)
 
     @contextmanager
-    def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit, None, None]:
-        """The same as `in_use`; gives how many runs to hold open at once, which follows the results of their requests."""
+    def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit]:
+        """Do the same as `in_use`. Yield a limit for open runs, which adapts to the results of their requests."""
         limit = AdaptiveLimit(start, ceiling)
         with self.in_use(limit):
             yield limit
 
+    def count_earlier(self, requests: Iterable[tuple[float, int]]) -> None:
+        """Count requests of an earlier process, by their age in seconds and their tokens.
+
+        A request that is younger than this limiter is counted already.
+        """
+        now, own_age = self._now(), time.monotonic() - self._made_at
+        with self._lock:
+            self._policy.count_earlier((now - age, tokens) for age, tokens in requests if age > own_age)
+
     def middleware(self, source: CompletionSource) -> Middleware:
-        """Middleware that sends each request when it may go, while there is something to limit."""
+        """Return middleware that delays each request while limits are in use."""
 
         def wrap(handlers: Handlers) -> Handlers:
             def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-                # Asked for each request: a batch may be opened or left during this run.
+                if request._send is not None:  # noqa: SLF001 - another provider, with its own limits
+                    return request._send(request)  # noqa: SLF001
+                # Checked for each request: a batch may start or stop during this run.
                 if not (self.has_limits or self._users):
                     return handlers.complete(request)
-                return self._limited(handlers, _retries_of(source), request)
+                return self._limited(handlers, source, request)
 
             return replace(handlers, complete=complete)
 
@@ -125,59 +188,61 @@ class RateLimiter:
     # --- one request ---
 
     async def _limited(
-        self, handlers: Handlers, retries: int, request: CompletionRequest
+        self, handlers: Handlers, source: CompletionSource, request: CompletionRequest
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        retries = retries if request.max_retries is None else request.max_retries
-        pending = self._pending(request, retries, handlers.run)
+        allowed: object = getattr(source, "max_retries", 0) if request.max_retries is None else request.max_retries
+        retries = allowed if isinstance(allowed, int) else 0
+        size = size_of(request.body) if self._counts_tokens else 0
+        pending = _Pending(next(self._numbers), request.body, size, retries, handlers.run)
         request = replace(request, max_retries=0)
+        on_sending = request._on_sending or _ignore  # noqa: SLF001
         while True:
+            on_sending(False)
             admission = await self._admitted(pending)
+            on_sending(True)
             reported: object = None
             try:
                 async with aclosing(handlers.complete(request)) as chunks:
                     async for chunk in chunks:
-                        if not pending.has_begun:
-                            self._begun(pending, admission, chunk)
+                        if not pending.has_started:
+                            self._answer_started(pending, admission, chunk)
                         reported = chunk.get("usage") or reported
                         yield chunk
             except CompletionError as error:
+                on_sending(False)
                 seconds = self._seconds_until_retry(pending, admission, error)
                 if seconds is None:
                     raise
             else:
                 return
             finally:
-                self._ended(pending, admission, reported)
+                self._finished(pending, admission, reported)
             await anyio.sleep(seconds)
 
-    def _pending(self, request: CompletionRequest, retries: int, run: RunInfo) -> _Pending:
-        size = size_of(request.body) if self._counts_tokens else 0
-        return _Pending(next(self._numbers), request.body, size, retries, run)
-
-    def _begun(self, pending: _Pending, admission: Admission, chunk: Mapping[str, Any]) -> None:
+    def _answer_started(self, pending: _Pending, admission: Admission, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
             raise provider_error(error)  # some servers reject a request with status 200
-        pending.has_begun = True
+        pending.has_started = True
         with self._lock:
             self._policy.answered(admission)
-            for observer in self._observers:
-                observer.answered()
+            for limit in self._adaptive:
+                limit.answered()
         self._wake()
 
     def _seconds_until_retry(self, pending: _Pending, admission: Admission, error: CompletionError) -> float | None:
-        if pending.has_begun or isinstance(error, StreamInterrupted):
+        if pending.has_started or isinstance(error, StreamInterrupted):
             return None
         if error.status_code is not None:
             with self._lock:
-                self._policy.correct(admission, 0)  # the model has not run
+                self._policy.correct(admission, 0)  # the model did not run
         kind = classify(error)
         if kind == "rate_limited":
             return self._seconds_after_rejection(pending, admission, error)
         if kind == "overloaded":
             with self._lock:
-                for observer in self._observers:
-                    observer.overloaded()
-        # Not all that may pass is retried, but what the SDK would retry.
+                for limit in self._adaptive:
+                    limit.overloaded()
+        # Retry only the failures that the SDK retries, although other failures may pass too.
         may_help = kind == "overloaded" or (kind == "transient" and is_retryable_status(error.status_code))
         if not may_help or pending.failures >= pending.retries:
             return None
@@ -186,7 +251,14 @@ class RateLimiter:
 
     def _seconds_after_rejection(self, pending: _Pending, admission: Admission, error: CompletionError) -> float | None:
         rejections = pending.rejections
-        self._rejected(pending, admission, error)
+        with self._lock:
+            seconds = self._policy.rejected(admission, self._now(), error.retry_after, rejections)
+            for limit in self._adaptive if seconds is not None else ():
+                limit.paused()
+        if seconds is not None:
+            level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
+            fields = pending.run.log_fields
+            logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=fields)
         if rejections.are_enough:
             give_up(error, pending.run.id)
             return None
@@ -194,31 +266,19 @@ class RateLimiter:
             pending.number = max(pending.number, queue.number_behind(_YIELDS_TO))
         return rejections.wait
 
-    def _rejected(self, pending: _Pending, admission: Admission, error: CompletionError) -> None:
-        now = self._now()
+    def _finished(self, pending: _Pending, admission: Admission, reported: object) -> None:
         with self._lock:
-            seconds = self._policy.rejected(admission, now, error.retry_after, pending.rejections)
-            if seconds is None:
-                return
-            for observer in self._observers:
-                observer.paused()
-        level = logging.WARNING if seconds >= _LONG_PAUSE else logging.INFO
-        fields = pending.run.log_fields
-        logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=fields)
-
-    def _ended(self, pending: _Pending, admission: Admission, reported: object) -> None:
-        with self._lock:
-            if self._counts_tokens and pending.has_begun:
+            if self._counts_tokens and pending.has_started:
                 usage = usage_of(reported)
                 self._estimate.learn(pending.size, usage)
                 self._policy.correct(admission, used_tokens(usage) or admission.tokens)
-            self._policy.ended(admission)
+            self._policy.finished(admission)
         self._wake()
 
     # --- waiting ---
 
     async def _admitted(self, pending: _Pending) -> Admission:
-        """Wait until the request may go. A request that is cancelled here has used nothing."""
+        """Wait until the request may be sent. A request that is cancelled here uses no limit."""
         if not self._queues or current_loop() not in self._queues:
             admission = self._admission_or_wait(pending)
             if isinstance(admission, Admission):
@@ -238,7 +298,7 @@ class RateLimiter:
     def _admission_or_wait(self, pending: _Pending) -> Admission | float:
         now = self._now()
         with self._lock:
-            # Estimated again each time: while the request waited, others have shown how many tokens they use.
+            # Estimated at each check: the results of other requests change the estimate.
             tokens = self._estimate.of(pending.body, pending.size) if self._counts_tokens else 0
             return self._policy.wait(tokens, now) or self._policy.admit(tokens, now)
 
@@ -252,11 +312,11 @@ class RateLimiter:
             yield queue, waiter
         finally:
             with self._lock:
-                if not queue.leave(waiter):
+                if not queue.remove(waiter):
                     self._queues.pop(loop, None)
 
     def _wake(self) -> None:
-        """A request has ended, or uses less than was estimated: the first one of each queue may go sooner."""
+        """Wake the first request of each queue: after a result or a smaller count of tokens, it may be sent sooner."""
         with self._lock:
             for loop, queue in tuple(self._queues.items()) if self._queues else ():
                 try:
@@ -272,10 +332,5 @@ class RateLimiter:
         return now
 
     def _offset(self) -> float:
-        # Each loop has its own clock (trio's begins at a random time, a test's may run ahead); the policy needs one.
+        # Each loop has its own clock (trio's starts at a random time, a test's may run ahead). The policy needs one clock.
         return max(time.monotonic(), self._latest) - anyio.current_time()
-
-
-def _retries_of(source: CompletionSource) -> int:
-    retries: object = getattr(source, "max_retries", 0)
-    return retries if isinstance(retries, int) else 0

@@ -1,5 +1,5 @@
-"""One run: its options, its state, the plan of its tool calls, the loop, and the streams that show it.
+"""One run: its options, state, plan of tool calls, loop and streams.
 
-Decides what happens next in a run. Never knows which provider answers, or who reads the events. Effects go through the
-two handlers only.
+Decides the next step of a run. Does not depend on the provider, or on the reader of the events. Effects go through the two
+handlers only.
 """

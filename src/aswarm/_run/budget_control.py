@@ -1,114 +1,118 @@
-"""What the budgets of a run, and of the runs around it, let it do next.
+"""Control of the budgets of a run and of the runs around it: limits, and runs that go in circles.
 
-Decides before each request and each call. Pure: the clock is given, and nothing here waits. `_run.budget_middleware` cuts what
-still runs at the deadline.
+Decides before each request and each call. Does no I/O: the clock is a parameter. `_run.budget_middleware` cuts a completion
+or a call at the deadline.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import operator
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from decimal import Decimal
+from typing import Any
 
-from aswarm._agent import Agent
-from aswarm._budget import Budget, Limit
-from aswarm._errors import BudgetError
-from aswarm._text import counted
 from aswarm._tools.tool import standing_hold
-from aswarm._usage import Usage
+from aswarm._values.agent import Agent
+from aswarm._values.budget import Budget, Limit
+from aswarm._values.errors import BudgetError
+from aswarm._values.json import shown
+from aswarm._values.messages import call_arguments
+from aswarm._values.text import counted
+from aswarm._values.usage import Usage
 
-from .plan import ToolCall, ToolOutcome
-from .prices import price_of
-from .repetition import HandoffChain, Repetition
-from .spending import Spending, is_reached
+from .plan import ToolCall
+from .spending import Spending, is_reached, price_of
 
 logger = logging.getLogger("aswarm")
+_SHOWN = 200
+# The identity of a call: the agent that made it, the name of the function, and its arguments.
+_Key = tuple[str, str, str]
 
 
 class BudgetControl:
-    """Decides what one run may do next, by its own budget and those of the runs around it.
+    """Control of one run by its own budget and the budgets of the runs around it.
 
     `spent`: the limit that was reached, or None. `is_last`: the run makes, or has made, the last completion of
-    `then="answer"`. No limit applies to it. `deadline`: in the time of `clock`.
+    `then="answer"`, to which no limit applies. `deadline`: in the time of `clock`; infinite for the last completion.
+    `may_cut`: the budget has a limit of seconds. `is_cut`: this limit has cut the last completion.
     """
 
     def __init__(self, spending: Spending, agent: Agent, run_id: str = "") -> None:
         self.spent: Limit | None = None
         self.is_last = False
+        self.is_cut = False
         self.deadline = math.inf
+        self.may_cut = False
         self.clock: Callable[[], float] = lambda: -math.inf
         self.provider_url: str | None = None
         self._spending = spending
         self._own = spending.budget or Budget()
         self._owner = spending  # the run whose limit was reached
-        repeats, handoffs = self._own.repeats, self._own.handoffs
+        # Each run counts its own circles from 0: a run inside a tool gets the limits of the runs around it, not their counts.
+        repeats, self._repeats_owner = _lowest(spending, "repeats")
+        handoffs, self._handoffs_owner = _lowest(spending, "handoffs")
         self._repetition = None if repeats is None else Repetition(repeats)
+        self.limits_handoffs = handoffs is not None
         self._handoffs = None if handoffs is None else HandoffChain(handoffs, agent.name)
         self._admitted: set[ToolCall] = set()  # the calls of this turn that may run
-        self._kept_back: set[ToolCall] = set()  # those of them whose handoff was refused
+        self._refused_handoffs: set[ToolCall] = set()  # the admitted calls whose handoff was refused
         self._model = ""
         self._run_id = run_id
         self._agent = agent
         self._has_warned = False
 
-    @property
-    def limits_handoffs(self) -> bool:
-        return self._handoffs is not None
-
     # --- time ---
 
     def start(self, clock: Callable[[], float]) -> None:
-        """The run begins now."""
+        """Start the seconds of the run."""
         if self._own.seconds is not None:
-            self.clock, self.deadline = clock, clock() + self._own.seconds
+            self.clock, self.deadline, self.may_cut = clock, clock() + self._own.seconds, True
 
     @property
     def is_late(self) -> bool:
         """Whether the seconds are used up."""
-        return not self.is_last and self.clock() >= self.deadline
+        return self.clock() >= self.deadline
 
     # --- a request ---
 
     def admit_request(self, *, may_ask: bool) -> bool:
-        """Whether a request may be made now. `may_ask`: max_turns admits a request. Only then is it counted.
+        """Return whether the budgets admit a request now. `may_ask`: max_turns admits it too, so it is counted.
 
-        Raises BudgetError at a limit if the budget says so.
+        Raises BudgetError at a limit of a budget with `then="raise"`.
         """
         if self.is_last:
             return False
-        self._find_reached_limit()
-        if self.spent is not None:
-            then = self._own.then if self._owner is self._spending else "stop"
-            if then == "raise":
-                raise BudgetError(f"the run was stopped, because {self.used_up}")
-            if then == "stop" or not may_ask:
-                return False
-            self.is_last = True
-        for each in self._spending.chain() if may_ask else ():
-            each.turns += 1
-        return True
-
-    def _find_reached_limit(self) -> None:
-        """Set `spent` if a limit was reached. Outer runs come first: the outermost run at a limit decides what follows."""
+        # Outer runs come first: the outermost run at a limit decides how this run stops.
         for each in reversed([*self._spending.chain()]):
             if self.spent is None and (limit := each.reached()):
                 self._set_spent(limit, each)
         if self.spent is None and self.is_late:
             self._set_spent("seconds", self._spending)
+        if self.spent is not None:
+            then = self._own.then if self._owner is self._spending else "stop"
+            if then == "raise":
+                raise BudgetError(f"the run was stopped, because {self.used_up()}")
+            if then == "stop" or not may_ask:
+                return False
+            self.is_last, self.deadline = True, math.inf
+        for each in self._spending.chain() if may_ask else ():
+            each.turns += 1
+        return True
 
     def _set_spent(self, limit: Limit, owner: Spending) -> None:
         self.spent, self._owner = limit, owner
 
-    @property
-    def used_up(self) -> str:
-        """Which budget is used up, as a sentence."""
-        return _used_up(self.spent, self._owner.budget)
-
-    @property
-    def seconds_used_up(self) -> str:
-        """The same sentence, for the seconds of this run."""
-        return _used_up("seconds", self._own)
+    def used_up(self, own: Limit | None = None) -> str:
+        """Return a sentence about the limit that was reached, or about `own`, a limit of the run's own budget."""
+        limit, budget = (own, self._own) if own else (self.spent, self._owner.budget)
+        value = getattr(budget, limit or "", 0)
+        if limit == "cost":
+            return f"the budget of ${value:g} is used up"
+        return f"the budget of {counted(value, str(limit).replace('_', ' ').removesuffix('s'))} is used up"
 
     def check_price(self, model: str) -> None:
         """Raise ConfigurationError if a budget limits the cost and the model of the next request has no price."""
@@ -116,14 +120,14 @@ class BudgetControl:
         self._prices(Usage())
 
     def add_price(self, usage: Usage, model: str | None = None) -> None:
-        """Add what a completion of this run cost, also to the runs around it; `model`: another one than the run has asked."""
+        """Add the price of a completion to this run and the runs around it. `model`: if another than the run's."""
         for each, price in self._prices(usage, model):
             each.cost += price
         counts = any(each.budget and (each.budget.tokens or each.budget.cost) for each in self._spending.chain())
         if counts and not (usage.total_tokens or usage.prompt_tokens or self._has_warned):
             self._has_warned = True
             logger.warning(
-                "a completion came without a count of its tokens, so the limits tokens and cost of the budget cannot hold",
+                "the provider reported no token count for a completion, so the budget cannot limit tokens and cost",
                 extra={"run_id": self._run_id, "agent": self._agent.name},
             )
 
@@ -137,79 +141,161 @@ class BudgetControl:
     # --- the calls of a turn ---
 
     def admit_calls(self, calls: Iterable[ToolCall]) -> None:
-        """Answer, in call order, the calls that do not run. A call is counted once nothing has to be decided about it.
+        """Count, in call order, the calls that may run, and refuse the others. A call that waits for a decision is skipped.
 
-        Only the function of a call can say that this call waits, so a call that then waits is counted.
+        A call that waits because its function raises Hold is counted, because it has to start first.
         """
         for call in calls:
-            if call.outcome is not None or call.hold is not None or _must_wait(call):
+            must_wait = not call.is_approved and call.tool is not None and standing_hold(call.tool) is not None
+            if call.outcome is not None or call.hold is not None or must_wait:
                 continue
             if (text := self._refusal(call)) is None:
                 self._admitted.add(call)
             else:
-                call.outcome = ToolOutcome(text)
+                call.outcome = call.refused(text)
 
     def _refusal(self, call: ToolCall) -> str | None:
         if self.is_last:
-            return f"not run: {self.used_up}"
+            return f"not run: {self.used_up()}"
         if self._repetition and not _polls(call) and (text := self._repetition.refusal(call)):
             if self._repetition.add_refused(call):
-                self._set_spent("repeats", self._spending)
+                self._set_spent("repeats", self._repeats_owner)
             return text
         for each in self._spending.chain():
             if each.budget and is_reached(each.calls, each.budget.tool_calls):
                 each.has_refused = True
                 self._set_spent("tool_calls", each)
-                return f"not run: {self.used_up}"
+                return f"not run: {self.used_up()}"
         for each in self._spending.chain():
             each.calls += 1
         return None
 
     def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
-        """Why this call does not hand over to the agent, for the model; None if it does."""
+        """Return the reason, for the model, to refuse the handoff of this call; None to allow it."""
         text = self._handoffs.refusal(target.name) if self._handoffs else None
         if text is not None:
-            self._kept_back.add(call)
+            self._refused_handoffs.add(call)
         return text
 
     def end_turn(self, calls: Iterable[ToolCall], agent: Agent, target: Agent | None) -> None:
-        """Learn from the calls that have run. `agent` made them, `target` takes over."""
+        """Count the calls that have run. `agent` made them, `target` is the next agent."""
         self._agent = target or agent
-        ran = self._admitted - self._kept_back
-        work = [call for call in calls if call in ran and not _hands_over(call)]
-        for call in work:
-            if self._repetition and call.outcome and not _polls(call):
-                self._repetition.add(call, call.outcome.content)
-        if self._handoffs:
-            self._count_handoffs(self._handoffs, agent, target, has_worked=bool(work))
+        ran = self._admitted - self._refused_handoffs
+        work = [call for call in calls if call in ran and not (call.outcome and call.outcome.agent)]
         if self._repetition:
+            for call in work:
+                if call.outcome and not _polls(call):
+                    self._repetition.add(call, call.outcome.content)
             self._repetition.end_turn()
+        if self._handoffs:
+            if work:
+                self._handoffs.end(agent.name)
+            if target is not None:
+                self._handoffs.add(target.name)
+            elif self._refused_handoffs and not work and self._handoffs.add_refused():
+                self._set_spent("handoffs", self._handoffs_owner)
         self._admitted.clear()
-        self._kept_back.clear()
-
-    def _count_handoffs(self, chain: HandoffChain, agent: Agent, target: Agent | None, *, has_worked: bool) -> None:
-        if has_worked:
-            chain.end(agent.name)
-        if target is not None:
-            chain.add(target.name)
-        elif self._kept_back and not has_worked and chain.add_refused():
-            self._set_spent("handoffs", self._spending)
+        self._refused_handoffs.clear()
 
 
-def _hands_over(call: ToolCall) -> bool:
-    return call.outcome is not None and call.outcome.agent is not None
-
-
-def _must_wait(call: ToolCall) -> bool:
-    return not call.is_approved and call.tool is not None and standing_hold(call.tool) is not None
+def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
+    """Return the lowest limit of this name in the budgets of a run and the runs around it, and the spending of its run."""
+    limits = [(value, each) for each in spending.chain() if (value := getattr(each.budget, limit, None)) is not None]
+    return min(limits, key=operator.itemgetter(0), default=(None, spending))
 
 
 def _polls(call: ToolCall) -> bool:
     return call.tool is not None and call.tool.polls
 
 
-def _used_up(limit: Limit | None, budget: Budget | None) -> str:
-    value = getattr(budget, limit or "", 0)
-    if limit == "cost":
-        return f"the budget of ${value:g} is used up"
-    return f"the budget of {counted(value, str(limit).replace('_', ' ').removesuffix('s'))} is used up"
+# --- runs in circles --------------------------------------------------------------------------------------------------
+
+
+class Repetition:
+    """Counter of calls with the same arguments and the same result. It refuses a call that had the same result `limit` times.
+
+    A call with another result than the last time starts all counts again, so a function that reads the same file before and
+    after each change is no repetition.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._last: dict[_Key, str] = {}
+        self._times: dict[_Key, int] = {}
+        self._refused: dict[_Key, int] = {}  # the number of turns
+        self._refused_now: set[_Key] = set()  # in this turn
+
+    def refusal(self, call: ToolCall) -> str | None:
+        """Return the reason, for the model, to refuse the call; None if it may run."""
+        if self._times.get(key := _key_of(call), 0) < self._limit:
+            return None
+        return f"not run: this call was made {_times(self._limit)} with this result: {shown(self._last[key], _SHOWN)}"
+
+    def add_refused(self, call: ToolCall) -> bool:
+        """Count a refused call, once a turn. Return whether the call was refused in `limit` turns (at least two).
+
+        The model reads a refusal after the turn, so a call that is refused in one turn only is no retry.
+        """
+        key = _key_of(call)
+        if key not in self._refused_now:
+            self._refused_now.add(key)
+            self._refused[key] = self._refused.get(key, 0) + 1
+        return self._refused[key] >= max(2, self._limit)
+
+    def end_turn(self) -> None:
+        """Finish the turn, after which the model reads the refusals."""
+        self._refused_now.clear()
+
+    def add(self, call: ToolCall, result: str | list[dict[str, Any]]) -> None:
+        """Count a call that has run."""
+        key, text = _key_of(call), result if isinstance(result, str) else json.dumps(result, default=str)
+        if self._last.get(key) == text:
+            self._times[key] = self._times.get(key, 0) + 1
+        else:
+            self._times, self._refused = {key: 1}, {}
+        self._last[key] = text
+
+
+class HandoffChain:
+    """Counter of handoffs without other calls between them. At most `limit` may return to an agent that was active before."""
+
+    def __init__(self, limit: int, agent: str) -> None:
+        self._limit = limit
+        self._agents = {agent}
+        self._backward = 0
+        self._refused = 0
+
+    def refusal(self, target: str) -> str | None:
+        """Return the reason, for the model, to refuse a handoff to the agent of this name; None to allow it."""
+        if target not in self._agents or self._backward < self._limit:
+            return None
+        often = "" if not self._limit else f" {_times(self._limit)}"
+        return (
+            f"not handed over to {target}: the conversation was handed back{often} with nothing done in between; "
+            "answer the user, or call another function"
+        )
+
+    def add(self, target: str) -> None:
+        """Count a handoff."""
+        self._backward += target in self._agents
+        self._agents.add(target)
+
+    def add_refused(self) -> bool:
+        """Count a turn with a refused handoff. Return whether it is a retry, after an earlier refusal."""
+        self._refused += 1
+        return self._refused > 1
+
+    def end(self, agent: str) -> None:
+        """Restart at this agent, after a call that was no handoff."""
+        self._agents, self._backward, self._refused = {agent}, 0, 0
+
+
+def _key_of(call: ToolCall) -> _Key:
+    arguments = call_arguments(call.message)  # as the model sent them: a middleware may change `call.arguments`
+    with suppress(ValueError, RecursionError):
+        arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)
+    return call.agent.name, call.name, arguments
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,4 +1,4 @@
-"""The tool call that code runs in: what a function, or a middleware around it, may know and say of its own call."""
+"""The current tool call: a function, or a middleware around it, reads its own call and reports progress."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
-from aswarm._events import LoopEvent, ToolProgress
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.events import LoopEvent, ToolProgress
 
 from .options import RunOptions
 from .plan import Decided, ToolCall
 from .state import RunState
 
-# Each call sets it in the task of its own, so that no other call sees it.
+# Each call sets them in its own task, so no other call reads them.
 running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 _UNDECIDED = Decided()
@@ -26,10 +26,10 @@ _UNDECIDED = Decided()
 
 @dataclass(frozen=True, slots=True)
 class OuterRun:
-    """The run whose tool this code runs in, as the runs see it that the tool starts.
+    """The run of the current tool call, for the runs that the tool starts.
 
-    `start` begins a run with the same client, limits and middleware: its state, and the events that drive it. `call_soon`
-    schedules a callback in the thread of the event loop; None if no reader gets the events of tools as they come.
+    `start` starts a run with the same client, limits and middleware, and returns its state and the events that drive it.
+    `call_soon` schedules a callback in the thread of the event loop; None if no reader gets live events of tools.
     """
 
     state: RunState
@@ -40,7 +40,7 @@ class OuterRun:
 
 
 class CurrentCall:
-    """The call that the code runs in. `current_call()` gives it."""
+    """The tool call that this code runs in, as `current_call()` returns it."""
 
     __slots__ = ("_call",)
 
@@ -69,13 +69,13 @@ class CurrentCall:
 
     @property
     def key(self) -> str:
-        """An idempotency key: no other call has it, and this call has it each time that it is attempted.
+        """An idempotency key: unique to this call, and the same in each attempt of a run with the same id.
 
-        It is made of the id of the run, the turn and the position, so another attempt has it too if its run has the same id: a
-        durable run, or one with `run_id=`. For the function of the call; it is empty in a middleware.
+        It consists of the id of the run, the turn and the position. A run keeps its id if it is durable, or has a `run_id=`.
+        The key is for the function of the call; it is empty in a middleware.
         """
         run = running_run.get()
-        if run is None or not any(call is self._call for call in run.state.calls):
+        if run is None or not any(call is self._call for call in run.state.turn.calls):
             return ""
         return f"{run.state.id}:{run.state.turns}:{self._call.position}"
 
@@ -86,24 +86,24 @@ class CurrentCall:
 
     @property
     def is_approved(self) -> bool:
-        """Whether a user has decided that this call may run, or has answered what it asked."""
+        """Whether a user has approved this call, or has answered its question."""
         return self._call.decided is not None
 
     @property
     def answer(self) -> Any:
-        """The data of the `Answer` to what the call asked with `Hold`; None without one."""
+        """The data of the `Answer` to the `Hold` of this call; None without one."""
         return (self._call.decided or _UNDECIDED).answer
 
     @property
     def data(self) -> Any:
-        """The data of the `Hold` with which this call asked; None without one."""
+        """The data of the `Hold` that this call raised before the decision; None without one."""
         return (self._call.decided or _UNDECIDED).data
 
 
 def current_call() -> CurrentCall:
-    """The tool call that this code runs in: its function, what that calls, or a middleware around it.
+    """Return the tool call that this code runs in, in its function, in code below it, or in a middleware around it.
 
-    Raises ConfigurationError where no call runs.
+    Raises ConfigurationError if no call runs.
     """
     call = running_call.get()
     if call is None:
@@ -115,19 +115,19 @@ def current_call() -> CurrentCall:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What an async generator function yields to say how far it is.
+    """A progress report, which an async generator function yields.
 
-    Its last value of another type is its result. Earlier values that are not `Progress` are dropped.
+    Its last value of another type is its result. Earlier values of other types are dropped.
     """
 
     value: Any
 
 
 def progress(value: Any) -> None:
-    """Say how far this tool call is: `stream()` yields `ToolProgress` with the value at once.
+    """Report the progress of this tool call: `stream()` yields `ToolProgress` with the value at once.
 
-    For the function of a tool and all that it calls, in any thread that has its context variables. It does nothing where no
-    call runs, where no reader gets live events, and after the call has ended. Neither the model nor the history sees it.
+    For the function of a tool and the code that it calls, in any thread with its contextvars. It does nothing if no call
+    runs, if no reader gets live events, and after the end of the call. It is neither sent to the model nor recorded.
     """
     call, run = running_call.get(), running_run.get()
     if call is None or run is None or run.call_soon is None:
@@ -136,7 +136,7 @@ def progress(value: Any) -> None:
     if threading.get_ident() == run.thread:
         emit()
     else:
-        with suppress(RuntimeError):  # the event loop is closed: the function was left
+        with suppress(RuntimeError):  # the event loop is closed: the function was abandoned
             run.call_soon(emit)
 
 

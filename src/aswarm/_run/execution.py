@@ -1,7 +1,7 @@
-"""Carrying out tool calls: one call, and a group of calls that run together.
+"""Execution of tool calls: one call, its limiter, and a group of calls that run together.
 
-Decides nothing about order or results: the plan makes the groups, `_tools` gives a value its meaning. Every `Exception`
-of a function becomes the text of its tool message; other exceptions end the run.
+Decides nothing about order or results: the plan makes the groups, and `_tools` converts the values. Every `Exception` of a
+function becomes the text of its tool message; other exceptions end the run.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ import functools
 import inspect
 import logging
 import math
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
+from weakref import WeakKeyDictionary, ref
 
 import anyio
 import anyio.lowlevel
 
-from aswarm._agent import Agent, Result
-from aswarm._content import described
-from aswarm._context import copy_containers, merge_changes
-from aswarm._errors import (
+from aswarm._runtime.backend import current_loop
+from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
+from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
+from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold, takes_context
+from aswarm._tools.toolbox import toolbox
+from aswarm._values.agent import Agent, Result
+from aswarm._values.content import described
+from aswarm._values.context import copy_containers, merge_changes
+from aswarm._values.decisions import public_data
+from aswarm._values.errors import (
     CallerMistake,
     CallLost,
     ConfigurationError,
@@ -33,32 +41,33 @@ from aswarm._errors import (
     ToolNotFound,
     ToolTimeout,
 )
-from aswarm._events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
-from aswarm._json import shown
-from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
-from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
-from aswarm._tools.tool import NEEDS_APPROVAL, NeedsApproval, Tool, standing_hold, takes_context
-from aswarm._tools.toolbox import toolbox
+from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
+from aswarm._values.json import shown
 from aswarm._wire.failures import hide_header_values
 
 from .current_call import OuterRun, Progress, progress, running_call, running_run
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
-from .tool_limiter import hold_token
 
 logger = logging.getLogger("aswarm")
 
-_NAMES = 20  # how many tools the model is told when it called one that does not exist
+REPLACED = "a guard has changed the arguments since the decision"
+_NAMES = 20  # the number of tools that the answer to an unknown name lists
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
-    """What `AsyncSwarm(tool_error=...)` gets: a call that has failed.
+    """A failed tool call, passed to `AsyncSwarm(tool_error=...)`.
 
-    `text`: the text for the model. `error`: what went wrong, see `ToolError`. `id`, `name`: those of the call.
-    `arguments`: its JSON text, as the model sent it. `agent`: the agent that made the call.
+    The hook, plain or async, returns another text for the model, or raises to end the run.
 
-    The hook, plain or async, returns the text for the model in its place, or raises to end the run.
+    Args:
+        text: The text for the model.
+        error: The cause, see `ToolError`.
+        id: The id of the call.
+        name: The name that the model called.
+        arguments: The JSON text of the arguments, as the model sent it.
+        agent: The agent that made the call.
     """
 
     text: str
@@ -73,9 +82,7 @@ ToolErrorHook: TypeAlias = Callable[[ToolFailure], str | Awaitable[str]]
 
 
 class _StopIterationRaised(Exception):  # noqa: N818 - a coroutine cannot raise StopIteration itself
-    def __init__(self, error: StopIteration) -> None:
-        super().__init__(error)
-        self.error = error
+    """Wraps the StopIteration that a function raised."""
 
 
 class ToolCaller:
@@ -94,20 +101,23 @@ class ToolCaller:
         self._run_id = run_id
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
-        """Carry out one call; see `ToolHandler`. The current task must be the call's own."""
+        """Carry out one call; see `ToolHandler`. Each call needs its own task."""
         running_run.set(self._run)
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
-            return await self._failed(call, raised.error)
-        except (Hold, CallerMistake):
-            call.started = False  # it has done nothing, and stays open
+            return await self._failed(call, raised.args[0])
+        except Hold:
+            call.started = False  # it stays open; `hold.data` records whether a function inside the call has started
+            raise
+        except CallerMistake as error:
+            call.started = call.started and error.has_started  # otherwise no function has started, and it stays open
             raise
         except RunError as error:
             if not call.started:  # `started` raised it: the function must not run
                 raise
             return await self._failed(call, error)
-        except Exception as error:  # noqa: BLE001 - the model is told of every error of a tool
+        except Exception as error:  # noqa: BLE001 - the model reads every error of a tool
             return await self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
             # Raises if the run itself is cancelled. Checked one loop step later: shutdown code cancels all tasks in any
@@ -123,12 +133,17 @@ class ToolCaller:
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = tool.schema.validate(parse_arguments(call.arguments))
+        if call.decided is not None and call.has_other_arguments:
+            raise NeedsApproval(REPLACED)
         if (tool.approve is not False or tool.is_external) and not call.is_approved:
             await _ask_first(tool, arguments, context)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
-        carry_out = _on_loop if on_loop else functools.partial(self._run_in_slot, call)
-        async with hold_token(tool.limiter):
-            value = await carry_out(tool, arguments, context, started)
+        async with _hold_token(tool.limiter):
+            if on_loop:
+                deadline = await _mark_started(tool, started)
+                value = await _await_value(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
+            else:
+                value = await self._run_in_slot(call, tool, arguments, context, started)
             result = as_result(value)
         if result.value[:1] == "<":
             self._log_default_text(call, tool, value, result.value)
@@ -137,11 +152,14 @@ class ToolCaller:
     async def _run_in_slot(
         self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
     ) -> Any:
-        may_be_left = takes_context(tool) and (tool.abandon_on_cancel or tool.timeout is not None)
-        before = copy_containers(context) if may_be_left else context
-        own = copy_containers(before) if may_be_left else context
+        is_abandonable = tool.abandon_on_cancel or tool.timeout is not None
+        needs_copy = takes_context(tool) and is_abandonable
+        before = copy_containers(context) if needs_copy else context
+        own = copy_containers(before) if needs_copy else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
-        slot = await self._function_runner.acquire(own_thread=_needs_own_thread(tool))
+        # A function that may run beside others, or be abandoned, needs its own thread.
+        own_thread = tool.thread and (bool(tool.concurrent) or is_abandonable)
+        slot = await self._function_runner.acquire(own_thread=own_thread)
         try:
             deadline = await _mark_started(tool, started)
             value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
@@ -149,15 +167,15 @@ class ToolCaller:
             raise _timed_out(tool, still_running=True) from error
         finally:
             slot.release()
-            if slot.was_withdrawn:  # it was announced, but its reader has left: it stays open
+            if slot.was_withdrawn:  # the start was reported, but the reader of the run left: the call stays open
                 call.started = False
         value = await _await_value(tool, value, deadline)
-        if may_be_left:
+        if needs_copy:
             merge_changes(context, before, own)
         return value
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
-        """Log once for each class and tool that the model is told a text such as `<Order object at 0x7f...>`."""
+        """Log, once for each class and tool, that the model reads a text such as `<Order object at 0x7f...>`."""
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
@@ -165,8 +183,8 @@ class ToolCaller:
             return
         tool.classes_without_text.add(kind)
         logger.warning(
-            "tool %s returned an object without a text of its own, and the model is told %s; return a str, a dict, a "
-            "dataclass or a pydantic model, or give %s a __str__",
+            "tool %s returned an object without a text form, so the model gets %s; return a str, a dict, a dataclass or a "
+            "pydantic model, or give %s a __str__",
             tool.schema.name,
             text,
             kind.__qualname__,
@@ -179,17 +197,23 @@ class ToolCaller:
     async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
         hide_header_values(error)
         text = sendable(text or _text_for_model(error))
-        foreseen = isinstance(error, ToolError)
-        level = logging.INFO if foreseen else logging.ERROR
-        logger.log(level, "tool %s: %s", call.name, text, exc_info=not foreseen, extra=self._log_fields(call))
+        is_expected = isinstance(error, ToolError)
+        level = logging.INFO if is_expected else logging.ERROR
+        logger.log(level, "tool %s: %s", call.name, text, exc_info=not is_expected, extra=self._log_fields(call))
+        still_running = isinstance(error, ToolTimeout | CallLost) and error.still_running
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
-            text = await _rewritten(self._on_error, call, failure)
-        return ToolOutcome(text, error=error, still_running=_is_still_running(error))
-
-
-def _is_still_running(error: Exception) -> bool:
-    return isinstance(error, ToolTimeout | CallLost) and error.still_running
+            try:
+                changed = self._on_error(failure)
+                text = sendable(str(await changed if inspect.isawaitable(changed) else changed))
+            except BaseException:
+                # The run ends, but this call has an outcome. Its text hides the cause, because the hook may exist to hide it.
+                if call.started:
+                    call.outcome = ToolOutcome("Error: the call failed.", error=error, still_running=still_running)
+                raise
+        if not call.started:
+            return call.refused(text, error)
+        return ToolOutcome(text, error=error, still_running=still_running)
 
 
 def _not_found(call: ToolCall) -> str:
@@ -224,28 +248,6 @@ async def _ask_first(tool: Tool[..., Any], arguments: dict[str, Any], context: d
         raise NeedsApproval(needed if isinstance(needed, str) else NEEDS_APPROVAL)
 
 
-def _needs_own_thread(tool: Tool[..., Any]) -> bool:
-    """Whether the function may run beside others, or be abandoned: both need a thread of its own."""
-    return tool.thread and (bool(tool.concurrent) or tool.abandon_on_cancel or tool.timeout is not None)
-
-
-async def _rewritten(hook: ToolErrorHook, call: ToolCall, failure: ToolFailure) -> str:
-    try:
-        text = hook(failure)
-        return sendable(str(await text if inspect.isawaitable(text) else text))
-    except BaseException:
-        # The run ends, but this call has ended too. The text does not say how: the hook may be there to hide that.
-        if call.started:
-            still_running = _is_still_running(failure.error)
-            call.outcome = ToolOutcome("Error: the call failed.", error=failure.error, still_running=still_running)
-        raise
-
-
-async def _on_loop(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started) -> Any:
-    deadline = await _mark_started(tool, started)
-    return await _await_value(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
-
-
 def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return tool.function(**arguments)
@@ -254,7 +256,7 @@ def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
-    """The value, awaited if it is awaitable. Raises ToolTimeout when the deadline passes first."""
+    """Return the value, awaited if it is awaitable. Raises ToolTimeout if the deadline passes first."""
     if not inspect.isawaitable(value):
         if not inspect.isasyncgen(value):
             return value
@@ -267,7 +269,7 @@ async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any
 
 
 async def _result_of(items: AsyncGenerator[Any, None]) -> Any:
-    """The last value that the generator of a function yields. What it yields as `Progress` is progress."""
+    """Return the last value that the generator of a function yields. A `Progress` is reported."""
     result: Any = None
     async with aclosing(items):
         async for item in items:
@@ -279,7 +281,7 @@ async def _result_of(items: AsyncGenerator[Any, None]) -> Any:
 
 
 async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
-    """Report that the function starts now. Returns its deadline."""
+    """Report that the function starts now. Return its deadline."""
     enter_tool()
     await started()
     return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
@@ -290,17 +292,61 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
     return ToolTimeout(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
+# --- limiters ---------------------------------------------------------------------------------------------------------
+
+# One limiter in a decorator bounds calls on every event loop. It belongs to the first event loop that uses it. Every other
+# loop gets its own limiter with as many tokens: anyio's limiters are not thread-safe and work on one backend only.
+
+
+@dataclass(slots=True)
+class _Loops:
+    first: ref[object]
+    others: WeakKeyDictionary[object, Limiter] = field(default_factory=WeakKeyDictionary[object, Limiter])
+
+
+_loops: WeakKeyDictionary[Limiter, _Loops] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _limiter_here(limiter: Limiter) -> Limiter:
+    """Return the limiter itself, or its counterpart for this event loop."""
+    if not isinstance(limiter, anyio.CapacityLimiter):
+        return limiter  # a limiter of another class handles its event loops itself
+    loop = current_loop()
+    with _lock:
+        loops = _loops.setdefault(limiter, _Loops(ref(loop)))
+        if loops.first() is loop:
+            return limiter
+        if loop not in loops.others:
+            loops.others[loop] = anyio.CapacityLimiter(limiter.total_tokens)
+        return loops.others[loop]
+
+
+def _hold_token(limiter: Limiter | None) -> AbstractAsyncContextManager[None]:
+    """Hold a token of the limiter in the block; without a limiter, do nothing."""
+    return nullcontext() if limiter is None else _hold(_limiter_here(limiter))
+
+
+@asynccontextmanager
+async def _hold(limiter: Limiter) -> AsyncGenerator[None, None]:
+    # An object for each call, not the task: a tool that calls itself through a nested run borrows a second token.
+    borrower = object()
+    await limiter.acquire_on_behalf_of(borrower)
+    try:
+        yield
+    finally:
+        limiter.release_on_behalf_of(borrower)
+
+
 # --- the calls of a turn ----------------------------------------------------------------------------------------------
 
 Emit: TypeAlias = Callable[[LoopEvent], None]
 
 
-async def run_group(  # noqa: C901 - a branch for each way in which a call ends
-    calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit
-) -> None:
+async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
     """Carry out the calls of one group together.
 
-    An exception of a handler cancels the other calls; it is raised as it was once they have ended.
+    An exception of a handler cancels the other calls, and is raised unchanged after they have finished.
     """
     failures: dict[str, BaseException] = {}
 
@@ -311,24 +357,24 @@ async def run_group(  # noqa: C901 - a branch for each way in which a call ends
             if call.hold is not None:  # the user has not decided
                 raise call.hold
             outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
-            # A middleware of a user may return anything.
-            if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigurationError(_no_outcome(call, outcome))
-            call.outcome = outcome
+            call.outcome = _checked(call, outcome)
         except Hold as hold:
             if call.started:
-                failures.setdefault("first", ConfigurationError(_late_hold(call)))
+                late = f"a middleware raised Hold after the function of {call.name!r} had run"
+                fault = ConfigurationError(f"{late}; raise it before the inner call_tool is called")
+                failures.setdefault("first", fault)
                 group.cancel_scope.cancel()
                 return
             call.hold = hold.with_traceback(None)  # its frames refer to the call
-            emit(_waits(call, hold))
+            data = public_data(hold.data)
+            emit(CallWaiting(call.position, call.id, call.name, call.arguments, call.agent, hold.reason, data))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            failures.setdefault("first", error)  # later errors are how the other calls end
+            failures.setdefault("first", error)  # the other calls may fail because they are cancelled
             group.cancel_scope.cancel()
         else:
-            emit(_finished(call, outcome))
+            emit(finished_event(call, outcome))
 
     async with anyio.create_task_group() as group:
         for call in calls:
@@ -342,21 +388,19 @@ async def _started(call: ToolCall, emit: Emit) -> None:
     emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
 
 
-def _waits(call: ToolCall, hold: Hold) -> CallWaiting:
-    return CallWaiting(call.position, call.id, call.name, call.arguments, call.agent, hold.reason, hold.data)
+def _checked(call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+    # A middleware of a user may return anything.
+    if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"a middleware answered the call of {call.name} with {shown(outcome, 80)}; its call_tool must return a "
+            "ToolOutcome whose content is a str, or a list of content parts"
+        )
+    return outcome
 
 
-def _late_hold(call: ToolCall) -> str:
-    return f"a middleware raised Hold after the function of {call.name!r} had run; raise it before the inner call_tool is called"
-
-
-def _no_outcome(call: ToolCall, outcome: object) -> str:
-    return (
-        f"a middleware answered the call of {call.name} with {shown(outcome, 80)}; its call_tool must return a ToolOutcome "
-        "whose content is a str, or a list of content parts"
-    )
-
-
-def _finished(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
+def finished_event(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
+    """Return the event of a finished call."""
     content = outcome.content if isinstance(outcome.content, str) else described(outcome.content)
-    return ToolCallFinished(call.position, call.id, call.name, content, outcome.error, outcome.still_running)
+    return ToolCallFinished(
+        call.position, call.id, call.name, content, outcome.error, outcome.still_running, outcome.agent
+    )

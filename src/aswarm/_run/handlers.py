@@ -1,8 +1,8 @@
-"""How a run acts on the world: its two handlers, and the middleware that wraps them.
+"""The two handlers of a run, and the middleware that wraps them.
 
-`complete` asks for a completion, `call_tool` carries out one tool call. Everything that is added to a run is middleware:
-a function that gets the handlers of one run and returns handlers, usually with one of them wrapped. This module holds the
-types and the order of wrapping; it never runs anything.
+`complete` requests a completion, `call_tool` carries out one tool call. A middleware is a function that gets the handlers of
+one run and returns handlers, usually with one of them wrapped. This module defines the types and the order of wrapping; it
+runs nothing.
 """
 
 import inspect
@@ -12,10 +12,11 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
 from aswarm._runtime.backend import HiddenGenerators
-from aswarm._usage import Usage
+from aswarm._tools.tool import names_hold
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.usage import Usage
 from aswarm._wire.request import CompletionRequest
 
 from .current_call import OuterRun
@@ -27,7 +28,7 @@ CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapp
 Started: TypeAlias = Callable[[], Awaitable[None]]
 """Marks the start of a call. The innermost handler awaits it directly before it runs the function.
 
-It is awaited because a middleware may have to record that a function runs before it does.
+It is async because a middleware may have to store the start before the function runs.
 """
 
 
@@ -35,17 +36,19 @@ class ToolHandler(Protocol):
     """Carries out one tool call."""
 
     def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> Awaitable[ToolOutcome]:
-        """Return what the call led to.
+        """Return the outcome of the call. An exception ends the run.
 
-        `context` is the run's own dict of context variables. `started` is awaited once, directly before the function
-        runs, and not at all where it does not run. A RunError that `started` raises means that the function must not
-        run; it is passed on. Whatever this raises ends the run.
+        Args:
+            call: The call.
+            context: The run's own dict of context variables.
+            started: Awaited once, directly before the function runs; never if the function does not run. If it raises a
+                RunError, the function must not run, and the error must propagate.
         """
         ...
 
 
 class RunInfo:
-    """What a middleware may know about its run. A live view: each attribute is read from the running run."""
+    """The run of a middleware. Each attribute has the current value."""
 
     __slots__ = ("_id", "_outer_run", "_state", "_tool_call")
 
@@ -64,7 +67,7 @@ class RunInfo:
 
     @property
     def tool_call(self) -> ToolCall | None:
-        """The tool call of the enclosing run that started this run, or None."""
+        """The tool call of the outer run that started this run, or None."""
         return self._tool_call
 
     @property
@@ -74,13 +77,14 @@ class RunInfo:
 
     @property
     def context_variables(self) -> Mapping[str, Any]:
-        """The context variables, read-only; values inside it are shared with the run."""
+        """The context variables, read-only; nested values are shared with the run."""
         return MappingProxyType(self._state.context)
 
-    def add_usage(self, usage: Usage, model: str) -> None:
-        """Count what a request of the middleware's own has used: for the run, the runs around it, and their budgets.
+    def add_usage(self, usage: Usage, model: str | None) -> None:
+        """Add the usage of a request that the middleware sent itself to the run, the runs around it, and their budgets.
 
-        Raises ConfigurationError if a budget limits the cost and has no price for the model.
+        `model`: the model whose price counts; None for the model of the run. Raises ConfigurationError if a budget limits the
+        cost and the model has no price.
         """
         self._state.spending.add(usage)
         if self._state.budget is not None:
@@ -92,55 +96,63 @@ class RunInfo:
         return self._state.log_fields
 
     def on_end(self, callback: EndCallback) -> None:
-        """Have `callback(response, error)` called once, when the run ends in any way.
+        """Call `callback(response, error)` once at the end of the run, however it ends.
 
-        `response` says why: its `stop` is "error" where there is an `error`, an `AswarmError`, and "cancelled" where the run
-        was left early. Called on the event loop of the run, before its caller gets the response or the error, and after all
-        handlers have ended. The callback must not block. The first that was added is the first that is called, so that of
-        the innermost middleware. What it raises is logged.
+        `response.stop` is the reason: "error" with an `error` (an `AswarmError`), "cancelled" for a run that was closed or
+        cancelled. The callback runs on the event loop of the run, after all handlers have finished, and before the caller gets
+        the response or the error. It must not block. Callbacks run in the order in which they were added, so the innermost
+        middleware is first. Their exceptions are logged.
         """
-        self._state.end_callbacks += (callback,)
+        self._state.ending.callbacks += (callback,)
 
 
-# The fields of a log record that is about no run: a format with `%(run_id)s` works for it too.
+_END: Any = object()
+
+# The fields of a log record without a run, so that a format with `%(run_id)s` works for it too.
 NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
 
 
 def outer_run(info: RunInfo) -> OuterRun | None:
-    """What middleware of ours needs to begin a run inside this one; None where a test has made the handlers."""
+    """Return the run, for a middleware of aswarm that starts a run inside it; None if a test has made the handlers."""
     return info._outer_run  # noqa: SLF001 - of this module
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The two handlers of one run, and information about the run. To change one: `dataclasses.replace(handlers, ...)`.
+    """The two handlers of one run, and information about the run. To wrap a handler: `dataclasses.replace(handlers, ...)`.
 
-    `complete(request)` returns an async generator of the chunks of one completion, or of one whole completion.
-    `call_tool(call, context, started)` returns, when awaited, the `ToolOutcome` of the call.
+    Args:
+        complete: `complete(request)` returns an async generator of the chunks of one completion, or of one whole completion.
+        call_tool: `call_tool(call, context, started)` returns, when awaited, the `ToolOutcome` of the call.
+        run: The run.
+        may_hold: Whether `call_tool` may raise Hold for any call. A later call that could read or change the same things then
+            does not run beside such a call. It is set automatically if the code of `call_tool` names Hold; set it if
+            `call_tool` raises Hold through another function.
     """
 
     complete: CompletionHandler
     call_tool: ToolHandler
     run: RunInfo
+    may_hold: bool = False
 
 
 Middleware: TypeAlias = Callable[[Handlers], Handlers]
-"""Wraps the handlers of a run. It is called once for each run, in its event loop; a closure can hold the state of that run."""
+"""Wraps the handlers of a run. It is called once for each run, in its event loop; a closure can keep the state of that run."""
 
 
 @dataclass(frozen=True, slots=True)
 class MiddlewareStack:
-    """The middleware of one run. The order of these fields is the order of wrapping: the first is the outermost."""
+    """The middleware of one run, in the order of its fields: the first is the outermost."""
 
     budget: Middleware | None = None
     debug: Middleware | None = None
-    journal: Middleware | None = None
+    recorder: Middleware | None = None
     user: Middleware | None = None
     retries: Middleware | None = None
     rate_limits: Middleware | None = None
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """The handlers with all middleware around them."""
+        """Return the handlers with all middleware around them."""
         for field in reversed(fields(self)):
             middleware: Middleware | None = getattr(self, field.name)
             if middleware is not None:
@@ -148,11 +160,26 @@ class MiddlewareStack:
         return handlers
 
 
-def chain(middleware: Iterable[Middleware]) -> Middleware | None:
-    """The middleware of a user as one, the first outermost, or None for an empty list.
+# Methods of Swarm that its `run` calls, so that programs override them, and the handler that replaces each of them here.
+STEPS = {"get_chat_completion": "complete", "handle_function_result": "call_tool", "handle_tool_calls": "call_tool"}
 
-    A change that it makes to a request reaches neither the history of the run nor another run. Raises ConfigurationError
-    for a middleware that is not callable, and for one that is not in a list.
+
+def check_steps(swarm: object, own: Mapping[str, object]) -> None:
+    """Raise ConfigurationError if a subclass overrides a method of Swarm that no run calls. `own`: the methods of the class."""
+    for name, handler in STEPS.items():
+        method = getattr(swarm, name, None)
+        if getattr(method, "__func__", method) is not own.get(name):
+            raise ConfigurationError(
+                f"{type(swarm).__name__} replaces {name}, which run() never calls; pass middleware=[...] with a function "
+                f"that wraps `{handler}` (see aswarm.middleware), or write a run() that does not call super().run()"
+            )
+
+
+def chain(middleware: Iterable[Middleware]) -> Middleware | None:
+    """Return the middleware of a user as one middleware, the first outermost, or None for an empty list.
+
+    It gets a copy of each request, so it cannot change the history of the run or another run. Raises ConfigurationError for
+    a middleware that is not callable, or not in a list.
     """
     if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
@@ -167,25 +194,21 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
 
     def chained(handlers: Handlers) -> Handlers:
         for wrap in reversed(wraps):
-            handlers = _checked(wrap(handlers), wrap)
-            complete = _checked_complete(handlers.complete, f"of the middleware {_name_of(wrap)}")
-            handlers = replace(handlers, complete=complete)
+            name, inner = getattr(wrap, "__qualname__", type(wrap).__name__), handlers
+            handlers = wrap(inner)
+            if not isinstance(handlers, Handlers):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(
+                    f"the middleware {name} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
+                    "Handlers, for example dataclasses.replace(handlers, complete=...)"
+                )
+            may_hold = handlers.may_hold or inner.may_hold
+            if not may_hold and handlers.call_tool is not inner.call_tool:
+                may_hold = names_hold(handlers.call_tool)
+            complete = _checked_complete(handlers.complete, f"of the middleware {name}")
+            handlers = replace(handlers, complete=complete, may_hold=may_hold)
         return replace(handlers, complete=isolated(handlers.complete))
 
     return chained if wraps else None
-
-
-def _checked(handlers: object, wrap: Middleware) -> Handlers:
-    if not isinstance(handlers, Handlers):
-        raise ConfigurationError(
-            f"the middleware {_name_of(wrap)} returned {_type_of_mistake(handlers)}; it must be a plain function that returns "
-            "Handlers, for example dataclasses.replace(handlers, complete=...)"
-        )
-    return handlers
-
-
-def _name_of(wrap: Middleware) -> str:
-    return str(getattr(wrap, "__qualname__", type(wrap).__name__))
 
 
 def _type_of_mistake(value: object) -> str:
@@ -195,9 +218,9 @@ def _type_of_mistake(value: object) -> str:
 
 
 def isolated(complete: CompletionHandler) -> CompletionHandler:
-    """The same handler for code that is not ours: it gets a request that it may change.
+    """Return the handler of a user with a copy of each request, which it may change.
 
-    The event loop does not see the generators that such code begins between its chunks; see `HiddenGenerators`.
+    The generators that it starts between its chunks are hidden from the event loop; see `HiddenGenerators`.
     """
     complete = _checked_complete(complete, "of a CompletionSource")
 
@@ -211,20 +234,12 @@ def isolated(complete: CompletionHandler) -> CompletionHandler:
 
 def _checked_complete(complete: CompletionHandler, owner: str) -> CompletionHandler:
     def complete_checked(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        return _checked_chunks(complete(request), owner)
+        chunks = complete(request)
+        if not (hasattr(chunks, "__anext__") and hasattr(chunks, "aclose")):
+            raise ConfigurationError(
+                f"`complete` {owner} must return an async generator, as an `async def` with `yield` does; it returned "
+                f"{_type_of_mistake(chunks)}"
+            )
+        return chunks
 
     return complete_checked
-
-
-_END: Any = object()
-
-
-def _checked_chunks(
-    chunks: AsyncGenerator[Mapping[str, Any], None], owner: str
-) -> AsyncGenerator[Mapping[str, Any], None]:
-    if not (hasattr(chunks, "__anext__") and hasattr(chunks, "aclose")):
-        raise ConfigurationError(
-            f"`complete` {owner} must return an async generator, as an `async def` with "
-            f"`yield` does; it returned {_type_of_mistake(chunks)}"
-        )
-    return chunks

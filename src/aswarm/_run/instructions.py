@@ -6,24 +6,25 @@ import functools
 import inspect
 from collections import defaultdict
 from collections.abc import Callable
+from inspect import Parameter
 from typing import Any
 
 import anyio
 
-from aswarm._agent import Agent
-from aswarm._context import copy_containers
-from aswarm._errors import RunError
 from aswarm._runtime.backend import BackgroundTask, raise_if_own
 from aswarm._runtime.threads import FunctionRunner, enter_tool
 from aswarm._tools.hints import bound_by_partials, signature_of
 from aswarm._tools.schema import CONTEXT
 from aswarm._tools.tool import is_async
+from aswarm._values.agent import Agent
+from aswarm._values.context import copy_containers
+from aswarm._values.errors import RunError
 
 
 async def resolve_instructions(
     agent: Agent, context: dict[str, Any], function_runner: Callable[[], FunctionRunner]
 ) -> Any:
-    """The instructions as text. A plain callable runs where plain functions run, because it may block."""
+    """Return the instructions as text. A plain callable runs in a worker thread as plain tools do, because it may block."""
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
@@ -50,7 +51,7 @@ async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any])
 
 
 def _with_context(function: Callable[..., Any], context: dict[str, Any]) -> Callable[[], Any]:
-    """The function with the context variables as its argument, if it takes one."""
+    """Return the function, bound to the context variables if it has a parameter for them."""
     if _takes_positional(function):
         return functools.partial(function, defaultdict(str, copy_containers(context)))
     if CONTEXT in signature_of(function).parameters and CONTEXT not in bound_by_partials(function):
@@ -63,11 +64,4 @@ def _takes_positional(function: Callable[..., Any]) -> bool:
         parameters = signature_of(function).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
         return True
-    return any(parameter.kind in _POSITIONAL for parameter in parameters)
-
-
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.VAR_POSITIONAL,
-)
+    return any(parameter.kind not in (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD) for parameter in parameters)

@@ -1,8 +1,8 @@
 """The one loop: completion, tool calls, handoff, until the model answers.
 
-`RunState` decides what is next, `plan` which calls run together, the accumulator what the chunks mean. Effects go through
-the handlers. The loop does not know whether anything streams. No cancel scope or task group is open in the consumer's
-frames while it holds an event.
+`RunState` decides the next step, `plan` groups the calls that run together, and the accumulator reads the chunks. Requests to
+the model and tool calls go through the handlers. The loop is the same with and without streaming. No cancel scope or task
+group is open in the consumer's frames while it holds an event.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._agent import Agent
-from aswarm._errors import AswarmError, error_of_run
-from aswarm._events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
+from aswarm._values.agent import Agent
+from aswarm._values.errors import AswarmError, error_of_run
+from aswarm._values.events import CompletionDelta, CompletionFinished, HandedOff, LoopEvent, RunFinished, TurnStarted
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.failures import hide_header_values
 from aswarm._wire.request import RequestSettings
@@ -29,14 +29,11 @@ from .state import RunState
 from .streams import EventDelivery
 
 logger = logging.getLogger("aswarm")
-_MANY_TURNS = (
-    "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One run: `events` drives it, `state` records it.
+    """The loop of one run: `events` drives the run, `state` records it.
 
     `make_handlers` is called once, in the event loop of the run, because a client may belong to that loop. `instruct`
     resolves the instructions of an agent. `deliver` runs the tools of a turn and yields their events.
@@ -52,11 +49,11 @@ class Loop:
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
         """Run until the model answers. Raises RunError or ConfigurationError, with the partial response."""
-        state = self.state
+        state, turn = self.state, self.state.turn
         try:
             handlers = self.make_handlers()
-            while (stop := state.begin_step(self.options.max_turns, execute_tools=self.options.execute_tools)) is None:
-                async with aclosing(self._run_tools(handlers) if state.calls else self._complete(handlers)) as events:
+            while (stop := state.start_step(self.options.max_turns, execute_tools=self.options.execute_tools)) is None:
+                async with aclosing(self._run_tools(handlers) if turn.calls else self._complete(handlers)) as events:
                     async for event in events:
                         yield event
             yield RunFinished(state.finish(stop))
@@ -64,20 +61,24 @@ class Loop:
             if isinstance(error, AswarmError) and error.response is None:
                 state.finish("error", error)
                 raise
-            # An error of other code, or of a run inside this one, which keeps its own response.
+            # An error of other code, or an error of a run inside this one, which keeps its own response.
             hide_header_values(error)
             wrapped = error_of_run(error)
             state.finish("error", wrapped)
             raise wrapped from wrapped.__cause__
         finally:
-            if state.end_callbacks:  # the run was left early
+            if state.ending.callbacks:  # the run was closed or cancelled
                 state.report_end()
 
     async def _complete(self, handlers: Handlers) -> AsyncGenerator[LoopEvent, None]:
         state, agent = self.state, self.state.agent
         if state.turns == MAX_TURNS and self.options.max_turns == math.inf:
-            logger.warning(_MANY_TURNS, MAX_TURNS, extra=state.log_fields)
-        state.check_tools()
+            logger.warning(
+                "the run has made %d completions and has no max_turns; pass max_turns=... to end a run that finds no answer",
+                MAX_TURNS,
+                extra=state.log_fields,
+            )
+        _ = state.tools  # raises for an unusable function, before the instructions run
         instructions = await self.instruct(agent, state.context)
         async with aclosing(handlers.complete(state.request(instructions, self.request_settings))) as chunks:
             state.turns += 1
@@ -86,7 +87,7 @@ class Loop:
             async for chunk in chunks:
                 if (delta := accumulator.feed(chunk)) is not None:
                     yield CompletionDelta(delta if delta["role"] is None else {**delta, "sender": agent.name})
-        if state.is_cut:
+        if state.budget is not None and state.budget.is_cut:
             return
         completion = accumulator.finish()
         message = state.record_completion(completion)
@@ -96,7 +97,7 @@ class Loop:
         state = self.state
 
         async def run_groups(emit: Emit) -> None:
-            for group in plan(state.calls, concurrent=self.concurrent_tools):
+            for group in plan(state.turn.calls, concurrent=self.concurrent_tools, may_hold=handlers.may_hold):
                 await run_group(group, state.context, handlers.call_tool, emit)
                 if not state.end_group(group):
                     break

@@ -1,6 +1,6 @@
-"""What a caller asks of one run, as a value.
+"""The options of one run, as a value.
 
-Checks what can be known without the history; `RunState` checks the rest.
+Checks everything but the history, which `RunState` checks.
 """
 
 from __future__ import annotations
@@ -8,28 +8,87 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
-from aswarm._agent import Agent
-from aswarm._budget import Budget, checked_budget
-from aswarm._decisions import Decisions
-from aswarm._errors import ConfigurationError
-from aswarm._output import Output
+from aswarm._values.agent import Agent
+from aswarm._values.budget import Budget, checked_budget
+from aswarm._values.decisions import Decisions
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.output import Output
 
 from .spending import Spending
 
-# The limit where a caller gives none and does not watch each run: a batch, evals, the command line. A run that is not
-# limited is logged once when it has made so many completions.
+# The default limit of callers that do not watch each run: a batch, evals, the command line. A run without a limit logs a
+# warning once after this number of completions.
 MAX_TURNS = 100
 
 Messages = str | list[Any] | tuple[Any, ...]
 
 
+class ItemKeywords(TypedDict, total=False):
+    """Keywords of a run that a batch accepts for each of its items.
+
+    `budget`: the limits of this run, with the runs inside its tools; by default the budget of the swarm.
+    """
+
+    budget: Budget | None
+
+
+class NewRunKeywords(ItemKeywords, total=False):
+    """Keywords of a single run.
+
+    `run_id`: the id of this run in `Response`, in middleware and in log records; by default a new id.
+    """
+
+    run_id: str | None
+
+
+class RunKeywords(NewRunKeywords, total=False):
+    """Keywords of `run`, `run_and_stream` and `stream`. `RunOptions` has their defaults.
+
+    `resume=True`: run the open calls at the end of `messages` first; only for a history from storage that you trust.
+    `resume={id: decision}` decides on each call, see `aswarm.waiting`; a call without a decision stays open.
+    """
+
+    resume: bool | Decisions
+
+
+_CONTEXT = "pass a dict as context_variables=..."
+_MESSAGES = "pass the earlier messages and the new one as messages=[...]"
+_OUTPUT = "pass the type of the answer as output=..."
+_TURNS = "pass the largest number of completions as max_turns=..."
+_KEYWORDS_OF_OTHER_LIBRARIES = {
+    "context": _CONTEXT,
+    "deps": _CONTEXT,
+    "history": _MESSAGES,
+    "input": _MESSAGES,
+    "message_history": _MESSAGES,
+    "output_type": _OUTPUT,
+    "response_format": _OUTPUT,
+    "max_iterations": _TURNS,
+    "max_steps": _TURNS,
+    "model": "pass the model of all agents as model_override=...",
+    "model_settings": "give them to the agent: Agent(model_settings={...})",
+    "session": "use store.conversation(...) of aswarm.conversations",
+    "tools": "give functions to the agent: Agent(functions=[...])",
+    "usage_limits": "pass budget=Budget(...)",
+}
+
+
+def check_keywords(method: str, keywords: Mapping[str, Any], kind: type) -> None:
+    """Raise TypeError, with Python's own text, for a keyword of `method` that the TypedDict `kind` does not have."""
+    for name in keywords:
+        if name not in kind.__annotations__:
+            remedy = _KEYWORDS_OF_OTHER_LIBRARIES.get(name)
+            hint = f"; {remedy}" if remedy else ""
+            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a caller passed to `run`, `run_and_stream` or `stream`. `max_turns` counts completions.
+    """The arguments of `run`, `run_and_stream` or `stream`. `max_turns` counts completions.
 
-    `around`: what the run around this one has used, where that cannot be known from the call that this one begins in.
+    `around`: the spending of the outer run, if the current tool call does not provide it.
     """
 
     agent: Agent

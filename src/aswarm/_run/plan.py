@@ -1,30 +1,41 @@
-"""Which calls of a turn may run together.
+"""The plan of a turn: the groups of calls that may run together.
 
-Decides the groups; never runs them. The rule: context, active agent and history must be what running the calls one
-after another, in the order the model gave, would have left.
+The rule: context, active agent and history must equal the result of sequential execution in call order. Runs nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aswarm._agent import Agent, Result, UnknownCall
-from aswarm._errors import Hold
-from aswarm._events import ToolProgress
-from aswarm._messages import Message, call_arguments, call_name
-from aswarm._tools.tool import Tool, may_return_result, reads_context, runs_together, writes_context
+from aswarm._tools.conversion import arguments_or_text
+from aswarm._tools.tool import (
+    Tool,
+    may_hand_off,
+    may_return_result,
+    reads_context,
+    runs_together,
+    takes_context,
+    writes_context,
+)
+from aswarm._values.agent import Agent, Result, UnknownCall
+from aswarm._values.errors import Hold
+from aswarm._values.events import ToolProgress
+from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
+
+STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call led to.
+    """The outcome of a call. A call with `still_running` or `unknown` is in `Response.unknown_calls`.
 
-    `content`: what the model is told, a text or a list of content parts. `result`: the handoff and the changes of the
-    context variables, or None for neither. `error`: what went wrong, or None. `still_running`: the function could not be
-    stopped. `unknown`: the function has begun, in this process or an earlier one, and how it ended is not known; `content`
-    should say so.
-
-    A call with `still_running` or `unknown` is in `Response.unknown_calls`.
+    Args:
+        content: The content of the tool message: a text, or a list of content parts.
+        result: The handoff and the changes of the context variables; None without either.
+        error: The cause of a failure, or None.
+        still_running: Whether the function could not be stopped.
+        unknown: Whether the function has started, in this process or an earlier one, and its outcome is not known. State this
+            in `content`.
     """
 
     content: str | list[dict[str, Any]]
@@ -35,16 +46,17 @@ class ToolOutcome:
 
     @property
     def agent(self) -> Agent | None:
-        """The agent that takes over, or None."""
+        """The next agent of a handoff, or None."""
         return self.result.agent if self.result else None
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What users have decided on a call, in this run and earlier ones. `arguments`: those that replace the model's.
+    """The decisions of users on a call, in this run and earlier ones.
 
-    `answer`: that of `Answer`, if it `is_answered`. `data`: what the call had asked with. `is_approval`: the decision of this
-    run lets the function run; an answer alone does not, where the tool has `approve`.
+    `arguments`: replace the arguments of the model. `answer`: the data of `Answer`, if `is_answered`. `data`: the data of the
+    question. `is_approval`: the decision of this run lets the function run; an answer alone does not if the tool has
+    `approve`. `seen`: the arguments that were shown to the user of this run; None if no user decided.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -52,22 +64,28 @@ class Decided:
     is_answered: bool = False
     data: Any = None
     is_approval: bool = False
+    seen: Mapping[str, Any] | str | None = None
 
 
 @dataclass(eq=False, slots=True)
 class ToolCall:
-    """One call of one assistant message. It is this object, never its id, that tells calls apart.
+    """One call of one assistant message. The object identifies the call, because ids may repeat.
 
-    `message`: the call as it stands in the assistant message; it must not be changed. `position`: its place in that
-    message, from 0. `arguments`: JSON text as the model sent it (empty for no arguments). A middleware may set it before
-    the call runs; the history keeps what the model sent. `agent`: the agent that made the call. `tool`: what is called;
-    None where the agent has no such function. `started`: whether its function has begun. `outcome`: what it led to, once it
-    has ended.
+    A middleware may set `arguments` before the call runs. The run sets the other attributes.
 
-    The run sets the other attributes, and a middleware should not. `decided`: what a user has decided, unless the call
-    stays open or is refused. `hold`: why it stays open, once it is known that it waits for a decision. `emit`: takes the
-    events of its progress, on the event loop. `merged`: whether the run has taken its handoff and its changes of the
-    context.
+    Args:
+        message: The call in the assistant message; it must not be changed.
+        position: The position of the call in that message, from 0.
+        arguments: The JSON text, as the model sent it (empty for no arguments). The history keeps the text of the model.
+        agent: The agent that made the call.
+        tool: The called tool; None if the agent has no such function.
+        started: Whether the function has started.
+        outcome: The outcome of a finished call; None before.
+        decided: The decision of a user; None without one, and for a call that stays open or is refused.
+        hold: The reason and data of a call that waits for a decision; None for another call.
+        emit: Receives the progress events of the call, on the event loop.
+        merged: Whether the run has applied the handoff and the context changes of the call.
+        replaced: The arguments that a guard has set, or None.
     """
 
     message: Message
@@ -80,6 +98,7 @@ class ToolCall:
     decided: Decided | None = None
     hold: Hold | None = None
     emit: Callable[[ToolProgress], None] | None = None
+    replaced: Mapping[str, Any] | None = None
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +106,7 @@ class ToolCall:
 
     @property
     def id(self) -> str:
-        """The id from the provider, or one that was made because it gave none."""
+        """The id from the provider, or a generated id if the provider sent none."""
         return str(self.message["id"])
 
     @property
@@ -96,9 +115,31 @@ class ToolCall:
         return call_name(self.message)
 
     @property
+    def has_started_inside(self) -> bool:
+        """Whether the call waits, or has waited, for a run inside it in which a function has started."""
+        held, decided = self.hold and self.hold.data, self.decided and self.decided.data
+        return has_started_inside(held) or has_started_inside(decided)
+
+    def refused(self, text: str, error: Exception | None = None) -> ToolOutcome:
+        """Return the outcome of a call whose function does not run; it is unknown if a function has started inside the call."""
+        if self.has_started_inside:
+            reason = text.removeprefix("not run").removeprefix(": ")
+            text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
+        return ToolOutcome(text, error=error, unknown=self.has_started_inside)
+
+    @property
     def is_approved(self) -> bool:
         """Whether the user of this run has approved the call."""
         return self.decided is not None and self.decided.is_approval
+
+    @property
+    def has_other_arguments(self) -> bool:
+        """Whether a guard has changed the arguments since they were shown to the user of this run."""
+        if self.decided is None or self.decided.seen is None:
+            return False
+        replaced, changed = self.replaced, self.decided.arguments
+        own = arguments_or_text(call_arguments(self.message)) if changed is None else changed
+        return self.decided.seen != (own if replaced is None else replaced)
 
     @property
     def is_repeatable(self) -> bool:
@@ -107,12 +148,12 @@ class ToolCall:
 
     @property
     def as_unknown(self) -> UnknownCall:
-        """The call as `Response.unknown_calls` has it."""
+        """The call in the form of `Response.unknown_calls`."""
         return UnknownCall(self.id, self.name, call_arguments(self.message), self.agent.name)
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:
-    """The calls of an assistant message, bound to the tools of the agent that made them."""
+    """Return the calls of an assistant message, with the tools of the agent that made them."""
     return [
         # A call of another type ("custom") never runs a function, whatever its name.
         ToolCall(message, position, agent, tools.get(call_name(message)) if message.get("function") else None)
@@ -120,22 +161,54 @@ def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool
     ]
 
 
-def plan(calls: Iterable[ToolCall], *, concurrent: bool = True) -> list[list[ToolCall]]:
-    """The calls in groups. Groups run in order; the calls of one group run together."""
+def plan(calls: Iterable[ToolCall], *, concurrent: bool = True, may_hold: bool = False) -> list[list[ToolCall]]:
+    """Return the calls in groups. Groups run in order; the calls of one group run together.
+
+    `may_hold`: a middleware of the run may let any call wait.
+    """
     groups: list[list[ToolCall]] = []
-    tools: dict[int, Tool[..., Any]] = {}  # those of the last group, each once: a turn may have thousands of calls
+    # The tools of the last group, and of its calls that may wait. Each tool once, because a turn may have thousands of calls.
+    tools: dict[int, Tool[..., Any]] = {}
+    waiting: dict[int, Tool[..., Any]] = {}
+    keys: set[tuple[str, str]] = set()  # of the calls that may wait, also of those without a tool
     for call in calls:
-        if not groups or not concurrent or not _fits(call.tool, tools.values()):
+        joins = groups and concurrent and _fits(call.tool, tools.values())
+        # An answer closes the first open call with its id and name, which would be the waiting call.
+        if not joins or (keys and ((call.id, call.name) in keys or not _may_pass(call, waiting.values()))):
             groups.append([])
             tools.clear()
+            waiting.clear()
+            keys.clear()
         groups[-1].append(call)
         if call.tool is not None:
             tools[id(call.tool)] = call.tool
+        # A call without a tool may be for a tool of the client.
+        may_wait = call.outcome is None and (may_hold or call.tool is None or call.tool.may_wait)
+        if may_wait or call.hold is not None:
+            keys.add((call.id, call.name))
+            if call.tool is not None:
+                waiting[id(call.tool)] = call.tool
     return groups
 
 
+def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
+    """Return whether a call may run while earlier calls wait for a decision. `waiting`: their tools, if they have any.
+
+    False if one of them may hand off, because a handoff closes waiting calls, or if one may change context that the other
+    uses.
+    """
+    tool = call.tool
+    if tool is None or call.outcome is not None or tool.is_handoff:  # a handoff to an agent is open again after a wait
+        return True
+    if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):
+        return False
+    if writes_context(tool):
+        return not any(takes_context(other) or may_return_result(other) for other in waiting)
+    return not (must_see_order(tool) and any(map(writes_context, waiting)))
+
+
 def _fits(tool: Tool[..., Any] | None, tools: Iterable[Tool[..., Any]]) -> bool:
-    """Whether a call of the tool may run together with calls of these tools, which come before it."""
+    """Return whether a call of the tool may run together with earlier calls of these tools."""
     if tool is None:  # no function runs
         return all(map(runs_together, tools))
     if not runs_together(tool) or not all(map(runs_together, tools)):
@@ -146,6 +219,6 @@ def _fits(tool: Tool[..., Any] | None, tools: Iterable[Tool[..., Any]]) -> bool:
 
 
 def must_see_order(tool: Tool[..., Any]) -> bool:
-    """Whether a call of this tool must see what the calls before it have changed in the context."""
-    # With @tool(concurrent=True) the user says that the function need not see changes of the calls beside it.
-    return tool.concurrent is None and reads_context(tool)
+    """Return whether a call of this tool, or its `approve`, needs the context changes of the calls before it."""
+    # @tool(concurrent=True) declares that the function does not need them.
+    return tool.concurrent is None and (reads_context(tool) or callable(tool.approve))

@@ -1,74 +1,100 @@
-"""What the decisions of a user mean for the calls that a resumed run begins with.
+"""The decisions of a user on the open calls of a resumed run.
 
 Decides which calls run, which are answered at once, and which stay open. Nothing in the history can approve a call: the
-history only says what each call waits for. Never waits, and runs nothing.
+history contains only the reason why each call waits. Does no I/O.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aswarm._decisions import Answer, Approve, Decision, Decisions, Deny
-from aswarm._errors import ConfigurationError, Hold, ToolArgumentsError
-from aswarm._json import is_json, is_object, shown
-from aswarm._tools.conversion import as_result, parse_arguments
+from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
+from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny
+from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
+from aswarm._values.json import is_json, is_object, shown
+from aswarm._values.messages import has_started_inside
 
 from .plan import Decided, ToolCall, ToolOutcome
 
 DENIED = "not run: denied by the user"
+DENIED_INSIDE = "stopped: denied by the user, after functions had run inside; its outcome is unknown"
 UNDECIDED = "not decided"
 _SHOWN = 200
-_SHOWN_IDS = 5  # how many open calls an error text names
+_SHOWN_IDS = 5  # the number of open calls in an error text
 
-# What the history records of a call: its `reason`, and its `data` if there is any.
+# The entry of a call in the history: its `reason`, and its `data` if there is any.
 Entry = Mapping[str, Any]
+
+
+def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
+    """Raise ConfigurationError if open calls have no `resume`, or decisions have no open calls."""
+    if unanswered and resume is False:
+        raise ConfigurationError(
+            f"messages end with tool calls that have no answer ({named_ids(unanswered)}). Messages are data, never an order. "
+            "Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the history comes "
+            "from storage you trust; or answer them yourself"
+        )
+    if not unanswered and not isinstance(resume, bool) and resume:
+        raise ConfigurationError(
+            f"resume has decisions, but messages have no open calls: {shown(dict(resume), _SHOWN)}; the calls may have been "
+            'decided already. Leave out resume, or pass the messages of the run that stopped with stop="waiting"'
+        )
 
 
 def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
     """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
 
-    `decisions`: True runs all calls that can run here. `entries`: what the history records of the calls by position, or
-    None if it says nothing. A call without a decision stays open. A call that only came after a waiting call runs in its
-    turn: nothing was asked about it.
+    `decisions`: True runs all calls that can run here. `entries`: the recorded entries of the waiting calls by position, or
+    None if the history has none. A call without a decision stays open. A call without an entry did not wait itself, but only
+    followed a waiting call. So it needs no decision, and runs in order.
 
-    Raises ConfigurationError for a decision that fits no open call, or not this one.
+    Raises ConfigurationError for a decision without an open call, and for a decision that does not suit its call.
     """
     recorded = entries or {}
     earlier = {call.position: _restored(call, recorded.get(call.position, {})) for call in calls}
     if isinstance(decisions, bool):
         for call in calls:
-            if not (call.tool and call.tool.is_external):
-                call.decided = dataclasses.replace(earlier[call.position], is_approval=True)
+            if not _is_external(call):
+                entry = recorded.get(call.position)
+                seen = None if entry is None else _seen(call, entry)
+                call.decided = dataclasses.replace(earlier[call.position], is_approval=True, seen=seen)
         return
-    given = _by_position(calls, decisions)
+    by_position = _by_position(calls, decisions)
     undecided: set[tuple[str, str]] = set()
     for call in calls:
         key, entry = (call.id, call.name), recorded.get(call.position)
-        # Answers are matched to calls of equal ids by their order, so an earlier one must not stay open.
-        if call.position in given and key not in undecided:
-            _apply(call, given[call.position], entry, earlier[call.position])
+        if call.position in by_position:
+            if key in undecided:
+                raise ConfigurationError(_out_of_order(call))
+            _apply(call, by_position[call.position], entry, earlier[call.position])
         else:
             undecided.add(key)
-            nothing_asked = entry is None and entries is not None and call.position not in given
-            call.hold = None if nothing_asked else _hold_of(entry or {})
+            if entry is None and entries is not None and call.position not in by_position:
+                call.hold = None  # no question was asked about it
+                continue
+            question: Entry = entry or {}
+            kind = NeedsApproval if question.get("approval") else Hold
+            call.hold = kind(question.get("reason", UNDECIDED), data=question.get("data"))
+
+
+def _out_of_order(call: ToolCall) -> str:
+    return (
+        f"resume decides on the call at index {call.position}, but not on an earlier call with the same id {call.id!r} and name; "
+        "answers are matched to calls of equal ids by their order, so decide on the earlier call too, by its index"
+    )
 
 
 def _restored(call: ToolCall, entry: Entry) -> Decided:
-    """What earlier decisions have left of a call that still waits; its arguments are again those that a user has changed."""
-    # All of it comes from the history, as the arguments of the model do: it says what would run, and approves nothing.
+    """Return the earlier decisions on a call that still waits, and set the arguments that a user has changed."""
+    # The entry comes from the history, as the arguments of the model do: it approves nothing.
     arguments = entry.get("arguments")
     if arguments is not None:
         call.arguments = json.dumps(arguments, ensure_ascii=False)
     return Decided(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
-
-
-def _hold_of(entry: Entry) -> Hold:
-    kind = NeedsApproval if entry.get("approval") else Hold
-    return kind(entry.get("reason", UNDECIDED), data=entry.get("data"))
 
 
 def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, Decision]:
@@ -76,28 +102,28 @@ def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, D
     for call in calls:
         by_id.setdefault(call.id, []).append(call.position)
     by_index: dict[object, int] = {str(call.position): call.position for call in calls}
-    found: dict[int, Decision] = {}
+    by_position: dict[int, Decision] = {}
     for key, decision in decisions.items():
-        named = by_id.get(key, [])
-        if len(named) > 1:
-            indexes = " and ".join(map(str, named))
+        positions = by_id.get(key, [])
+        if len(positions) > 1:
+            indexes = " and ".join(map(str, positions))
             raise ConfigurationError(
                 f"resume names {key!r}, the id of several open calls; use their indexes: {indexes}"
             )
-        position = named[0] if named else by_index.get(str(key))
+        position = positions[0] if positions else by_index.get(str(key))
         if position is None:
             ids = named_ids([call.id for call in calls])
             raise ConfigurationError(
                 f"resume names {shown(key, _SHOWN)}, but no open call has this id or index; the open calls are {ids}"
             )
-        if position in found:
+        if position in by_position:
             raise ConfigurationError(f"resume decides twice on the call {key!r}: by its id and by its index")
-        found[position] = decision
-    return found
+        by_position[position] = decision
+    return by_position
 
 
 def named_ids(ids: Sequence[str]) -> str:
-    """The ids for an error text; the history, and so their number and length, may come from a browser."""
+    """Return the ids for an error text, shortened: the history may come from a browser, with ids of any number and length."""
     more = f", and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
     return ", ".join(shown(each, 40) for each in ids[:_SHOWN_IDS]) + more
 
@@ -106,99 +132,93 @@ def named_ids(ids: Sequence[str]) -> str:
 
 
 def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Decided) -> None:
+    seen = _seen(call, entry or {})
+    has_started = has_started_inside(earlier.data)
     match _as_decision(call, decision):
         case str() as text:
-            call.outcome = ToolOutcome(text)
+            call.outcome = ToolOutcome(text, unknown=has_started)
+            call.started = _is_external(call)  # an external call has run elsewhere
         case Deny(reason):
-            call.outcome = ToolOutcome(f"{DENIED}: {reason}" if reason else DENIED)
+            text = DENIED_INSIDE if has_started else DENIED
+            call.outcome = ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started)
         case Approve(arguments, expected=expected):
-            _check_expected(call, expected)
-            _check_can_run(call)
-            if arguments is None:
+            _check_expected(call, expected, seen)
+            if _is_external(call):
+                raise ConfigurationError(
+                    f"the call {call.id!r} is for the external tool {call.name!r}, which has no function to approve; pass its "
+                    "result as a str or Answer(data), or False"
+                )
+            if arguments is None or _are_equal(seen, arguments):
                 arguments = earlier.arguments
             else:
                 _change_arguments(call, arguments)
-            call.decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True)
+                seen = arguments
+            call.decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen)
         case answer:
-            _check_expected(call, answer.expected)
-            _check_asks(call, entry)
-            if call.tool is not None and call.tool.is_external:
-                call.outcome = ToolOutcome(as_result(answer.data).value)
+            _check_expected(call, answer.expected, seen)
+            # A call without a question would run, even if the user means "no" by this answer.
+            may_need_approval = call.tool is not None and call.tool.approve is not False
+            if (entry is None and may_need_approval) or (entry or {}).get("approval"):
+                raise ConfigurationError(
+                    f"resume answers the call {call.id!r}, which asks for an approval and not for data; pass True, False, "
+                    'Approve(...) or Deny("reason")'
+                )
+            if _is_external(call):
+                call.outcome, call.started = ToolOutcome(as_result(answer.data).value), True
             else:
-                call.decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True)
+                call.decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True, seen=seen)
     if call.decided is not None and call.tool is not None and call.tool.check_decision is not None:
         call.tool.check_decision(call, earlier)
 
 
+def _is_external(call: ToolCall) -> bool:
+    return call.tool is not None and call.tool.is_external
+
+
 def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Answer:
-    """The decision as a str or one of the three classes."""
+    """Return the decision as a str or one of the three classes."""
     if isinstance(decision, str | Approve | Deny | Answer):
         return decision
-    if isinstance(decision, bool):
-        return Approve() if decision else Deny()
-    if is_object(decision):
-        form, value = next(iter(decision.items()), ("", None))
-        read = _JSON_FORMS.get(form)
-        if read is not None and len(decision) == 1 and (found := read(value)) is not None:
-            return found
+    form = {"approve": decision} if isinstance(decision, bool) else decision
+    if is_object(form) and len(form) == 1:
+        match next(iter(form.items())):
+            case "approve", bool(value):
+                return Approve() if value else Deny()
+            case "approve", value if is_object(value) and value.keys() <= {"arguments", "expected"}:
+                return Approve(value.get("arguments"), expected=value.get("expected"))
+            case "deny", True | str() as reason:
+                return Deny() if reason is True else Deny(reason)
+            case "answer", data:
+                return Answer(data)
+            case _:
+                pass
+    # Every other mapping is an error: a refusal with a mistake in it must not let the call run.
     raise ConfigurationError(
-        f"resume says {shown(decision, _SHOWN)} of the call {call.id!r}; a decision is True, False, a str that the model is "
-        'told, Approve, Deny or Answer; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
+        f"resume has {shown(decision, _SHOWN)} for the call {call.id!r}; a decision is True, False, a str (the result for the "
+        'model), Approve, Deny or Answer; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
     )
 
 
-def _approval(value: object) -> Approve | Deny | None:
-    if isinstance(value, bool):
-        return Approve() if value else Deny()
-    if is_object(value) and value.keys() <= {"arguments", "expected"}:
-        return Approve(value.get("arguments"), expected=value.get("expected"))
-    return None
+def _seen(call: ToolCall, entry: Entry) -> Mapping[str, Any] | str:
+    """Return the arguments in the form of `OpenCall`."""
+    replaced: Mapping[str, Any] | None = entry.get("replaced")
+    return arguments_or_text(call.arguments) if replaced is None else replaced
 
 
-def _denial(value: object) -> Deny | None:
-    if value is True:
-        return Deny()
-    return Deny(value) if isinstance(value, str) else None
-
-
-# Every other mapping is an error: a refusal with a mistake in it must not let the call run.
-_JSON_FORMS: Mapping[str, Callable[[object], Approve | Deny | Answer | None]] = {
-    "approve": _approval,
-    "deny": _denial,
-    "answer": Answer,
-}
-
-
-def _check_asks(call: ToolCall, entry: Entry | None) -> None:
-    """Raise ConfigurationError if the call has asked nothing: an answer that means "no" would let it run."""
-    may_need_approval = call.tool is not None and call.tool.approve is not False
-    if (entry is None and may_need_approval) or (entry or {}).get("approval"):
-        raise ConfigurationError(
-            f"resume answers the call {call.id!r}, which asks for an approval and not for data; pass True, False, Approve(...) "
-            'or Deny("reason")'
-        )
-
-
-def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None) -> None:
-    if expected is None:
-        return
-    try:
-        arguments: object = parse_arguments(call.arguments)
-    except ToolArgumentsError:
-        arguments = call.arguments
-    if arguments != expected:
+def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None, seen: Mapping[str, Any] | str) -> None:
+    if expected is not None and seen != expected:
         raise ConfigurationError(
             f"the decision on the call {call.id!r} was made for the arguments {shown(expected, _SHOWN)}, but the call has "
-            f"{shown(arguments, _SHOWN)}; show the user the call as it is now, and let them decide again"
+            f"{shown(seen, _SHOWN)}; show the user the current arguments, and let them decide again"
         )
 
 
-def _check_can_run(call: ToolCall) -> None:
-    if call.tool is not None and call.tool.is_external:
-        raise ConfigurationError(
-            f"the call {call.id!r} is one of the external tool {call.name!r}, which has no function to approve; pass its "
-            "result as a str or Answer(data), or False"
-        )
+def _are_equal(seen: Mapping[str, Any] | str, arguments: object) -> bool:
+    """Return whether these are the arguments of the call. If a page sends them back unchanged, nothing is replaced."""
+    try:
+        return is_object(seen) and json.dumps(seen, sort_keys=True) == json.dumps(arguments, sort_keys=True)
+    except (TypeError, ValueError):
+        return False
 
 
 def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:

@@ -1,24 +1,38 @@
-"""What a run has used, together with the runs inside its tools.
+"""The spending of a run with the runs inside its tools: counts, and the price of a completion.
 
-Counts, and compares with one budget. `_run.budget_control` decides what follows.
+Counts, and compares with one budget; `_run.budget_control` acts on a limit. Prices come from the caller, or from
+genai-prices, which is imported only if it is needed. A model without a price is an error, never free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from aswarm._budget import Budget, Limit
-from aswarm._usage import Usage
+from aswarm._values.budget import Budget, Limit
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_object, shown
+from aswarm._values.text import how_to_install
+from aswarm._values.usage import Usage
+
+_MILLION = 1_000_000
+# Parts of the input that a provider counts, and their names in genai-prices.
+_PARTS_OF_INPUT = {
+    "cached_tokens": "cache_read_tokens",
+    "cache_write_tokens": "cache_write_tokens",
+    "cache_creation_tokens": "cache_write_tokens",
+    "audio_tokens": "input_audio_tokens",
+}
 
 
 @dataclass(eq=False, slots=True)
 class Spending:
-    """What a run has used, with the runs inside its tools. `outer` is that of the run around it, which shares it all.
+    """The spending of a run, with the runs inside its tools. `outer`: the spending of the run around it.
 
-    `turns` and `calls` are counted when they are admitted, so that runs side by side in one
-    event loop never exceed a limit together.
+    `turns` and `calls` are counted when they are admitted, so that concurrent runs never exceed a limit together.
     `has_refused`: a call was not admitted.
     """
 
@@ -31,19 +45,19 @@ class Spending:
     has_refused: bool = False
 
     def chain(self) -> Iterator[Spending]:
-        """The run itself, and the runs around it, from the inside out."""
+        """Yield the spending of the run itself, then of the runs around it, from the inside out."""
         each: Spending | None = self
         while each is not None:
             yield each
             each = each.outer
 
     def add(self, usage: Usage) -> None:
-        """Add what was used by this run, also to the runs around it."""
+        """Add the usage to this run and the runs around it."""
         for each in self.chain():
             each.usage += usage
 
     def reached(self) -> Limit | None:
-        """The limit of the budget of this run alone that admits no further request, or None."""
+        """Return the limit of this run's own budget that admits no further request, or None."""
         budget, tokens = self.budget, self.usage
         if budget is None:
             return None
@@ -58,5 +72,60 @@ class Spending:
 
 
 def is_reached(used: float | Decimal, limit: float | None) -> bool:
-    """Whether as much was used as the limit allows, or more."""
+    """Return whether there is a limit, and `used` has reached it."""
     return limit is not None and used >= Decimal(str(limit))
+
+
+# --- prices -----------------------------------------------------------------------------------------------------------
+
+
+def price_of(model: str, usage: Usage, prices: Mapping[str, tuple[float, float]], url: str | None = None) -> Decimal:
+    """Return the price of one completion in US dollars. `url`: the base URL of the provider, if it is known.
+
+    Raises ConfigurationError for a model without a price, and if genai-prices is needed but not installed.
+    """
+    counts = _counts(usage)
+    if (own := prices.get(model)) is not None:
+        of_input, of_output = (Decimal(str(each)) / _MILLION for each in own)
+        return of_input * counts["input_tokens"] + of_output * counts["output_tokens"]
+    remedy = f"pass Budget(..., prices={{{model!r}: (input, output)}}) in dollars for a million tokens"
+    provider = None
+    try:
+        library = importlib.import_module("genai_prices")
+        provider = _provider_at(url)
+        price: Decimal = library.calc_price(library.Usage(**counts), model, provider_id=provider).total_price
+    except ImportError as error:
+        raise ConfigurationError(
+            f"budget has cost=, which needs genai-prices: {how_to_install('prices')}; or {remedy}"
+        ) from error
+    except LookupError as error:
+        where = f" at {provider}" if provider else ""
+        raise ConfigurationError(
+            f"budget has cost=, but genai-prices has no price for the model {shown(model, 80)}{where}; {remedy}"
+        ) from error
+    return price
+
+
+def _provider_at(url: str | None) -> str | None:
+    """Return the provider whose API has this URL; None for a proxy or a private server: then the model name decides."""
+    snapshot = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
+    with suppress(LookupError):
+        name: str = snapshot.find_provider(None, None, url).id
+        return name
+    return None
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    """Return the counts by their names in genai-prices. No part is larger than the whole, even if a server reports so."""
+    details = usage.details.get("prompt_tokens_details")
+    # Reasoning that a provider leaves out of the output tokens is still in the total, and is priced as output.
+    output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens, 0)
+    counts = {"input_tokens": max(usage.prompt_tokens, 0), "output_tokens": output}
+    left = counts["input_tokens"]
+    for key, name in _PARTS_OF_INPUT.items():
+        reported = details.get(key) if is_object(details) else None
+        if isinstance(reported, int | float) and reported > 0:
+            part = min(int(reported), left)
+            left -= part
+            counts[name] = counts.get(name, 0) + part
+    return counts

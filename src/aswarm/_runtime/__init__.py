@@ -1,4 +1,4 @@
-"""What neither anyio nor the standard library has: tasks without a parent, a value per event loop or process, threads.
+"""Additions to anyio and the standard library: tasks without a parent, values per event loop or process, threads, files.
 
-Decides how work runs beside a run. Knows nothing of agents, tools or models.
+Runs work beside a run. Does not depend on agents, tools or models.
 """

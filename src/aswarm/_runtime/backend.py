@@ -1,13 +1,11 @@
-"""What anyio does not have for both backends: the identity of a loop, tasks without a parent, waits to the end.
-
-Never imports trio: if the current loop is trio's, trio is loaded already.
-"""
+"""Additions to anyio for both backends: tasks without a parent, shielded waits, values of a loop or a process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import functools
+import os
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -25,48 +23,37 @@ T = TypeVar("T")
 _tasks: set[asyncio.Task[None]] = set()
 
 
-def _on_trio() -> bool:
-    return sniffio.current_async_library() == "trio"
+def _trio() -> Any:
+    """Return `trio.lowlevel` if the running loop is trio's, else None. A running trio is already imported."""
+    return sys.modules["trio"].lowlevel if sniffio.current_async_library() == "trio" else None
 
 
 def current_loop() -> object:
-    """An object that stands for the running event loop: hashable, and weakly referable."""
-    return _trio().current_trio_token() if _on_trio() else asyncio.get_running_loop()
-
-
-def _trio() -> Any:
-    return sys.modules["trio"].lowlevel
+    """Return an object that identifies the running event loop; it is hashable and can be referenced weakly."""
+    trio = _trio()
+    return trio.current_trio_token() if trio else asyncio.get_running_loop()
 
 
 async def raise_if_own(cancellation: BaseException) -> None:
-    """Raise this cancellation, or another one, if the current task is cancelled; else other code has raised it."""
-    task = None if _on_trio() else asyncio.current_task()
+    """Raise if the current task is cancelled. Otherwise the cancellation came from other code, and this returns."""
+    task = None if _trio() else asyncio.current_task()
     if task is not None and task.cancelling():
         raise cancellation
     await anyio.lowlevel.checkpoint()
 
 
-def scheduler() -> Callable[[Callable[[], None]], object]:
-    """A function that schedules a callback on this loop from any thread. It raises RuntimeError once the loop is closed."""
-    if _on_trio():
-        run_soon: Callable[[Callable[[], None]], object] = _trio().current_trio_token().run_sync_soon
+def scheduler() -> Callable[..., object]:
+    """Return a function that schedules a callback with its arguments on this loop, from any thread.
+
+    It raises RuntimeError once the loop is closed.
+    """
+    if trio := _trio():
+        run_soon: Callable[..., object] = trio.current_trio_token().run_sync_soon
         return run_soon
     return asyncio.get_running_loop().call_soon_threadsafe
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-
-
-def _spawn(work: Work, on_done: Callable[[], object]) -> None:
-    """Start a task outside of the caller's cancel scopes, with a copy of the caller's context variables.
-
-    `on_done` is called when an asyncio task is done, even if its work was never entered: asyncio does not enter a task
-    that is cancelled before its first step, as at the end of `asyncio.run`. Trio enters every task, and does not call it.
-    """
-    if _on_trio():
-        _trio().spawn_system_task(work, context=contextvars.copy_context())
-    else:
-        _start_task(work).add_done_callback(lambda _: on_done())
 
 
 def _start_task(work: Work) -> asyncio.Task[None]:
@@ -77,23 +64,35 @@ def _start_task(work: Work) -> asyncio.Task[None]:
 
 
 def _start_system_task(work: Work) -> None:
-    with suppress(RuntimeError):  # trio.run is ending: it starts no task any more, and closes what is open itself
+    with suppress(RuntimeError):  # trio.run is ending: it starts no tasks, and closes open generators itself
         _trio().spawn_system_task(work)
 
 
 def task_spawner() -> Callable[[Work], object]:
-    """A function that starts a task on this loop from any thread, and from a finalizer.
+    """Return a function that starts a task on this loop, from any thread or a finalizer.
 
     It raises RuntimeError once the loop is closed.
     """
-    if _on_trio():
-        return functools.partial(_trio().current_trio_token().run_sync_soon, _start_system_task)
-    call_soon: Callable[..., object] = asyncio.get_running_loop().call_soon_threadsafe
-    return functools.partial(call_soon, _start_task)
+    return functools.partial(scheduler(), _start_system_task if _trio() else _start_task)
+
+
+def call_later(seconds: float, call: Callable[[], None]) -> Callable[[], object]:
+    """Call a function on this loop after some seconds. Return a function that cancels the call."""
+    if not _trio():
+        return asyncio.get_running_loop().call_later(seconds, call).cancel
+    scope = anyio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            await anyio.sleep(seconds)
+            call()
+
+    _start_system_task(wait)
+    return scope.cancel
 
 
 async def wait_shielded(event: anyio.Event | asyncio.Event) -> None:
-    """Wait for the event even if the waiting task is cancelled meanwhile; the cancellation is raised afterwards."""
+    """Wait for the event even if the waiting task is cancelled, and raise the cancellation afterwards."""
     interrupted: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not event.is_set():
@@ -106,7 +105,7 @@ async def wait_shielded(event: anyio.Event | asyncio.Event) -> None:
 
 
 class TaskResult(Generic[T]):
-    """A value or an exception, once it is there."""
+    """The result of a task: a value or an exception, once `is_there`."""
 
     def __init__(self) -> None:
         self.is_there = False
@@ -122,7 +121,7 @@ class TaskResult(Generic[T]):
         self.is_there = True
 
     def get(self) -> T:
-        """The value. Raises the exception."""
+        """Return the value, or raise the exception."""
         if self.error is not None:
             try:
                 raise self.error
@@ -132,10 +131,10 @@ class TaskResult(Generic[T]):
 
 
 class BackgroundTask(Generic[T]):
-    """Work in a task of its own, which ends by itself or by `stop`.
+    """Work in its own task, until it ends or `stop` is called.
 
-    A plain `task.cancel()` of the caller's task does not reach it. `stop` cancels by an anyio scope, which respects
-    shields, and so waits for worker threads.
+    A plain `task.cancel()` of the caller's task does not cancel it. `stop` cancels an anyio scope, which respects shields, and
+    so waits for worker threads.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]], on_end: Callable[[], object] = lambda: None) -> None:
@@ -144,7 +143,11 @@ class BackgroundTask(Generic[T]):
         self._scope = anyio.CancelScope()
         self._ended = anyio.Event()
         self._outcome = TaskResult[T]()
-        _spawn(self._run, self._end_unentered)
+        # The task is outside of the caller's cancel scopes, and has a copy of the caller's contextvars.
+        if trio := _trio():
+            trio.spawn_system_task(self._run, context=contextvars.copy_context())
+        else:
+            _start_task(self._run).add_done_callback(self._end_unentered)
 
     async def _run(self) -> None:
         try:
@@ -155,7 +158,8 @@ class BackgroundTask(Generic[T]):
         finally:
             self._end()
 
-    def _end_unentered(self) -> None:
+    def _end_unentered(self, _: object) -> None:
+        # asyncio, unlike trio, never enters a task that is cancelled before its first step, such as at the end of `asyncio.run`.
         if not self._ended.is_set():
             self._outcome.set_error(asyncio.CancelledError())
             self._end()
@@ -165,12 +169,12 @@ class BackgroundTask(Generic[T]):
         self._ended.set()
 
     async def stop(self) -> None:
-        """Cancel the work and wait until it has ended, even if the waiting task is cancelled meanwhile."""
+        """Cancel the work and wait for its end, even if the waiting task is cancelled."""
         self._scope.cancel()
         await wait_shielded(self._ended)
 
     async def result(self) -> T:
-        """Wait for the work. Returns its value, or raises its exception. If this is cancelled, it stops the work."""
+        """Wait for the work, and return its value or raise its exception. Cancelling this call stops the work."""
         try:
             await self._ended.wait()
         finally:
@@ -179,17 +183,19 @@ class BackgroundTask(Generic[T]):
 
 
 class HiddenGenerators(Generic[T]):
-    """Awaits a step, and hides the async generators that it begins from the event loop.
+    """Awaits a step, and hides the async generators of the step from the event loop.
 
-    At shutdown asyncio closes every generator it has seen, all at the same time; nested ones then fail with "already
-    running". So only the outermost is known to the loop, and it closes the inner ones in order. `finalize=False` is for
-    generators of other code that are dropped half read, and whose resources are freed in another way: the event loop
-    then starts no task to close them.
+    At shutdown asyncio closes all registered generators at the same time, and nested generators then fail with "already
+    running". So only the outermost generator is registered, and it closes the inner generators in order.
+    `finalize=False` is for half-read generators of other code whose resources are released in another way: the event loop then
+    starts no task to close them.
     """
 
     def __init__(self, step: Awaitable[T], *, finalize: bool = True) -> None:
         self._step = step
-        self._hooks: dict[str, Any] = {"firstiter": None, **({} if finalize else {"finalizer": _do_nothing})}
+        self._hooks: dict[str, Callable[[Any], None] | None] = {"firstiter": None}
+        if not finalize:  # without a finalizer hook, Python would close the generator when it is collected
+            self._hooks["finalizer"] = lambda _: None
 
     def __await__(self) -> Generator[Any, Any, T]:
         inner: Any = self._step.__await__()
@@ -210,12 +216,8 @@ class HiddenGenerators(Generic[T]):
                 resume, value = inner.throw, error
 
 
-def _do_nothing(_: object) -> None:
-    """Stand in for a finalizer: without one, Python would close the generator as soon as it is collected."""
-
-
 class PerLoop(Generic[T]):
-    """One value for each event loop, made on first use there and forgotten with the loop."""
+    """One value for each event loop, made on first use there and removed with the loop."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -223,21 +225,43 @@ class PerLoop(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self) -> T:
-        """The value of the running loop."""
+        """Return the value of the running loop."""
         loop = current_loop()
         with self._lock:
             if loop not in self._values:
-                self._forget_closed()
+                # The connections of a client refer to their loop, so the value of a closed loop keeps this loop alive.
+                for other in list(self._values):
+                    if isinstance(other, asyncio.AbstractEventLoop) and other.is_closed():
+                        del self._values[other]
                 self._values[loop] = self._make()
             return self._values[loop]
 
-    def _forget_closed(self) -> None:
-        # The connections of a client refer to their loop, so a loop would be kept here by its own value.
-        for loop in [known for known in self._values if isinstance(known, asyncio.AbstractEventLoop)]:
-            if loop.is_closed():
-                del self._values[loop]
-
     def pop(self) -> T | None:
-        """Forget and return the value of the running loop, or None if it has no value."""
+        """Remove and return the value of the running loop, or None if it has no value."""
         with self._lock:
             return self._values.pop(current_loop(), None)
+
+
+class PerProcess(Generic[T]):
+    """One value for each process, made on first use there. A forked child does not touch the value of its parent."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        # By process id. A child keeps the value of its parent, so that this value is never collected and closed.
+        self._values: dict[int, T] = {}
+        # Each process has its own lock: the lock of the parent may have been held at the moment of the fork.
+        self._locks: dict[int, threading.Lock] = {}
+
+    def get(self) -> T:
+        """Return the value of this process."""
+        process = os.getpid()
+        with self._locks.setdefault(process, threading.Lock()):
+            if process not in self._values:
+                self._values[process] = self._make()
+            return self._values[process]
+
+    def pop(self) -> T | None:
+        """Remove and return the value of this process, or None if it has no value."""
+        process = os.getpid()
+        with self._locks.setdefault(process, threading.Lock()):
+            return self._values.pop(process, None)

@@ -1,7 +1,7 @@
-"""Where plain functions run: in worker threads, of which a swarm has a bounded number.
+"""Runs plain functions in a bounded number of worker threads.
 
-Decides when a function may enter a thread and when its token is free again. Knows nothing of tools. `Swarm` has another
-`FunctionRunner`, which calls them in the thread of its caller.
+Decides when a function may enter a thread and when its token is free again. `Swarm` has a subclass of `FunctionRunner`, which
+calls functions in the thread of its caller.
 """
 
 from __future__ import annotations
@@ -20,73 +20,65 @@ from .backend import scheduler
 
 T = TypeVar("T")
 
-# Nesting depth of tool calls. Each depth has its own tokens: a run inside a tool would otherwise wait for a token that
-# the run around it holds, and neither would end.
+# Nesting depth of tool calls. Each depth has its own tokens: otherwise a run inside a tool could wait for the token of the run
+# around it, a deadlock.
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("aswarm_depth", default=0)
 
 
 def enter_tool() -> None:
-    """Count the current task as a tool from here on."""
+    """Increase the nesting depth of the current task."""
     _depth.set(_depth.get() + 1)
 
 
-class DeadlinePassed(Exception):  # noqa: N818 - its name says what happened
+class DeadlinePassed(Exception):  # noqa: N818 - named after the event
     """The function did not return in time; it may still be running."""
 
 
 class Slot(Protocol):
-    """A place for one function. Its owner must `release` it."""
+    """A slot for one function. Its owner must `release` it."""
 
     @property
     def was_withdrawn(self) -> bool:
-        """Whether the function was not called, and never will be, although `run` was."""
+        """Whether the function will never be called, although `run` was called."""
         ...
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
-        """Run `work` there; raises DeadlinePassed if the deadline (in the loop's clock) passes first.
+        """Run `work` in the slot. Raises DeadlinePassed if the deadline (in the loop's clock) passes first.
 
         Without `abandon_on_cancel`, a cancellation from outside waits for the function. A plain `task.cancel()` would
-        interrupt that wait, so the caller calls this in a task of its own.
+        interrupt that wait, so call this in a separate task.
         """
         ...
 
     def release(self) -> None:
-        """Give the slot back: the caller waits for the function no longer."""
+        """Release the slot; the caller no longer waits for the function."""
         ...
 
 
-class FunctionRunner(Protocol):
-    """Runs plain functions. `runs_everything`: also those that never block (`@tool(thread=False)`)."""
+class FunctionRunner:
+    """The worker threads of one swarm on one event loop: at most `size` for each depth of nested runs.
 
-    @property
-    def runs_everything(self) -> bool: ...
-
-    async def acquire(self, *, own_thread: bool = False) -> Slot:
-        """Wait for a slot. `own_thread`: one where the function may run beside others, and may be left running."""
-        ...
-
-
-class ThreadPool:
-    """The worker threads of one swarm on one event loop: `size` at once for each depth of nested runs."""
+    `runs_everything`: whether it also runs functions that never block (`@tool(thread=False)`).
+    """
 
     runs_everything = False
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._tokens: dict[int, anyio.CapacityLimiter] = {}
-        # anyio's own limit is not used, because it gives a token back when the wait ends, not when the thread does.
+        # anyio's own limiter is not used, because it releases a token at the end of the wait, not of the thread.
         self._unbounded = anyio.CapacityLimiter(math.inf)
 
-    async def acquire(self, **_: object) -> ThreadSlot:
-        """Wait for a token. Here every function has a thread of its own."""
+    async def acquire(self, *, own_thread: bool = False) -> Slot:  # noqa: ARG002 - here each function has its own thread
+        """Wait for a slot. `own_thread`: the function may run beside others, and may be abandoned."""
         tokens = self._tokens.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
-        slot = ThreadSlot(tokens, self._unbounded)
+        slot = _ThreadSlot(tokens, self._unbounded)
         await tokens.acquire_on_behalf_of(slot)
         return slot
 
 
-class ThreadSlot:
-    """One token. It is free again once the slot was released and the thread, if any, has really ended."""
+class _ThreadSlot:
+    """One token. It is free again after `release` and the end of the thread, if there is one."""
 
     was_withdrawn = False  # a thread may enter the function at any moment
 
@@ -99,7 +91,6 @@ class ThreadSlot:
         self._is_running = False
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
-        """Run `work` in a thread; see `Slot`."""
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
             values = await anyio.to_thread.run_sync(
@@ -111,7 +102,7 @@ class ThreadSlot:
     def _enter(self, work: Callable[[], T]) -> list[T]:
         # In a list, because trio refuses a thread that returns a coroutine.
         with self._lock:
-            if self._is_released:  # cancelled before the function began: the result is not awaited any more
+            if self._is_released:  # cancelled before the function started, so its result is not needed
                 return []
             self._is_running = True
         try:
@@ -121,11 +112,10 @@ class ThreadSlot:
                 self._is_running = False
                 is_released = self._is_released
             if is_released:
-                with suppress(RuntimeError):  # the loop is closed, and its tokens are not needed any more
+                with suppress(RuntimeError):  # the loop is closed, so its tokens are not needed
                     self._call_soon(self._free)
 
     def release(self) -> None:
-        """Give the token back, now or when the thread has ended."""
         with self._lock:
             self._is_released = True
             is_running = self._is_running

@@ -1,5 +1,5 @@
-"""From a function to a tool that a model can call.
+"""Makes tools of functions, which a model can call.
 
-Decides the schema of a function, how arguments are converted, which functions an agent offers, and what a result means.
-Never runs a function, and does no I/O.
+Decides the schema of a function, the conversion of arguments and results, and the tools of an agent. Never runs a function,
+and does no I/O.
 """

@@ -1,7 +1,4 @@
-"""Arguments from the model's text, and text for the model from a function's result.
-
-Decides conversions. Never calls a function.
-"""
+"""Converts the model's text to arguments, and the result of a function to text. Never calls a function."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import from_json, to_jsonable_python
 
-from aswarm._agent import Agent, Result
-from aswarm._content import File, Image, Part, text_part
-from aswarm._errors import ToolArgumentsError
-from aswarm._json import is_object, shown
+from aswarm._values.agent import Agent, Result
+from aswarm._values.content import File, Image, Part, text_part
+from aswarm._values.errors import ToolArgumentsError
+from aswarm._values.json import is_object, shown
 
 from .schema import CONTEXT
 from .tool import Tool, reads_context, takes_context
 
-_SHOWN = 1000  # characters of broken arguments that the model is told
+_SHOWN = 1000  # characters of broken arguments that the model reads
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments as a dict; empty text means no arguments. Raises ToolArgumentsError with the parser's reason."""
+    """Return the arguments as a dict, empty for an empty text. Raises ToolArgumentsError with the parser's reason."""
     if not text.strip():
         return {}
     try:
@@ -39,10 +36,18 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return dict(arguments)
 
 
-def as_result(value: object) -> Result:
-    """The value that a function returned, as a `Result` whose value is the content of the tool message.
+def arguments_or_text(text: str) -> dict[str, Any] | str:
+    """Return the arguments as a dict, or the text itself if it is not a JSON object."""
+    try:
+        return parse_arguments(text)
+    except ToolArgumentsError:
+        return text
 
-    That is a text, or a list of parts if there are images or files. Raises the error of a value that has no text.
+
+def as_result(value: object) -> Result:
+    """Return the value of a function as a `Result` whose value is the content of the tool message.
+
+    The content is a text, or a list of parts if there are images or files. An exception of a value without a text propagates.
     """
     match value:
         case str():
@@ -56,18 +61,18 @@ def as_result(value: object) -> Result:
 
 
 def _content(value: object) -> str | list[Part]:
-    given: Any = value
-    items: Sequence[Any] = given if isinstance(value, list | tuple) else (given,)
+    returned: Any = value
+    items: Sequence[Any] = returned if isinstance(value, list | tuple) else (returned,)
     if not any(isinstance(item, Image | File) for item in items):
-        return to_text(given)
+        return to_text(returned)
     return [item.part if isinstance(item, Image | File) else text_part(to_text(item)) for item in items]
 
 
 def to_text(value: object) -> str:
-    """A value as the model reads it: a str as it is, data as JSON (not ASCII-escaped), everything else `str()`."""
+    """Return a value as text for the model: a str unchanged, data as JSON (not ASCII-escaped), other values by `str()`."""
     if isinstance(value, str):
         text = str.__str__(value)  # the text itself, also for an Enum whose members are str
-        text.encode()  # half a surrogate pair cannot be sent: fail here, not in the next request
+        text.encode()  # half a surrogate pair cannot be sent; raise here, not in the next request
         return text
     if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         try:
@@ -80,12 +85,12 @@ def to_text(value: object) -> str:
 
 
 def sendable(text: str) -> str:
-    """The text, with half surrogate pairs, which UTF-8 cannot carry, written as escapes."""
+    """Return the text with escapes for half surrogate pairs, which UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments of the call. A function that asks for a `Mapping` gets a read-only view of `context`."""
+    """Return the keyword arguments of the call. A function with the hint `Mapping` gets a read-only view of `context`."""
     if not takes_context(tool):
         return arguments
     return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}

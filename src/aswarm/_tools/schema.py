@@ -1,10 +1,9 @@
-"""From a function's signature: the JSON schema that the model sees, and the check of the arguments that it sends.
+"""Makes the JSON schema of a function, and checks the arguments from the model.
 
-Decides types, names, descriptions and conversions. Never calls the function, and knows nothing of agents or runs.
+Decides types, names, descriptions and conversions. Never calls the function.
 
-Where Swarm can express a hint, the schema is Swarm's (`{"type": ...}` and nothing else); otherwise it is pydantic's.
-Arguments are validated from the same hints and converted (pydantic's lax mode), so that a function that asks for a
-`date` gets one.
+If Swarm can express a hint, the schema is Swarm's (`{"type": ...}` and nothing else); otherwise it is pydantic's. Arguments
+are validated by the same hints and converted (pydantic's lax mode), so that a parameter with the hint `date` gets a date.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import SchemaError, to_json
 from typing_extensions import TypedDict
 
-from aswarm._errors import ConfigurationError, ToolArgumentsError
-from aswarm._json import faults_of, is_array, is_object
+from aswarm._values.errors import ConfigurationError, ToolArgumentsError
+from aswarm._values.json import faults_of, is_array, is_object
 
 from .hints import (
     EMPTY,
@@ -42,20 +41,27 @@ from .typed_dicts import modern
 
 CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
-_LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # what Python and most local servers take
+_LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # names that Python and most local servers accept
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-# Numbers become strings where a string is asked for: models often send 7 for "7".
+# Numbers become strings for the hint str: models often send 7 for "7".
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
 _TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_REFUSED_KINDS = {
+    inspect.Parameter.VAR_POSITIONAL: "a *parameter",
+    inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
+}
+_VALUES = ("default", "examples", "enum", "const")  # keywords with values, not schemas
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """What the model sees of a function. It does not refer to the function, so that it can be cached for it.
+    """The name and schema of a function for the model. It has no reference to the function, so a cache can be weak.
 
-    `json`: the tool as the API wants it. `context_hint`: the hint of `context_variables`, or None where the function
-    does not take it. `returns`: the return hint, `inspect.Parameter.empty` where there is none. `validate`: from the
-    arguments that the model sent to those that the function gets; raises ToolArgumentsError.
+    `json`: the tool in the form of the API. `context_hint`: the hint of `context_variables`, or None without this parameter.
+    `returns`: the return hint, or `inspect.Parameter.empty`. `validate`: converts the arguments from the model; raises
+    ToolArgumentsError. `fault`: the hint that pydantic cannot describe, with the remedy, or an empty text; as in Swarm, the
+    schema then has "string".
     """
 
     name: str
@@ -63,11 +69,12 @@ class FunctionSchema:
     context_hint: object | None
     returns: object
     validate: Callable[[Mapping[str, Any]], dict[str, Any]]
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Validator:
-    """Checks and converts the arguments of one function. `extra` is for those that `**parameters` takes."""
+    """Checks and converts the arguments of one function. `extra`: for the arguments of `**parameters`."""
 
     named: TypeAdapter[dict[str, Any]]
     extra: TypeAdapter[dict[str, Any]] | None
@@ -75,13 +82,14 @@ class _Validator:
     null_is_default: frozenset[str]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        sent = {key: value for key, value in arguments.items() if key != CONTEXT and not self._is_unset(key, value)}
+        unset = {CONTEXT, *(key for key in self.null_is_default if arguments.get(key) is None)}
+        sent = {key: value for key, value in arguments.items() if key not in unset}
         others = {key: sent.pop(key) for key in list(sent) if self.extra and key not in self.known}
         valid: dict[str, Any] = {}
         faults: list[str] = []
         for adapter, part in ((self.named, sent), (self.extra, others)):
             try:
-                # Validated as JSON, which the arguments were: a strict model takes a date from a str only there.
+                # Validate as JSON: a strict model accepts a str for a date only there.
                 valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
             except ValidationError as error:
                 faults += faults_of(error, "arguments")
@@ -89,46 +97,74 @@ class _Validator:
             raise ToolArgumentsError("\n".join(faults))
         return valid
 
-    def _is_unset(self, key: str, value: object) -> bool:
-        return value is None and key in self.null_is_default
-
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
-    """Build the schema of a function. Raises ConfigurationError that names the function and the parameter."""
+    """Return the schema of a function. Raises ConfigurationError with the function and the parameter."""
     name = _checked_name(name or name_of(function), function)
     _refuse_generator(function, name)
     parameters = _parameters(function, name)
-    hints = resolve_hints(function, parameters)
-    offered = {key: hints[key] for key in parameters if key != CONTEXT}
-    extra = next((offered.pop(key) for key in list(offered) if parameters[key].kind is _VAR_KEYWORD), None)
-    builder = _Builder(name, {key: parameters[key].default for key in offered}, offered, strict)
+    resolved = resolve_hints(function, parameters)
+    offered = {key: parameter for key, parameter in parameters.items() if key != CONTEXT}
+    extra = next((offered.pop(key) for key in list(offered) if offered[key].kind is _VAR_KEYWORD), None)
+    faults: list[str] = []
+    hints = {
+        key: _describable(_with_description(modern(resolved[key])), f"function {name!r}: parameter {key!r}", faults)
+        for key in offered
+    }
+    optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
+    accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
     return FunctionSchema(
         name=name,
-        json=builder.json(description_of(function)),
-        context_hint=hints.get(CONTEXT),
-        returns=hints["return"],
+        json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
+        context_hint=resolved.get(CONTEXT),
+        returns=resolved["return"],
         validate=_Validator(
-            builder.adapter(),
-            _extra_adapter(name, extra, strict) if extra is not None else None,
-            # An argument that a partial binds counts as known and is not accepted: `**parameters` does not let it in.
-            frozenset(offered) | bound_by_partials(function),
-            builder.null_is_default,
+            _adapter(accepted, {**_LAX, "extra": "forbid"}),
+            _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
+            # Bound arguments count as known, so `**parameters` does not accept them.
+            frozenset(hints) | bound_by_partials(function),
+            # In strict mode the model must send all parameters, so null means "not given".
+            frozenset(key for key in optional if strict and not _admits_none(hints[key])),
         ),
+        fault=next(iter(faults), ""),
     )
+
+
+def _accepted(hint: Any, default: object) -> Any:
+    # A default of None makes None valid, whatever the hint.
+    return NotRequired[Union[hint, None] if default is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
+
+
+def _json(name: str, description: str, hints: Mapping[str, Any], required: list[str], strict: bool) -> dict[str, Any]:
+    fields = {key: hint if key in required else NotRequired[hint] for key, hint in hints.items()}
+    schema = without_titles(_adapter(fields, _LAX).json_schema())
+    if aliased := fields.keys() - schema["properties"].keys():
+        raise ConfigurationError(
+            f"function {name!r}: parameter {min(aliased)!r} has an alias; rename the parameter instead"
+        )
+    properties = {key: _as_swarm(hint, schema["properties"][key]) for key, hint in hints.items()}
+    parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    if "$defs" in schema:
+        parameters["$defs"] = schema["$defs"]
+    function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
+    if strict:
+        function["strict"] = True
+        function["parameters"] = strict_parameters(name, parameters, set(required))
+    return {"type": "function", "function": function}
 
 
 def ready_schema(
     function: Callable[..., Any], *, name: str, description: str, parameters: Mapping[str, Any]
 ) -> FunctionSchema:
-    """The schema of a function whose parameters are described already. Arguments are passed on as they are."""
+    """Return the schema of a function with a ready schema of its parameters. Arguments are passed unchanged."""
     offered = {"name": _checked_name(name, function), "description": description, "parameters": parameters}
     _refuse_generator(function, name)
     try:
-        taken = signature_of(function).parameters
+        own = signature_of(function).parameters
     except (TypeError, ValueError):  # a builtin without a signature
         hints: dict[str, Any] = {"return": EMPTY}
     else:
-        hints = resolve_hints(function, {CONTEXT: taken[CONTEXT]} if CONTEXT in taken else {})
+        hints = resolve_hints(function, {CONTEXT: own[CONTEXT]} if CONTEXT in own else {})
     return FunctionSchema(
         name=name,
         json={"type": "function", "function": offered},
@@ -147,12 +183,13 @@ def _checked_name(name: str, function: Callable[..., Any]) -> str:
         return name
     if not _LOCAL_NAME.fullmatch(name):
         raise ConfigurationError(
-            f"function {name!r} cannot be offered to the model: the API takes names of 1 to 64 letters, digits, _ and -"
+            f"function {name!r} has a name that the API refuses; it accepts names of 1 to 64 letters, digits, _ and -. "
+            "Give it another name, for example with @tool(name=...)"
         )
     warn_of(
         function,
-        f"function {name!r}: OpenAI refuses names with letters beyond ASCII, and other servers may take them; "
-        "use @tool(name=...) for a name that all of them take",
+        f"function {name!r}: OpenAI refuses names with letters beyond ASCII, and other servers may accept them; "
+        "use @tool(name=...) for a name that every server accepts",
     )
     return name
 
@@ -160,21 +197,13 @@ def _checked_name(name: str, function: Callable[..., Any]) -> str:
 def _refuse_generator(function: Any, name: str) -> None:
     if has_code_flag(function, inspect.CO_GENERATOR):
         raise ConfigurationError(
-            f"function {name!r} is a generator function, and the model would not see its items; "
-            "return the whole result, for example a list, or make it an `async def` that yields Progress(...) and its "
-            "result last"
+            f"function {name!r} is a generator function, and the model would not get its items; return the whole result, for "
+            "example a list, or make it an `async def` that yields Progress(...) and its result last"
         )
 
 
-_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
-_REFUSED_KINDS = {
-    inspect.Parameter.VAR_POSITIONAL: "a *parameter",
-    inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
-}
-
-
 def description_of(function: object) -> str:
-    """The whole docstring without its indentation: of a partial if it was set, of the function behind it, of `__call__`."""
+    """Return the docstring without indentation: of a partial if it was set, of the function inside, or of `__call__`."""
     described = with_attribute(function, "__doc__")
     if described is behind_partials(function) and not hasattr(described, "__name__"):
         kind: Any = type(described)  # pyright: ignore[reportUnknownVariableType]
@@ -186,7 +215,7 @@ def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Pa
     try:
         parameters = dict(signature_of(without_attributes(function)).parameters)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"function {name!r} has no signature that can be read: {error}") from error
+        raise ConfigurationError(f"function {name!r} has no readable signature: {error}") from error
     for bound in bound_by_partials(function):
         parameters.pop(bound, None)
     for parameter in parameters.values():
@@ -209,66 +238,18 @@ def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Pa
     return parameters
 
 
-class _Builder:
-    """Builds the schema of one function's parameters and the adapter that validates them, from the same hints."""
-
-    def __init__(self, name: str, defaults: Mapping[str, Any], hints: Mapping[str, Any], strict: bool) -> None:
-        self._name = name
-        self._defaults = defaults
-        self._strict = strict
-        self._hints = {
-            key: _describable(_with_description(modern(hint)), f"function {name!r}: parameter {key!r}")
-            for key, hint in hints.items()
-        }
-        self._required = [key for key, default in defaults.items() if default is EMPTY]
-
-    @property
-    def null_is_default(self) -> frozenset[str]:
-        """Parameters for which null means "not given": in strict mode the model must send all of them."""
-        optional = set(self._hints) - set(self._required)
-        return frozenset(key for key in optional if self._strict and not _admits_none(self._hints[key]))
-
-    def adapter(self) -> TypeAdapter[dict[str, Any]]:
-        fields = {key: self._accepted(key) for key in self._hints}
-        return _adapter(fields, {**_LAX, "extra": "forbid"})
-
-    def _accepted(self, key: str) -> Any:
-        hint = self._hints[key]
-        if self._defaults[key] is EMPTY:
-            return hint
-        # A default of None says that None is accepted, whatever the hint says.
-        return NotRequired[Union[hint, None] if self._defaults[key] is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
-
-    def json(self, description: str) -> dict[str, Any]:
-        fields = {key: hint if key in self._required else NotRequired[hint] for key, hint in self._hints.items()}
-        schema = without_titles(_adapter(fields, _LAX).json_schema())
-        if aliased := fields.keys() - schema["properties"].keys():
-            raise ConfigurationError(
-                f"function {self._name!r}: parameter {min(aliased)!r} has an alias; rename the parameter instead"
-            )
-        properties = {key: _as_swarm(self._hints[key], schema["properties"][key]) for key in fields}
-        parameters: dict[str, Any] = {"type": "object", "properties": properties, "required": self._required}
-        if "$defs" in schema:
-            parameters["$defs"] = schema["$defs"]
-        function: dict[str, Any] = {"name": self._name, "description": description, "parameters": parameters}
-        if self._strict:
-            function["strict"] = True
-            function["parameters"] = strict_parameters(self._name, parameters, set(self._required))
-        return {"type": "function", "function": function}
-
-
-def _extra_adapter(name: str, hint: Any, strict: bool) -> TypeAdapter[dict[str, Any]]:
+def _extra_adapter(name: str, hint: Any, strict: bool, faults: list[str]) -> TypeAdapter[dict[str, Any]]:
     if strict:
         raise ConfigurationError(
             f"function {name!r}: strict mode cannot express **parameters; give each parameter a name"
         )
-    values: Any = _describable(hint, f"function {name!r}: **parameter")
+    values: Any = _describable(hint, f"function {name!r}: **parameter", faults)
     extra: Any = dict[str, values]
     return TypeAdapter(extra, config=_LAX)
 
 
 def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
-    # A TypedDict, because a key may have any name that a parameter has; a model's field may not.
+    # A TypedDict, because its keys may have the name of any parameter; the fields of a model may not.
     make: Any = TypedDict  # its fields are known only at run time, which type checkers do not accept
     arguments: Any = make("arguments", dict(fields))
     arguments.__pydantic_config__ = config
@@ -276,7 +257,7 @@ def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[
 
 
 def _with_description(hint: Any) -> Any:
-    """`Annotated[int, "text"]` describes the parameter, like `Annotated[int, Field(description="text")]`."""
+    """Return `Annotated[int, Field(description="text")]` for `Annotated[int, "text"]`."""
     if get_origin(hint) in (Union, types.UnionType):
         return Union[tuple(map(_with_description, get_args(hint)))]  # noqa: UP007 - the options are known only at run time
     if get_origin(hint) is not Annotated:
@@ -286,28 +267,30 @@ def _with_description(hint: Any) -> Any:
     return Annotated[(base, *described)]
 
 
-def _describable(hint: Any, place: str) -> Any:
-    """The hint, or Any where pydantic has no JSON schema for it, because no JSON value becomes such an object."""
+def _describable(hint: Any, place: str, faults: list[str]) -> Any:
+    """Return the hint; or add to `faults` and return Any if pydantic has no JSON schema for the hint."""
     if isinstance(hint, type) and hint in (str, int, float, bool):
         return hint
-    if hint is Any or not _is_hint(hint):
-        return Any
+    # For the function `any`, a number or the constructor of a lock, pydantic would only warn.
+    is_hint = isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
+    if hint is Any:
+        return hint
     try:
-        _adapter({"value": hint}, _LAX).json_schema()
+        if is_hint:
+            _adapter({"value": hint}, _LAX).json_schema()
+            return hint
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
             raise ConfigurationError(f"{place}: {error.message}") from error
-        return Any
     except SchemaError as error:
         raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
     except (TypeError, ValueError, NameError):
-        return Any
-    return hint
-
-
-def _is_hint(hint: Any) -> bool:
-    # The function `any`, a number, the constructor of a lock: pydantic would accept them with a warning of its own.
-    return isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
+        pass
+    faults.append(
+        f"{place} has the hint {inspect.formatannotation(hint)}, which has no JSON form, so the model is asked for a string; "
+        "bind the value with functools.partial, read it from context_variables, or use a type that pydantic can describe"
+    )
+    return Any
 
 
 def _admits_none(hint: Any) -> bool:
@@ -319,7 +302,7 @@ def _admits_none(hint: Any) -> bool:
 
 
 def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema in Swarm's form: no `items` for a list without a hint, "string" where the type is not known."""
+    """Return the schema in Swarm's form: no `items` for a plain `list`, "string" for an unknown type."""
     base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if base in (list, dict):
         return {key: value for key, value in schema.items() if key not in ("items", "additionalProperties")}
@@ -328,15 +311,23 @@ def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def without_titles(schema: Any, *, named: bool = False) -> Any:
-    """`schema` without pydantic's titles; with `named`, its keys are names of parameters or models, not keywords."""
+def without_titles(schema: Any) -> Any:
+    """Return the schema without pydantic's titles."""
+    return map_schemas(lambda each: {key: value for key, value in each.items() if key != "title"}, schema)
+
+
+def map_schemas(change: Callable[[dict[str, Any]], dict[str, Any]], schema: Any, *, named: bool = False) -> Any:
+    """Return the schema with `change` applied to each schema in it, the inner ones first.
+
+    `named`: the keys of this object are names of parameters or models, not keywords.
+    """
     if is_array(schema):
-        return [without_titles(item) for item in schema]
+        return [map_schemas(change, item) for item in schema]
     if not is_object(schema):
         return schema
-    return {
-        key: value if key in ("default", "examples", "enum", "const") and not named
-        else without_titles(value, named=not named and key in ("properties", "$defs"))
+    changed = {
+        key: value if key in _VALUES and not named
+        else map_schemas(change, value, named=not named and key in ("properties", "$defs"))
         for key, value in schema.items()
-        if named or key != "title"
     }  # fmt: skip
+    return changed if named else change(changed)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array
 
 
 def strict_parameters(name: str, parameters: dict[str, Any], required: set[str]) -> dict[str, Any]:
-    """The parameters in strict form. An optional one becomes nullable, because the model must send all of them.
+    """Return the parameters in strict form. An optional parameter becomes nullable, because the model must send all.
 
-    Raises ConfigurationError, which names function and parameter, for what strict mode cannot express.
+    Raises ConfigurationError, with the function and the parameter, for a type that strict mode cannot express.
     """
     nullable = {
         key: value if key in required or _allows_null(value) else {"anyOf": [value, {"type": "null"}]}
@@ -29,7 +29,7 @@ def _allows_null(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "null" or any(map(_allows_null, schema.get("anyOf", ())))
 
 
-# The keywords in the guide. Others (uniqueItems, other formats) are still checked when arguments come.
+# The keywords in the guide. Other keywords (uniqueItems, other formats) are still checked in the arguments.
 _KEYWORDS = frozenset({
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
     "description", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
@@ -45,14 +45,14 @@ def _make_strict(schema: Any, place: str) -> Any:
     if not {"type", "anyOf", "$ref", "enum", "const"} & strict.keys() or (
         strict.get("type") == "array" and "items" not in strict
     ):
-        raise ConfigurationError(f"{place} holds values of any type, which strict mode cannot express; give it a type")
+        raise ConfigurationError(f"{place} allows any type, which strict mode cannot express; give it a type")
     if schema.get("type") == "object":
         if "properties" not in schema and schema.get("additionalProperties", True) is not False:
             raise ConfigurationError(f"{place} is a dict of any keys, which strict mode cannot express; use a model")
         strict["required"] = list(schema.get("properties", ()))
         strict["additionalProperties"] = False
     if "$ref" in strict and len(strict) > 1:
-        # A reference may have no neighbours in strict mode.
+        # Strict mode allows no other keywords beside a reference.
         return {"anyOf": [{"$ref": strict.pop("$ref")}], **strict}
     return strict
 

@@ -1,6 +1,6 @@
-"""The tools of an agent by name: its functions, and a ready handoff for each agent among them.
+"""The tools of an agent by name: its functions, and a handoff for each agent among them.
 
-Decides the names of handoffs, and which of the listed functions are the same. Never calls a function.
+Decides the names of handoffs, and removes duplicates. Never calls a function.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from aswarm._agent import TOOLBOX_SLOT, Agent, handoff_name, slug
-from aswarm._errors import ConfigurationError
+from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, slug
+from aswarm._values.errors import ConfigurationError
 
+from .hints import warn_of
 from .schema import FunctionSchema, schema_of
 from .tool import Tool, as_tool
 
@@ -43,28 +44,28 @@ class Toolbox:
     __slots__ = ("_functions", "_names", "tools")
 
     def __init__(self, agent: Agent) -> None:
-        # The list is copied once, because another thread may add to it meanwhile.
+        # Copy the list once, because another thread may add to it meanwhile.
         self._functions = functions = list(agent.functions)
         self._names = _handoff_names(functions)
         self.tools = tools_of(agent, functions)
 
     def fits(self, agent: Agent) -> bool:
-        """Whether the agent still lists the same functions."""
+        """Return whether the agent still lists the same functions."""
         functions = self._functions
         return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
     def is_current(self, agent: Agent) -> bool:
-        """Whether a new toolbox of the agent would have the same tools; an agent may also be renamed."""
+        """Return whether a new toolbox would have the same tools; the target of a handoff may also be renamed."""
         return self.fits(agent) and self._names == _handoff_names(agent.functions)
 
 
 def toolbox(agent: Agent) -> Toolbox:
-    """The toolbox of an agent, made again only after a change. Raises ConfigurationError as `tools_of` does."""
-    known = getattr(agent, TOOLBOX_SLOT, None)
-    if not (isinstance(known, Toolbox) and known.is_current(agent)):
-        known = Toolbox(agent)
-        object.__setattr__(agent, TOOLBOX_SLOT, known)
-    return known
+    """Return the toolbox of an agent, cached until a change. Raises ConfigurationError as `tools_of` does."""
+    cached = getattr(agent, TOOLBOX_SLOT, None)
+    if not (isinstance(cached, Toolbox) and cached.is_current(agent)):
+        cached = Toolbox(agent)
+        object.__setattr__(agent, TOOLBOX_SLOT, cached)
+    return cached
 
 
 def _handoff_names(functions: Iterable[Any]) -> list[str]:
@@ -72,10 +73,10 @@ def _handoff_names(functions: Iterable[Any]) -> list[str]:
 
 
 def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, Tool[..., Any]]:
-    """The tools of an agent by name, in the order in which they are listed.
+    """Return the tools of an agent by name, in the order of the list.
 
-    A function listed twice counts once. Another agent is a handoff named `transfer_to_<name>`: in lower case, each run
-    of characters that the API refuses as one `_`, at most 64 characters, a number where no character is left. Raises
+    A function listed twice counts once. An agent is a handoff named `transfer_to_<name>`: in lower case, with `_` for each
+    run of characters that the API refuses, at most 64 characters, and with a number if no character is left. Raises
     ConfigurationError if two different functions have the same name.
     """
     tools: dict[str, Tool[..., Any]] = {}
@@ -99,17 +100,22 @@ def _clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationErro
 
 def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
     offered = list(distinct(functions))
-    taken = {slug(function.name) for function in offered if isinstance(function, Agent)}
-    free = (number for number in itertools.count(1) if str(number) not in taken)
+    slugs = {slug(function.name) for function in offered if isinstance(function, Agent)}
+    free = (number for number in itertools.count(1) if str(number) not in slugs)
     for function in offered:
         if isinstance(function, Agent):
             yield _handoff(function, 0 if slug(function.name) else next(free))
-        else:
-            yield as_tool(function)
+            continue
+        made = as_tool(function)
+        if (fault := made.schema.fault) and made is function:
+            raise ConfigurationError(fault)
+        if fault:
+            warn_of(made.function, fault)
+        yield made
 
 
 def distinct(functions: Iterable[Any]) -> Iterator[Any]:
-    """The functions in the order in which they are listed; a function that is listed twice comes once."""
+    """Yield the functions in the order of the list; a function that is listed twice comes once."""
     seen: set[object] = set()
     for function in functions:
         identity = _identity(function)
@@ -123,5 +129,5 @@ def _identity(function: Any) -> object:
         made = cast("Tool[..., Any]", function)
         options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
         return (_identity(made.function), *options)
-    # So is a bound method, but bound methods are equal if function and instance are the same.
+    # A bound method is a new object too, but bound methods are equal if function and instance are the same.
     return function if inspect.ismethod(function) else id(function)

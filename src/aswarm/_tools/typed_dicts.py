@@ -1,4 +1,4 @@
-"""`typing.TypedDict` on Python 3.11, where pydantic accepts only that of typing_extensions: made again from its fields."""
+"""Converts each `typing.TypedDict` on Python 3.11, where pydantic accepts only `typing_extensions.TypedDict`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 
 def modern(hint: Any) -> Any:
-    """The hint with each TypedDict of `typing` made again. One that contains itself has Any in that place."""
+    """Return the hint with each TypedDict of `typing` converted. A TypedDict inside itself becomes Any."""
     return _modern(hint, {}) if sys.version_info < (3, 12) else hint
 
 

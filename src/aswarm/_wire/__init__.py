@@ -1,4 +1,4 @@
-"""What providers send and want: requests, server-sent events, deltas, failures, and the headers of an answer.
+"""The wire of providers: requests, server-sent events, deltas, failures, and response headers.
 
-Decides the body of a request, how pieces become one completion, and what a failure means. Never sends or receives anything.
+Decides the body of a request, joins pieces to a completion, and classifies failures. Never sends or receives anything.
 """

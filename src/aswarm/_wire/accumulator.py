@@ -1,36 +1,43 @@
-"""The accumulator: it takes the chunks of one completion and makes one message, however the completion was cut.
+"""The accumulator of one completion: makes one message from chunks of any size.
 
-Sans-IO. Decides what a chunk of a real server means (`feed`) and whether the completion is whole (`finish`). Never
-reads a socket, never decides what happens next. A whole completion is a chunk that has `message` in place of `delta`.
+Sans-IO. `feed` interprets a chunk of a real server, `finish` checks that the completion is whole. A whole completion is a
+chunk with `message` instead of `delta`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from aswarm._errors import CompletionError, StreamInterrupted
-from aswarm._json import is_array, is_object, shown
-from aswarm._messages import Message, as_plain, text_of
-from aswarm._usage import Usage
+from aswarm._values.errors import CompletionError, StreamInterrupted
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
+from aswarm._values.usage import Usage
 
-from .call_accumulator import CallAccumulator
 from .failures import may_pass, status_of
-from .merge import Pieces, is_text, join_pieces, merge_key, merge_parts
+from .merge import Pieces, check_parts, is_text, join_pieces, merge_key, merge_object, merge_parts
 from .responses_items import OUTPUT_ITEMS
 
 Delta = dict[str, Any]
-_SHOWN = 200  # how many characters of a wrong chunk an error text quotes
+_SHOWN = 200  # characters of a wrong chunk that an error text quotes
 
-# Keys with rules of their own. Every other key of a delta is the provider's, and is merged by general rules.
+# Keys with their own rules, in a delta, in a call, and in its function. The general rules of `merge` apply to other keys.
 _OWN_RULES = frozenset({"role", "content", "tool_calls"})
+_CALL_RULES = frozenset({"index", "id", "type", "function", "custom"})
+_NAMED_RULES = frozenset({"name", "arguments", "input"})
+_WHOLE = frozenset({OUTPUT_ITEMS, SENT_INPUT})  # keys whose values are never sent in pieces
+_MARKS = re.compile(r'["{}\[\]]|\\(?:.|\Z)', re.DOTALL)  # quotes, brackets, and escapes with their character
+_STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 @dataclass(slots=True)
 class Completion:
-    """One whole completion. `message` is in the form of `Response.messages`, without the sender."""
+    """One whole completion. `message` has the form of `Response.messages`, without the sender."""
 
     message: Message
     finish_reason: str | None
@@ -38,34 +45,34 @@ class Completion:
 
 
 class Accumulator:
-    """Accumulates the chunks of one completion. `feed` each of them, then `finish`."""
+    """Accumulator of the chunks of one completion: `feed` each chunk, then `finish`."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._parts: list[Any] | None = None  # content that came as a list of parts
+        self._parts: list[Any] | None = None  # content that is a list of parts
         self._calls = CallAccumulator()
         self._extra: dict[str, Any] = {}
-        self._items: dict[str, Any] = {}  # the items of the Responses API, under their key; they come whole
+        self._whole: dict[str, Any] = {}  # the values of `_WHOLE`
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
         self._started = False
         self._is_whole = False
-        self._odd: Mapping[str, Any] | None = None  # the first chunk that has nothing of a completion
+        self._odd: Mapping[str, Any] | None = None  # the first chunk without choices and without an error
 
     @property
     def text(self) -> str:
-        """The text so far."""
+        """Text so far."""
         return "".join(self._text)
 
     def arguments_of(self, name: str) -> str:
-        """The arguments so far of the first call of this function."""
-        return self._calls.arguments_of(name)
+        """Return the arguments so far of the first call of this function; empty if there is none."""
+        return next(("".join(call.arguments) for call in self._calls.calls if call.name == name), "")
 
     def feed(self, chunk: Mapping[str, Any]) -> Delta | None:
-        """Take one chunk. Returns the delta to show, or None if the chunk has nothing to show.
+        """Add one chunk. Return the delta to show, or None if there is nothing to show.
 
-        The delta has `role` (once), `content`, `tool_calls` and the other keys that the provider sent; it is not changed
-        later. Raises CompletionError if the chunk reports an error, or has a shape that no completion has.
+        The delta has `role` (once), `content`, `tool_calls` and the other keys that the provider sent. It does not change
+        later. Raises CompletionError if the chunk reports an error or is malformed.
         """
         try:
             return self._feed(chunk)
@@ -100,14 +107,12 @@ class Accumulator:
             raise CompletionError("the provider ended the completion with finish_reason 'error'")
         self._is_whole = self._is_whole or bool(choice.get("message"))
         wire = choice.get("delta") or choice.get("message")
-        if wire and OUTPUT_ITEMS in wire:
-            wire = self._take_items(wire)
+        if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
+            # Recorded as they are, and not shown: their content is also in other keys.
+            whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
+            self._whole = {key: value for key, value in whole.items() if value not in (None, [])}
+            wire = {key: value for key, value in wire.items() if key not in _WHOLE}
         return self._feed_delta(wire) if wire else None
-
-    def _take_items(self, wire: Mapping[str, Any]) -> Mapping[str, Any]:
-        # They are recorded exactly, and not shown: what they say has been shown, or stands beside them.
-        self._items = {OUTPUT_ITEMS: wire[OUTPUT_ITEMS]} if wire[OUTPUT_ITEMS] else {}
-        return {key: value for key, value in wire.items() if key != OUTPUT_ITEMS}
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
         delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
@@ -115,7 +120,7 @@ class Accumulator:
             self._started = True
             delta["role"] = "assistant"
         if delta["content"]:
-            self._take_content(delta["content"])
+            self._add_content(delta["content"])
         if fragments := wire.get("tool_calls"):
             delta["tool_calls"] = self._calls.feed(fragments)
         for key, value in wire.items():
@@ -125,48 +130,261 @@ class Accumulator:
                     merge_key(self._extra, key, value)
         return delta
 
-    def _take_content(self, content: Any) -> None:
+    def _add_content(self, content: Any) -> None:
         if isinstance(content, str):
             self._text.append(content)
             if self._parts is not None:
                 merge_parts(self._parts, [{"type": "text", "text": content}])
-        elif is_array(content):
-            if self._parts is None:
-                earlier = self.text
-                self._parts = [{"type": "text", "text": Pieces([earlier])}] if earlier else []
-            self._text.append(text_of(content))
-            merge_parts(self._parts, content)
+            return
+        check_parts(content)
+        if self._parts is None:
+            earlier = self.text
+            self._parts = [{"type": "text", "text": Pieces([earlier])}] if earlier else []
+        self._text.append(text_of(content))
+        merge_parts(self._parts, content)
 
     def finish(self) -> Completion:
-        """The whole completion. Raises StreamInterrupted if no finish reason has come."""
+        """Return the whole completion. Raises StreamInterrupted if no finish reason has arrived."""
         if self._finish_reason is None and not self._is_whole:
-            raise StreamInterrupted(self._what_is_missing())
-        calls = self._calls.messages()
+            raise StreamInterrupted(self._missing_part())
+        calls = [call.message() for call in self._calls.calls]
         extra = join_pieces(self._extra)
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call (llama-cpp-python sends both)
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
         if not content and (calls or extra.get("refusal")):
             content = None
-        message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._items}
+        message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._whole}
         return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
 
-    def _what_is_missing(self) -> str:
+    def _missing_part(self) -> str:
         if self._started:
             return "the stream ended without a finish_reason"
         if self._odd is not None:
             return f"the answer does not contain a completion: {shown(self._odd, _SHOWN)}"
-        return "the answer was empty: no completion and no error (some servers answer so if a prompt is too long)"
+        return "the answer was empty: no completion and no error (some servers send this if a prompt is too long)"
 
 
 def provider_error(error: Any) -> CompletionError:
-    """The error that a provider reports inside an answer, as an error of aswarm."""
+    """Return the CompletionError for an error inside an answer of a provider."""
     plain = as_plain(error)
     details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
     kind: Any = details.get("type")
     code: Any = details.get("code") or details.get("status") or kind
     status = status_of(code)
     text = str(details.get("message") or json.dumps(details, default=str, ensure_ascii=False))
-    shown = f" (code {code})" if code else ""
+    suffix = f" (code {code})" if code else ""
     retryable = any(may_pass(f"{text} {code} {kind}", status, name) for name in (code, kind))
-    return CompletionError(f"the provider reported an error: {text}{shown}", status_code=status, retryable=retryable)
+    return CompletionError(f"the provider reported an error: {text}{suffix}", status_code=status, retryable=retryable)
+
+
+# --- tool calls -------------------------------------------------------------------------------------------------------
+
+# A fragment belongs to the call with its `index`. A new id with a name starts a new call even if its index is in use (vLLM
+# and others send 0 for all calls). A fragment without an index continues the call with its id, or the last call.
+
+
+class _Brackets:
+    """Counter of the open brackets of a JSON text that arrives in pieces."""
+
+    __slots__ = ("_depth", "_escape", "_has_any", "_is_in_text", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self._depth = 0
+        self._has_any = False
+        self._is_in_text = False
+        self._escape = ""  # a backslash at the end of the last piece
+
+    @property
+    def are_closed(self) -> bool:
+        return self._has_any and not self._depth and not self._is_in_text
+
+    def feed(self, piece: str) -> None:
+        """Read the next piece."""
+        self.pieces += 1
+        marks: list[str] = _MARKS.findall(self._escape + piece)
+        self._escape = "\\" if marks[-1:] == ["\\"] else ""
+        for mark in marks:
+            if mark == '"':
+                self._is_in_text = not self._is_in_text
+            elif not self._is_in_text and (step := _STEPS.get(mark)):
+                self._has_any = True
+                self._depth += step
+
+
+@dataclass(slots=True)
+class _Call:
+    position: int
+    id: str = ""
+    type: str = ""
+    kind: str = "function"  # the key of name and arguments: "function" or "custom"
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    brackets: _Brackets = field(default_factory=_Brackets)
+    is_object: bool | None = None  # None until the brackets of the arguments are closed
+
+    def add(self, fragment: _Fragment) -> Message:
+        """Add a fragment. Return its new parts in the form of a delta."""
+        wire = fragment.wire
+        new_id = None if self.id else fragment.id or None
+        new_type = None if self.type else wire.get("type") or None
+        # Some servers repeat the name in each fragment; a different text continues the name.
+        new_name = fragment.name if fragment.name and fragment.name != self.name else None
+        self.id = self.id or fragment.id
+        self.type = self.type or new_type or ""
+        self.name += new_name or ""
+        self.kind = fragment.kind if self.kind == "function" else self.kind
+        self.arguments.append(fragment.text)
+        function = {"name": new_name, "arguments": fragment.text if fragment.has_text else None}
+        return {
+            "index": self.position,
+            "id": new_id,
+            "type": new_type,
+            "function": function | _merge_rest(fragment.named, _NAMED_RULES, self.named_extra),
+            **_merge_rest(wire, _CALL_RULES, self.extra),
+        }
+
+    def is_complete(self) -> bool:
+        """Return whether the arguments so far are one whole JSON object. Reads each piece once, however often it is called."""
+        for piece in self.arguments[self.brackets.pieces :]:
+            if self.is_object and piece.strip():
+                self.is_object = False
+            self.brackets.feed(piece)
+        if self.is_object is None and self.brackets.are_closed:
+            self.is_object = _is_json_object("".join(self.arguments))  # final: a JSON object ends with its last bracket
+        return bool(self.is_object)
+
+    def message(self) -> Message:
+        """Return the call for the record; a call without an id gets a new id."""
+        payload = "input" if self.kind == "custom" else "arguments"
+        return {
+            "id": self.id or f"call_{uuid.uuid4().hex[:24]}",
+            "type": self.type or self.kind,
+            self.kind: {"name": self.name, payload: "".join(self.arguments), **join_pieces(self.named_extra)},
+            **join_pieces(self.extra),
+        }
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return is_object(json.loads(text))
+    except ValueError:
+        return False
+
+
+class _Fragment:
+    """A piece of a call from the server."""
+
+    def __init__(self, wire: Mapping[str, Any]) -> None:
+        self.wire = wire
+        self.kind = "custom" if wire.get("custom") else "function"
+        self.named: Mapping[str, Any] = wire.get(self.kind) or {}
+        # Some servers send numbers. The API accepts only a text, and the answer to the call must have the same id.
+        self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
+        self.index: int | None = wire.get("index")
+        self.name: str = self.named.get("name") or ""
+        sent = self.named.get("input" if self.kind == "custom" else "arguments")
+        self.has_text = sent is not None
+        # Some servers send the arguments as an object.
+        self.text: str = sent or "" if sent is None or isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
+
+
+class CallAccumulator:
+    """Accumulator of the tool calls of one completion: `feed` the fragments of each delta. `calls` has them in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+
+    def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """Add the fragments of one delta. Return the new parts of each: `index`, `id`, `type`, `function`, other keys."""
+        named: set[int] = set()  # the positions of the calls whose names are in this delta
+        deltas: list[Message] = []
+        for wire in fragments:
+            fragment = _Fragment(wire)
+            call = self._call_of(fragment, named)
+            if fragment.name:
+                named.add(call.position)
+            deltas.append(call.add(fragment))
+            if call.id:
+                self._by_id.setdefault(call.id, call)
+        return deltas
+
+    def _call_of(self, fragment: _Fragment, named: Collection[int]) -> _Call:
+        call = self._existing_call(fragment)
+        # In a list without indexes, as in a whole message, each item with a name is a new call.
+        is_next = bool(fragment.name) and fragment.index is None and call is not None and call.position in named
+        if call is None or is_next or _starts_another(call, fragment):
+            call = _Call(position=len(self.calls))
+            self.calls.append(call)
+            if fragment.index is not None:
+                self._by_index[fragment.index] = call
+        return call
+
+    def _existing_call(self, fragment: _Fragment) -> _Call | None:
+        last = self.calls[-1] if self.calls else None
+        if fragment.index is not None:
+            call = self._by_index.get(fragment.index)
+            is_late_index = call is None and not (fragment.id or fragment.name)
+            return last if is_late_index else call
+        return self._by_id.get(fragment.id, last)
+
+
+def _starts_another(call: _Call, fragment: _Fragment) -> bool:
+    if not fragment.name:
+        return False
+    has_other_id = bool(fragment.id and call.id and fragment.id != call.id)
+    # With equal ids, a named fragment with arguments is the next call if the arguments so far are complete.
+    return has_other_id or bool(fragment.text.strip() and call.is_complete())
+
+
+def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
+    rest = {key: value for key, value in wire.items() if key not in own and value is not None}
+    merge_object(into, rest)
+    return rest
+
+
+# --- whole completions ------------------------------------------------------------------------------------------------
+
+
+def whole_message(chunk: object) -> Mapping[str, Any] | None:
+    """Return the message of a chunk that is one whole completion in the usual form; None for any other chunk."""
+    if not is_object(chunk) or chunk.get("error"):
+        return None
+    choices = chunk.get("choices")
+    choice = choices[0] if is_array(choices) and len(choices) == 1 else None
+    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0):
+        return None
+    message = choice.get("message")
+    return message if message and is_object(message) else None
+
+
+def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return a completion as one chunk, which gives the same message at each reading.
+
+    Raises CompletionError if the chunks are not a completion. A single whole chunk is returned unchecked.
+    """
+    if len(chunks) == 1 and _is_complete(chunks[0]):
+        return chunks[0]
+    accumulator = Accumulator()
+    for chunk in chunks:
+        accumulator.feed(chunk)
+    completion = accumulator.finish()
+    calls: list[Message] = completion.message["tool_calls"] or []
+    # The indexes separate the calls even if their ids or names are equal.
+    numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
+    message: Message = {**completion.message, "tool_calls": numbered or None}
+    usage = completion.usage
+    counts = {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": completion.finish_reason}], "usage": counts}
+
+
+def _is_complete(chunk: Mapping[str, Any]) -> bool:
+    """Return whether the chunk is a whole completion with all call ids. A missing id would differ at each reading."""
+    message = whole_message(chunk)
+    calls: Any = () if message is None else message.get("tool_calls") or ()
+    return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)

@@ -1,10 +1,10 @@
-"""Why a completion failed: whether the same request may succeed later, and after which wait.
+"""Failures of completions: whether the same request may succeed later, and how long to wait.
 
-The one place that decides this. `may_pass` is asked where an error is made, and sets `CompletionError.retryable`.
-`classify` reads a finished error, also one that a user's own source has raised. Never waits, never sends.
+`may_pass` decides `CompletionError.retryable` when an error is made. `classify` reads a finished error, also an error of a
+user's own source. Never waits, never sends.
 
-Of the headers this reads those that the openai SDK reads, and no more: `x-ratelimit-reset-*` says when a limit is wholly
-unused again, which is later than when the next request may go.
+Reads the same headers as the openai SDK. `x-ratelimit-reset-*` is not read: it is the time until the whole limit is
+available again, and the next request may be sent earlier.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias, cast
 
-from aswarm._errors import CompletionError, StreamInterrupted, set_attribute, with_causes
+from aswarm._values.errors import CompletionError, StreamInterrupted, set_attribute, with_causes
 
 # permanent: the same request would fail again.
-# rate_limited: the provider takes no more requests for now. It has not worked on this one.
-# overloaded: the provider has too much to do: a 5xx, a timeout, no connection.
-# transient: any other failure that may pass: a conflict (408, 409), a call that did not parse, a stream that broke.
+# rate_limited: the provider accepts no more requests for now, and did not process this one.
+# overloaded: the provider cannot cope with its load: a 5xx, a timeout, no connection.
+# transient: any other failure that may pass: 408, 409, a call that did not parse, a cut stream.
 FailureKind: TypeAlias = Literal["permanent", "rate_limited", "overloaded", "transient"]
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = 500
-# No wait helps a request or an account of which a provider says this, whatever the status. OpenAI and Groq: "Request too
-# large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278." with the code of any other rejection.
+# Texts of failures that waiting does not fix, whatever the status. OpenAI and Groq send "Request too large for gpt-4o ... on
+# tokens per min (TPM): Limit 30000, Requested 36278." with the code of any other rejection.
 _PERMANENT = ("request too large", "request_too_large", "context_length_exceeded", "insufficient_quota")
-# What providers write in place of a status, in an error inside an answer.
+# Codes of providers that replace a status in an error inside an answer.
 _REJECTED_CODES = ("rate_limit_exceeded", "rate_limit_error")
 _PASSING_CODES = (
     *_REJECTED_CODES,
@@ -37,10 +38,10 @@ _PASSING_CODES = (
     "vector_store_timeout",
 )
 _ADVICE = {"true": True, "false": False}
-# A longer Retry-After is a mistake, for example a point in time. It counts as if nothing had been said.
+# A longer Retry-After is a mistake, such as a point in time, and is ignored.
 _LONGEST_WAIT = 86_400.0
-# A header value as transports quote it: "Illegal header value b'Bearer ...'" (h11), http.client, requests, h2. It is the
-# repr of a str or of bytes, so a quotation mark inside it is the other one, or has a backslash.
+# A header value in the error texts of h11 ("Illegal header value b'Bearer ...'"), http.client, requests and h2. It is the
+# repr of a str or of bytes, so a quotation mark inside it is the other kind, or has a backslash.
 _QUOTED_HEADER = re.compile(
     r"""((?:Illegal|Invalid) header value|in header value:|header value surrounded by whitespace)"""
     r""" b?(['"])(?:\\.|(?!\2).)*\2""",
@@ -50,7 +51,7 @@ _HIDDEN = r"\1 (hidden, because it may be the API key; look for a line break or 
 
 
 def classify(error: CompletionError) -> FailureKind:
-    """What kind of failure this is. Decided by the public attributes of the error alone."""
+    """Return the kind of a failure. Reads only the public attributes of the error."""
     if not error.retryable:
         return "permanent"
     if isinstance(error, StreamInterrupted):
@@ -63,91 +64,83 @@ def classify(error: CompletionError) -> FailureKind:
 
 
 def may_pass(text: str, status: int | None, code: object = None, advice: bool | None = None) -> bool:
-    """Whether a request that failed may succeed later.
+    """Return whether a failed request may succeed later.
 
-    `text`: all that the provider said; `code`: its own name for the failure; `advice`: what `should_retry` returned.
+    `text` and `code`: the provider's text and its name for the failure; `advice`: the result of `should_retry`.
     """
     if any(permanent in text.lower() for permanent in _PERMANENT):
         return False
     if advice is not None:
         return advice
-    # Groq answers 400 if the model wrote a call that does not parse; the next attempt usually does.
+    # Groq answers 400 if the model wrote a call that does not parse; the next attempt usually parses.
     if code == "tool_use_failed":
         return True
     return code in _PASSING_CODES if status is None else is_retryable_status(status)
 
 
 def status_of(code: object) -> int | None:
-    """The HTTP status that the provider's name for a failure stands for; None if it stands for none."""
+    """Return the HTTP status for a provider's name of a failure; None if it has none."""
     if code in _REJECTED_CODES:
         return _TOO_MANY_REQUESTS
     return int(str(code)) if str(code).isdecimal() else None
 
 
 def is_retryable_status(status: int | None) -> bool:
-    """Whether an HTTP status means "maybe later": 408, 409, 429 and every 5xx (the openai SDK's own rule)."""
-    return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's own numbers
+    """Return whether a request with this HTTP status may be retried: 408, 409, 429 or 5xx, as in the openai SDK."""
+    return status is not None and (status in (408, 409, 429) or 500 <= status < 600)  # noqa: PLR2004 - HTTP's numbers
 
 
 def requested_wait(seconds: float | None) -> float:
-    """The seconds of a Retry-After; 0 if there is none, or one of more than a day, which must be a mistake."""
+    """Return the seconds of a Retry-After; 0 for None, and for more than a day, which must be a mistake."""
     return seconds if seconds is not None and seconds <= _LONGEST_WAIT else 0.0
 
 
 def give_up(error: CompletionError, run_id: str) -> None:
-    """Note that this failure has been retried enough in this run: retries further out do not begin again."""
-    set_attribute(error, "_given_up_in", run_id)  # not for good: a source may raise one error in many runs
+    """Mark a failure that was retried enough in this run, so that outer retries do not retry it again."""
+    set_attribute(error, "_given_up_in", run_id)  # for this run only: a source may raise one error in many runs
 
 
 def is_given_up(error: CompletionError, run_id: str) -> bool:
-    """Whether retries further in have tried often enough in this run."""
+    """Return whether inner retries gave up in this run."""
     return getattr(error, "_given_up_in", None) == run_id
 
 
 def hide_header_values(error: BaseException) -> None:
-    """Take header values out of the texts of this error, its causes and its parts: a traceback in a log shows all."""
+    """Remove header values from the texts of this error, its causes and its parts: a traceback in a log shows them all."""
     for each in with_causes(error):
         args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
         if args != each.args:
             set_attribute(each, "args", args)
 
 
-# --- what the answer says ---------------------------------------------------------------------------------------------
+# --- response headers -------------------------------------------------------------------------------------------------
 
 
 def headers_of(error: Exception) -> Mapping[str, str]:
-    """The headers of the answer that an SDK's exception is about; empty if there are none."""
+    """Return the response headers of an SDK's exception; empty if there are none."""
     headers: Any = getattr(getattr(error, "response", None), "headers", None)
     return cast("Mapping[str, str]", headers) if isinstance(headers, Mapping) else {}
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait from now, at least 0; None if the headers do not say, or not in a form that is known.
+    """Return the seconds to wait from now, at least 0; None if the headers have no valid value.
 
-    `retry-after-ms` (Azure's), then `Retry-After`: seconds, also with a fraction, or a date (RFC 9110, 10.2.3).
+    Reads `retry-after-ms` (Azure), then `Retry-After`: seconds, also with a fraction, or a date (RFC 9110, 10.2.3).
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        seconds = _number(headers.get(name))
-        if seconds is not None:
-            return max(0.0, seconds * unit)
+        with suppress(ValueError):
+            if math.isfinite(seconds := float(headers.get(name, ""))):
+                return max(0.0, seconds * unit)
     at, now = _date(headers.get("retry-after")), _date(headers.get("date"))
     if at is None:
         return None
-    # By the server's own clock if it sends the time: the clock of this machine may be wrong.
+    # Use the server's clock if it sends the time: the clock of this machine may be wrong.
     return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:
-    """The advice of the server (`x-should-retry`); None if it gives none."""
+    """Return the advice of the server (`x-should-retry`); None if there is none."""
     return _ADVICE.get(headers.get("x-should-retry", ""))
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _date(text: str | None) -> datetime | None:

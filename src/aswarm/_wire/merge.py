@@ -1,7 +1,8 @@
-"""Merging keys that only the provider knows: pieces become one value.
+"""Merge rules for a provider's own keys, whose values arrive in pieces.
 
 Strings are joined, dicts are merged, lists are extended; other values are replaced. Items of a list are merged if they have
-the same `index`, or are pieces of one thinking block (LiteLLM streams `thinking_blocks` so, and Anthropic wants the block back).
+the same `index`, or are pieces of one thinking block (LiteLLM streams them in `thinking_blocks`, and Anthropic requires the
+whole block in the next request).
 """
 
 from __future__ import annotations
@@ -9,58 +10,84 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._json import is_array, is_object
+from aswarm._values.json import is_array, is_object
 
-# Keys whose value names something: a second value is a repetition and not a continuation.
+# Keys whose values are names: a second value repeats the name and does not continue it.
 _NAMES = frozenset({"id", "type", "index", "format", "name", "role"})
 
 
 class Pieces(list[str]):
-    """A string in pieces. They are joined once at the end; joining at every chunk would cost the square of the length."""
+    """A string in pieces, joined once at the end: joining at every chunk would take quadratic time."""
+
+
+class Items(list[Any]):
+    """A merged list with its first object of each `index`: searching at every chunk would take quadratic time."""
+
+    def __init__(self) -> None:
+        self._by_index: dict[Any, dict[str, Any]] = {}
+
+    def with_index(self, index: Any) -> dict[str, Any] | None:
+        """Return the first object with this index, or None."""
+        return None if index is None else self._by_index.get(_hashable(index))
+
+    def note_index(self, item: dict[str, Any]) -> None:
+        """Index an object, which may have a new index."""
+        if (index := item.get("index")) is not None:
+            self._by_index.setdefault(_hashable(index), item)
+
+
+def _hashable(index: Any) -> Any:
+    return index if isinstance(index, int | float | str) else repr(index)
 
 
 def merge_key(into: dict[str, Any], key: str, value: Any) -> None:
-    """Merge one more value of a key, by the rules of this module. `join_pieces` gives the strings their final form."""
-    known = into.get(key)
+    """Merge another value of a key, by the rules of this module. `join_pieces` later joins the strings."""
+    old = into.get(key)
     if isinstance(value, str) and key not in _NAMES:
-        if isinstance(known, Pieces):
-            known.append(value)
+        if isinstance(old, Pieces):
+            old.append(value)
         else:
             into[key] = Pieces([value])
     elif is_object(value):
-        target: dict[str, Any] = dict(known) if is_object(known) else {}
+        target: Any = old if is_object(old) else {}
         into[key] = target
-        for name, item in value.items():
-            if item is not None:
-                merge_key(target, name, item)
+        merge_object(target, value)
     elif is_array(value):
-        # A list of our own: the deltas share the provider's.
-        items: list[Any] = known if is_array(known) and not isinstance(known, Pieces) else []
+        items = old if isinstance(old, Items) else Items()
         into[key] = items
         _merge_list(items, value)
-    elif key not in _NAMES or known is None:
+    elif key not in _NAMES or old is None:
         into[key] = value
 
 
-def _merge_list(into: list[Any], items: list[Any]) -> None:
+def _list_of(into: dict[str, Any], key: str) -> list[Any]:
+    """Return a list for a key that is ours, because the deltas share the provider's lists. It replaces any other value."""
+    old = into.get(key)
+    items: list[Any] = old if is_array(old) and not isinstance(old, Pieces) else []
+    into[key] = items
+    return items
+
+
+def merge_object(into: dict[str, Any], wire: Mapping[str, Any]) -> None:
+    """Merge the keys of an object that have a value."""
+    for key, value in wire.items():
+        if value is not None:
+            merge_key(into, key, value)
+
+
+def _merge_list(into: Items, items: list[Any]) -> None:
     for item in items:
         if not is_object(item):
             into.append(item)
             continue
-        index = item.get("index")
-        target: dict[str, Any] | None = next((known for known in into if _has_index(known, index)), None)
+        target: Any = into.with_index(item.get("index"))
         if target is None and into and _continues_thinking(into[-1], item):
             target = into[-1]
         if target is None:
             target = {}
             into.append(target)
-        for name, value in item.items():
-            if value is not None:
-                merge_key(target, name, value)
-
-
-def _has_index(item: Any, index: Any) -> bool:
-    return index is not None and is_object(item) and item.get("index") == index
+        merge_object(target, item)
+        into.note_index(target)
 
 
 def _continues_thinking(last: Any, item: Mapping[str, Any]) -> bool:
@@ -69,40 +96,42 @@ def _continues_thinking(last: Any, item: Mapping[str, Any]) -> bool:
 
 
 def merge_parts(into: list[Any], parts: list[Any]) -> None:
-    """Merge parts of a message's content: a piece of text, or of thinking, continues a part of its kind before it."""
+    """Merge parts of a content: a piece of text or of thinking continues the last part if it has the same type."""
     for part in parts:
-        last = into[-1] if into else None
-        if not is_object(part) or not (key := _continued_by(part)):
-            into.append(part)
-        elif is_object(last) and last.get("type") == part["type"] and key in last:
-            _continue(last, part)
-        else:
-            made: dict[str, Any] = {}
-            into.append(made)
-            _continue(made, part)
+        kind = part.get("type") if is_object(part) else None
+        if kind not in ("text", "thinking") or not isinstance(part.get(kind), str | list):
+            into.append(part)  # a whole part, such as an image
+            continue
+        last: Any = into[-1] if into else None
+        form = Pieces if isinstance(part[kind], str) else list
+        continues = is_object(last) and last.get("type") == kind and type(last.get(kind)) is form
+        target: dict[str, Any] = into[-1] if continues else {}
+        if not continues:
+            into.append(target)
+        for key, value in part.items():
+            if is_array(value):
+                merge_parts(_list_of(target, key), value)
+            else:
+                merge_key(target, key, value)
 
 
-def _continue(target: Any, part: Any) -> None:
-    for key, value in part.items():
-        if is_array(value):
-            merge_parts(target.setdefault(key, []), value)
-        else:
-            merge_key(target, key, value)
+def check_parts(parts: Any) -> None:
+    """Raise TypeError for parts that no API accepts in a history: no list, no objects, a text that is a list."""
+    if not (is_array(parts) and all(map(_is_part, parts))):
+        raise TypeError("the content has a malformed part")
 
 
-def _continued_by(part: Any) -> str | None:
-    """The key that holds the text of a part; None for a part that is whole, such as an image."""
-    kind = part.get("type")
-    return kind if kind in ("text", "thinking") and isinstance(part.get(kind), str | list) else None
+def _is_part(part: Any) -> bool:
+    return is_object(part) and not is_object(text := part.get("text")) and not is_array(text)
 
 
 def is_text(part: Any) -> bool:
-    """Whether a part of a content is a text, and says nothing else."""
+    """Return whether a part of a content is a text without other keys."""
     return is_object(part) and part.get("type") == "text" and set(part) == {"type", "text"}
 
 
 def join_pieces(value: Any) -> Any:
-    """A copy of the value in which every string is joined."""
+    """Return a copy of the value with joined strings."""
     if isinstance(value, Pieces):
         return "".join(value)
     if is_object(value):

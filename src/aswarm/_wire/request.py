@@ -1,136 +1,144 @@
 """One request for a completion, built from an agent, the history on the wire and the settings of the run.
 
-Decides the body. Never sends it. Whether the answer comes whole or in chunks is a field that only the completion source
-reads.
+Decides the body. Never sends it. Only the completion source reads the field that asks for an answer in chunks.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from aswarm._agent import Agent, model_of
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, is_object
-from aswarm._messages import Message
+from aswarm._values.agent import Agent, model_of
+from aswarm._values.content import Part, described, text_part
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object
+from aswarm._values.messages import Message, text_of
 
-from .chat_request import chat_messages, is_chat
-from .responses_input import KnownHistory
-from .responses_request import responses_body
+from .responses_items import OUTPUT_ITEMS
+from .responses_request import KnownHistory, responses_body
 
-# Decided by the run; `model_settings` does not override them.
+# Keys that the run decides; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
+_ATOMS = (str, int, float, type(None))
+# Keys of messages from the Responses API. Servers of Chat Completions reject unknown keys.
+_RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
     """One request for a completion.
 
-    `agent`: the active agent. `body`: the keyword arguments of `chat.completions.create`. A middleware or a source may
-    change it: neither the history nor another request shares it. Its messages may have what only the Responses API
-    takes; see `chat_body`. `max_retries`: how often the client may send the request again by itself; None leaves that to
-    the client. It is 0 if limits or retries outside of the client see to it.
+    Args:
+        agent: The active agent.
+        body: The keyword arguments of `chat.completions.create`. A middleware or a source may change it: neither the history
+            nor another request shares it. Its messages may have content for the Responses API only; see `chat_body`.
+        max_retries: The number of retries allowed inside the client; None lets the client decide. It is 0 if rate limits or
+            middleware retry the request.
     """
 
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
-    # None where other code may have changed the messages: then each of them is looked at.
+    # None if other code may have changed the messages: then each message is checked.
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
-    # Whether `Output(mode="schema")` has put a schema beside the tools.
+    # Sends the request instead of the client of the swarm, behind all middleware: an alternative of `fallback`.
+    _send: Callable[["CompletionRequest"], AsyncGenerator[Mapping[str, Any], None]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    # The rate limits call it with True when they send the request, and with False when the request must wait.
+    _on_sending: Callable[[bool], None] | None = field(default=None, repr=False, compare=False)
+    # Whether `Output(mode="schema")` added a schema to a request with tools.
     _has_schema_beside_tools: bool = field(default=False, repr=False, compare=False)
 
     @property
     def stream(self) -> bool:
-        """Whether the answer should come in chunks."""
+        """Whether the answer should be streamed."""
         return bool(self.body.get("stream"))
 
     def chat_body(self) -> dict[str, Any]:
-        """The body for a server of Chat Completions that knows no more than that API; `body` stays as it is.
+        """Return the body for any server of Chat Completions; `body` does not change.
 
         Output items of the Responses API (`responses_output`) are left out, and the images and files of tool messages
-        stand in a message of the user after them. The same dict as `body` if there is nothing to change. Raises
-        ConfigurationError if `Output(mode="schema")` asks for a schema beside tools.
+        follow in a message of the user. The result is `body` itself if there is nothing to change. Raises
+        ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
-        if self._has_schema_beside_tools:
-            raise _schema_beside_tools(self.agent)
+        self._check_schema()
         messages = self.body["messages"]
         if (self._known and self._known.is_chat) or is_chat(messages):
             return self.body
-        return {**self.body, "messages": chat_messages(messages)}
+        return {**self.body, "messages": [*_media_after_results(without_items(messages))]}
 
     def responses_body(self) -> dict[str, Any]:
-        """The body for the Responses API that asks for what `body` asks of Chat Completions; `body` stays as it is.
+        """Return the same request as a body for the Responses API; `body` does not change.
 
-        Raises ConfigurationError that names a setting, or a part of a message, that the Responses API does not have, and if
-        `Output(mode="schema")` asks for a schema beside tools.
+        Raises ConfigurationError if the Responses API does not have a setting or a part of a message, and if
+        `Output(mode="schema")` needs a schema in a request with tools.
         """
-        if self._has_schema_beside_tools:
-            raise _schema_beside_tools(self.agent)
+        self._check_schema()
         return responses_body(self.body, self._known)
 
+    def _check_schema(self) -> None:
+        if self._has_schema_beside_tools:
+            raise ConfigurationError(
+                f'mode="schema" cannot be used by agent {self.agent.name!r}, which has functions: most servers suppress or '
+                "force calls if a request has both. Only OpenAI's Responses API supports both. Use "
+                'mode="auto" or mode="tool"'
+            )
+
     def copy(self) -> "CompletionRequest":
-        """The same request, which shares no dict and no list with this one."""
+        """Return a copy of the request, which shares no dict and no list with it."""
         return replace(self, body=_copied(self.body), _known=None)  # its owner may change the messages
 
 
-def _schema_beside_tools(agent: Agent) -> ConfigurationError:
-    return ConfigurationError(
-        f'mode="schema" cannot be used by agent {agent.name!r}, which has functions: most servers suppress or force calls '
-        'if a request has both. Only the Responses API on a host of OpenAI takes it. Use mode="auto" or mode="tool"'
-    )
-
-
 def openai_body(request: CompletionRequest) -> dict[str, Any]:
-    """As `CompletionRequest.responses_body`, for OpenAI's own servers: they take a schema beside tools."""
-    return responses_body(request.body, request._known)  # noqa: SLF001 - what this module knows of its own class
+    """Return the body as `CompletionRequest.responses_body`, for OpenAI's servers: they support a schema with tools."""
+    return responses_body(request.body, request._known)  # noqa: SLF001 - a class of this module
 
 
 def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) -> CompletionRequest:
-    """The request, which asks for an answer of a schema. Beside tools it can be sent only to OpenAI's own servers."""
+    """Return the request with a schema for its answer. With tools, only OpenAI's servers support it."""
     request.body["response_format"] = response_format
     return replace(request, _has_schema_beside_tools=True) if request.body.get("tools") else request
 
 
 def _copied(value: Any) -> Any:
     if is_object(value):
-        # Most values are texts: a call for each would be most of the cost.
-        return {key: item if isinstance(item, str) else _copied(item) for key, item in value.items()}
+        # Most values are texts and numbers: a function call for each would be most of the cost.
+        return {key: item if isinstance(item, _ATOMS) else _copied(item) for key, item in value.items()}
     # A caller may write the parts of a message as a tuple, and change the dicts in it.
     return [_copied(item) for item in value] if is_array(value) else value
 
 
 @runtime_checkable
 class CompletionSource(Protocol):
-    """Answers requests. `AsyncSwarm(client=...)` takes a source in place of an openai client.
+    """Protocol of sources of completions, which `AsyncSwarm(client=...)` accepts instead of an openai client.
 
-    A source may have an attribute `max_retries` (int): how often it sends a request again by itself if
-    `request.max_retries` is None; without the attribute that is 0. A source that retries must send a request only once if
-    `request.max_retries` is 0, because limits or `aswarm.middleware.retry` then send it again.
+    A source may have an attribute `max_retries` (int): the number of its own retries if `request.max_retries` is None; 0
+    without the attribute. If `request.max_retries` is 0, a source must send the request only once, because rate limits or
+    `aswarm.middleware.retry` retry it.
     """
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion (`choices[0].delta`), or one whole completion (`choices[0].message`).
 
-        `request.chat_body()` is what a server of Chat Completions understands. The last chunks must have a
-        `finish_reason`. The source may change the request. Closing the generator must free
-        what it holds, such as a connection.
+        `request.chat_body()` is the body for a server of Chat Completions. The last chunks must have a `finish_reason`. The
+        source may change the request. Closing the generator must release its resources, such as a connection.
 
         Raises CompletionError if the provider failed: `status_code`, `retryable` and `retry_after` decide whether and when
-        the request is sent again, which happens only before the first chunk. `aswarm.completion_error` makes this error
-        from the exception of an SDK. Raises StreamInterrupted if an answer has begun and does not end. Any other exception
-        ends the run as a RunError, without a retry.
+        the request is retried, as long as no part of the answer was shown. `aswarm.completion_error` makes this error from
+        the exception of an SDK. Raises StreamInterrupted if an answer starts and does not finish. Any other exception ends
+        the run as a RunError, without a retry.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """The settings that are the same for every request of a run."""
+    """Settings of all requests of a run."""
 
     stream: bool
     model_override: str | None = None
     include_usage: bool = True
-    default_model: str | None = None  # of agents whose own model was not set
+    default_model: str | None = None  # for agents without a model
 
 
 def build_request(
@@ -143,7 +151,7 @@ def build_request(
     *,
     known: KnownHistory | None = None,
 ) -> CompletionRequest:
-    """The request for one completion. `messages` are in wire form. Without `instructions` (None) no system message is sent."""
+    """Return the request for one completion. `messages` have wire form. `instructions` None means no system message."""
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     body: dict[str, Any] = {
         "model": model_of(agent, settings.default_model or agent.model),
@@ -155,15 +163,15 @@ def build_request(
         "stream": settings.stream,
     }
     if tool_choice is not None:
-        body["tool_choice"] = tool_choice  # the run has relaxed it; `model_settings` must not force it again
+        body["tool_choice"] = tool_choice  # the run relaxed it, and `model_settings` must not force it again
     if settings.model_override:
         body["model"] = settings.model_override
     if not settings.stream:
-        body.pop("stream_options", None)  # OpenAI refuses it without `stream`
+        body.pop("stream_options", None)  # OpenAI rejects it without `stream`
     elif settings.include_usage:
         body.setdefault("stream_options", {"include_usage": True})
     if not body["tools"]:
-        # DashScope and DeepSeek refuse `tools: []`; OpenAI refuses the other two without tools.
+        # DashScope and DeepSeek reject `tools: []`; OpenAI rejects the other two without tools.
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
     sent = {key: value for key, value in body.items() if value is not None}
@@ -171,14 +179,14 @@ def build_request(
 
 
 def is_forced(tool_choice: Any) -> bool:
-    """Whether the choice makes the model call a tool: "required", a function by name, or a value of a server's own."""
+    """Return whether the choice makes the model call a tool: "required", a function by name, or a server's own value."""
     if (allowed := _allowed_tools(tool_choice)) is not None:
         return is_forced(allowed.get("mode"))
     return tool_choice not in (None, "auto", "none")
 
 
 def relaxed(tool_choice: Any) -> Any:
-    """The choice without the force. The tools that it allows stay the same."""
+    """Return the choice as "auto", with the same allowed tools."""
     if not is_forced(tool_choice):
         return tool_choice
     allowed = _allowed_tools(tool_choice)
@@ -189,8 +197,66 @@ def relaxed(tool_choice: Any) -> Any:
 
 
 def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
-    """The fields of a choice among some tools: inside an object in Chat Completions, flat in the Responses API."""
+    """Return the fields of a choice among some tools: an inner object in Chat Completions, flat in the Responses API."""
     if not is_object(tool_choice) or tool_choice.get("type") != "allowed_tools":
         return None
     inner = tool_choice.get("allowed_tools")
     return inner if is_object(inner) else tool_choice
+
+
+# --- messages that a server of Chat Completions can read --------------------------------------------------------------
+
+
+def is_chat(messages: Iterable[Message]) -> bool:
+    """Return whether a server of Chat Completions can read these messages as they are."""
+    for message in messages:  # a plain loop: histories are long
+        if OUTPUT_ITEMS in message or (isinstance(message.get("content"), list) and message.get("role") == "tool"):
+            return False
+    return True
+
+
+def without_items(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages without items of the Responses API, which only the provider of the answer can read.
+
+    A message without other content, such as an image from the provider, is left out.
+    """
+    stripped = (_without_items(message) if OUTPUT_ITEMS in message else message for message in messages)
+    return [message for message in stripped if message]
+
+
+def chunk_without_items(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the chunk of a completion without items of the Responses API."""
+    choices = chunk.get("choices")
+    return {**chunk, "choices": [*map(_choice_without_items, choices)]} if is_array(choices) else chunk
+
+
+def _choice_without_items(choice: Any) -> Any:
+    for key in ("message", "delta"):
+        wire = choice.get(key) if is_object(choice) else None
+        if is_object(wire) and OUTPUT_ITEMS in wire:
+            return {**choice, key: {name: value for name, value in wire.items() if name not in _RESPONSES_KEYS}}
+    return choice
+
+
+def _without_items(message: Message) -> Message:
+    rest = {key: value for key, value in message.items() if key not in _RESPONSES_KEYS}
+    return rest if any(value for key, value in rest.items() if key != "role") else {}
+
+
+def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield tool messages of text only; images and files follow in a message of the user, after all answers of the block."""
+    media: list[Part] = []
+    for message in messages:
+        if media and message.get("role") != "tool":
+            yield {"role": "user", "content": media}
+            media = []
+        if not (isinstance(message.get("content"), list) and message.get("role") == "tool"):
+            yield message
+            continue
+        parts: list[Any] = message["content"]
+        own: list[Any] = [part for part in parts if is_object(part) and part.get("type") != "text"]
+        if own:
+            media += [text_part(f"From the result of the tool call {message['tool_call_id']}:"), *own]
+        yield {**message, "content": described(parts) if own else text_of(parts)}
+    if media:
+        yield {"role": "user", "content": media}

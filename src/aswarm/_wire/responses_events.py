@@ -1,7 +1,7 @@
-"""The reader of one answer of the Responses API: it takes events and gives chunks of Chat Completions.
+"""Reader of one answer of the Responses API: turns events into chunks of Chat Completions.
 
-Sans-IO. Decides what an event means. The accumulator then treats the chunks as those of any other provider. A whole
-answer is one object in place of events, and becomes one whole chunk.
+Sans-IO. The accumulator reads the chunks as chunks of any other provider. A whole answer is one object instead of events,
+and becomes one whole chunk.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from aswarm._errors import CompletionError
-from aswarm._json import is_array, is_object, shown
+from aswarm._values.errors import CompletionError
+from aswarm._values.json import is_array, is_object, shown
 
 from .responses_items import CALL_TYPES, NEXT_PART, OUTPUT_ITEMS, call_of, check_hosted_calls, message_of
 from .sse import AnswerDecoder
@@ -24,10 +24,9 @@ _REASONING = {
     "response.reasoning_text.delta": "content_index",
 }
 _PAYLOADS = {
-    "response.function_call_arguments.delta": "function",
-    "response.custom_tool_call_input.delta": "custom",
+    "response.function_call_arguments.delta": ("function", "arguments"),
+    "response.custom_tool_call_input.delta": ("custom", "input"),
 }
-_PAYLOAD_KEYS = {"function": "arguments", "custom": "input"}
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _CONTENT_KEYS = frozenset({"content", "refusal", "reasoning_content"})
 _FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -41,7 +40,7 @@ _SHOWN = 200
 
 
 class ResponsesDecoder:
-    """Decodes the body of one answer into chunks. `is_done` is true once the response has ended."""
+    """Decoder of the body of one answer into chunks."""
 
     def __init__(self) -> None:
         self._decoder = AnswerDecoder()
@@ -49,23 +48,23 @@ class ResponsesDecoder:
 
     @property
     def is_done(self) -> bool:
-        """Whether no further chunk comes."""
+        """Whether the response is complete."""
         return self._reader.is_done or self._decoder.is_done
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
-        """Take bytes; yield the chunks that are complete. Raises what `AnswerDecoder` and `ResponseReader` raise."""
+        """Add bytes; yield the complete chunks. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
         for event in self._decoder.feed(piece):
             yield from self._reader.read(event)
 
     def end(self) -> Iterator[Chunk]:
-        """Take the end of the body; yield the last chunks."""
+        """Yield the last chunks, at the end of the body."""
         for event in self._decoder.end():
             yield from self._reader.read(event)
 
 
 @dataclass(slots=True)
 class _StreamedCall:
-    """A call that has begun: its number among the calls, whether some of its payload has come, and whether it is whole."""
+    """A started call: its number among the calls, whether it has some payload, and whether it is whole."""
 
     index: int
     has_payload: bool = False
@@ -73,42 +72,42 @@ class _StreamedCall:
 
 
 class ResponseReader:
-    """Reads the events of one response. `is_done` is true once the response has ended: do not read later events."""
+    """Reader of the events of one response. `is_done`: the response is complete, and later events must not be read."""
 
     def __init__(self) -> None:
-        # By the ids of the item and of the call, and by the number in the output: servers mix them up, or leave some out.
+        # Keys: the ids of the item and of the call, and the number in the output. Servers mix them up, or leave some out.
         self._calls: dict[Any, _StreamedCall] = {}
         self._call_count = 0
         self._last_call: _StreamedCall | None = None
         self._whole_items: list[Mapping[str, Any]] = []
-        self._shown: set[Any] = set()  # the types of items of which some content was shown
-        self._texts: list[str] = []  # the pieces of text that were shown
-        self._next_message = ""  # what stands between the texts of two messages, once the second one begins
+        self._shown: set[Any] = set()  # the types of items with content that was shown
+        self._texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}  # the pieces that were shown
+        self._next_message = ""  # separator between the texts of two messages, after the start of the second
         self._reasoning_place: Any = None
         self.is_done = False
 
     def read(self, event: Mapping[str, Any]) -> Sequence[Chunk]:
-        """The chunks that the event stands for, normally one or none.
+        """Return the chunks of an event, normally one or none.
 
-        Raises CompletionError for an event of a known type in a shape that it never has, and ConfigurationError for a call
-        of a hosted tool that the provider does not run itself.
+        Raises CompletionError for a malformed event of a known type, and ConfigurationError for a call of a hosted tool that
+        the provider does not run itself.
         """
         try:
             kind = event.get("type")
-            # Most events are of these: a generator for each would be a third of the cost.
+            # Most events have these types: a generator for each event would be a third of the cost.
             return self._text(event["delta"], _TEXT[kind]) if kind in _TEXT else list(self._read(event, kind))
         except (AttributeError, KeyError, TypeError) as error:
             raise CompletionError(f"the provider sent an event that cannot be read: {shown(event, _SHOWN)}") from error
 
     def _read(self, event: Mapping[str, Any], kind: Any) -> Iterator[Chunk]:
         if kind in _PAYLOADS:
-            yield from self._payload(event, _PAYLOADS[kind])
+            yield from self._payload(event, *_PAYLOADS[kind])
         elif kind in _REASONING:
-            yield self._reasoning(event, event.get(_REASONING[kind]))
+            yield from self._reasoning(event, (kind, event.get(_REASONING[kind])))
         elif kind == "response.output_item.added":
-            yield from self._begin(event)
+            yield from self._start_item(event)
         elif kind == "response.output_item.done":
-            yield from self._end(event)
+            yield from self._end_item(event)
         elif kind in _ENDS:
             yield from self._finish(event["response"])
         elif kind == "error" or event.get("error"):
@@ -116,42 +115,45 @@ class ResponseReader:
         elif kind is None or is_array(event.get("output")):
             self.is_done = True
             yield _whole(event)
-        # Other types say nothing of the answer: what hosted tools do, "keepalive", and what the API will have tomorrow.
+        # Other types have no content: the progress of hosted tools, "keepalive", and future types.
 
     def _text(self, delta: str, key: str) -> Sequence[Chunk]:
         if key == "content" and delta:
             if self._next_message:
                 delta, self._next_message = self._next_message + delta, ""
-            self._texts.append(delta)
+            self._texts["content"].append(delta)
         self._shown.add("message")
         return ({"choices": [{"index": 0, "delta": {key: delta}, "finish_reason": None}]},)
 
-    def _payload(self, event: Mapping[str, Any], kind: str) -> Iterator[Chunk]:
+    def _payload(self, event: Mapping[str, Any], kind: str, key: str) -> Iterator[Chunk]:
         call = self._find(event) or self._last_call
-        # A server that does not announce its calls sends them whole at their end.
+        # Servers that do not announce calls send each whole call at its end.
         if call is not None and not call.is_whole:
             call.has_payload = True
-            yield _chunk({"tool_calls": [{"index": call.index, kind: {_PAYLOAD_KEYS[kind]: event["delta"]}}]})
+            yield _chunk({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
 
-    def _reasoning(self, event: Mapping[str, Any], part: Any) -> Chunk:
-        number = event.get("output_index")
+    def _reasoning(self, event: Mapping[str, Any], part: Any) -> Iterator[Chunk]:
+        number, delta = event.get("output_index"), event["delta"]
+        if delta == "":  # a part without a text is not in the message
+            return
         place = (event.get("item_id") if number is None else number, part)
         before = NEXT_PART if "reasoning" in self._shown and place != self._reasoning_place else ""
         self._reasoning_place = place
         self._shown.add("reasoning")
-        return _chunk({"reasoning_content": before + event["delta"]})
+        self._texts["reasoning_content"].append(before + delta)
+        yield _chunk({"reasoning_content": before + delta})
 
-    def _begin(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
+    def _start_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
         wire = event["item"]
         kind = wire.get("type")
         if kind in CALL_TYPES:
             call = self._new_call(event)
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
-        elif kind == "message" and self._texts:
+        elif kind == "message" and self._texts["content"]:
             self._next_message = NEXT_PART
 
-    def _end(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
-        """An item is whole. A server may have sent nothing of it before, or a call without its payload."""
+    def _end_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
+        """Yield the rest of a whole item. A server may have sent no part of it before, or a call without its payload."""
         wire = event["item"]
         self._whole_items.append(wire)
         if wire.get("type") not in CALL_TYPES:
@@ -163,15 +165,19 @@ class ResponseReader:
             yield _chunk({"tool_calls": [{"index": call.index, **call_of(wire)}]})
         call.is_whole = True
         if not call.has_payload:
-            yield _chunk({"tool_calls": [{"index": call.index, **_payload_of(wire)}]})
+            made = call_of(wire)
+            kind = made["type"]
+            payload = {key: value for key, value in made[kind].items() if key != "name"}
+            yield _chunk({"tool_calls": [{"index": call.index, kind: payload}]})
 
     def _content(self, wire: Mapping[str, Any]) -> Iterator[Chunk]:
-        """The content of a whole item, if nothing of its type was shown: then the server streams nothing of it."""
+        """Yield the content of a whole item if the server did not stream items of its type."""
         kind = wire.get("type")
         content = {key: value for key, value in message_of([wire]).items() if key in _CONTENT_KEYS}
         if content and kind not in self._shown:
             self._shown.add(kind)
-            self._texts += [content["content"]] if "content" in content else []
+            for key, pieces in self._texts.items():
+                pieces.extend([content[key]] if key in content else ())
             yield _chunk(content)
 
     def _new_call(self, event: Mapping[str, Any]) -> _StreamedCall:
@@ -187,32 +193,31 @@ class ResponseReader:
 
     def _finish(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
         self.is_done = True
-        failure = _failure(response)
-        yield from self._complete(response) if failure is None else (failure,)
-
-    def _complete(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
+        if (failure := _failure(response)) is not None:
+            yield failure
+            return
         output: list[Any] = response.get("output") or self._whole_items.copy()
         streamed = self._shown.copy()
         for wire in output:
             if wire.get("type") not in streamed:
-                yield from self._end({"item": wire})
+                yield from self._end_item({"item": wire})
         yield from self._unstreamed(output)
         check_hosted_calls(output)
-        ending = _ending(response, has_calls=self._call_count > 0)
-        choice = {"index": 0, "delta": {OUTPUT_ITEMS: output}, **ending}
-        yield {**_source(response), "choices": [choice], "usage": _usage(response)}
+        yield _last_chunk(response, {"delta": {OUTPUT_ITEMS: output}}, has_calls=self._call_count > 0)
 
     def _unstreamed(self, output: Sequence[Mapping[str, Any]]) -> Iterator[Chunk]:
-        """The text and the calls that only the final output has, after others of their type were streamed."""
-        text, shown_text = message_of(output).get("content", ""), "".join(self._texts)
-        if len(text) > len(shown_text) and text.startswith(shown_text):
-            yield _chunk({"content": text[len(shown_text) :]})
+        """Yield text, reasoning and calls that are only in the final output although their type was streamed."""
+        message = message_of(output)
+        for key, pieces in self._texts.items():
+            text, shown_text = message.get(key, ""), "".join(pieces)
+            if len(text) > len(shown_text) and text.startswith(shown_text):
+                yield _chunk({key: text[len(shown_text) :]})
         calls = [wire for wire in output if wire.get("type") in CALL_TYPES]
         # A server may have changed the ids, so the number of calls decides.
         if (missing := len(calls) - self._call_count) > 0:
             unknown = [wire for wire in calls if self._find({"item": wire}) is None]
             for wire in unknown[-missing:]:
-                yield from self._end({"item": wire})
+                yield from self._end_item({"item": wire})
 
 
 def _keys_of(event: Mapping[str, Any]) -> list[Any]:
@@ -225,30 +230,18 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
 
-def _payload_of(item: Mapping[str, Any]) -> dict[str, Any]:
-    call = call_of(item)
-    return {call["type"]: {key: value for key, value in call[call["type"]].items() if key != "name"}}
-
-
 # --- the end of a response --------------------------------------------------------------------------------------------
 
 
 def _whole(response: Mapping[str, Any]) -> Chunk:
-    """The chunk of an answer that is one object. What is not a response comes back as it is: the reader reports it."""
+    """Return the chunk of an answer that is one object. An object that is no response is returned as it is."""
     if not is_array(response.get("output")) or response.get("error"):
         return response
     if (failure := _failure(response)) is not None:
         return failure
     check_hosted_calls(response["output"])
     message = message_of(response["output"])
-    ending = _ending(response, has_calls="tool_calls" in message)
-    choice = {"index": 0, "message": message, **ending}
-    return {**_source(response), "choices": [choice], "usage": _usage(response)}
-
-
-def _source(response: Mapping[str, Any]) -> Chunk:
-    """What a completion says of where it comes from; traces show it."""
-    return {key: response[key] for key in ("id", "model") if key in response}
+    return _last_chunk(response, {"message": message}, has_calls="tool_calls" in message)
 
 
 def _failure(response: Mapping[str, Any]) -> Chunk | None:
@@ -258,14 +251,15 @@ def _failure(response: Mapping[str, Any]) -> Chunk | None:
     return {"error": response.get("error") or {"message": f"the response has the status {status!r}", "code": status}}
 
 
-def _ending(response: Mapping[str, Any], *, has_calls: bool) -> dict[str, Any]:
-    details = response.get("incomplete_details")
+def _last_chunk(response: Mapping[str, Any], content: Mapping[str, Any], *, has_calls: bool) -> Chunk:
+    """Return the chunk with the end of the response. Traces show its `id` and its `model`."""
+    details, usage = response.get("incomplete_details"), response.get("usage")
     reason = details.get("reason") if is_object(details) else None
+    finish_reason = "tool_calls" if has_calls else "stop"
     if response.get("status") == "incomplete" or reason:
-        return {"finish_reason": _FINISH_REASONS.get(str(reason), "length")}
-    return {"finish_reason": "tool_calls" if has_calls else "stop"}
-
-
-def _usage(response: Mapping[str, Any]) -> dict[str, Any] | None:
-    usage = response.get("usage")
-    return {_USAGE.get(key, key): value for key, value in usage.items()} if is_object(usage) else None
+        finish_reason = _FINISH_REASONS.get(str(reason), "length")
+    return {
+        **{key: response[key] for key in ("id", "model") if key in response},
+        "choices": [{"index": 0, **content, "finish_reason": finish_reason}],
+        "usage": {_USAGE.get(key, key): value for key, value in usage.items()} if is_object(usage) else None,
+    }

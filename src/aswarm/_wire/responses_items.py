@@ -1,7 +1,7 @@
-"""Output items of the Responses API, and the message of Chat Completions that they stand for.
+"""Output items of the Responses API, and their message in the form of Chat Completions.
 
-Decides what an item contributes to a message, and whether items may be sent back as they came. Sans-IO. A message that
-came over the Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can only be sent back as an item.
+Maps items to the parts of a message, and decides whether items may be sent back unchanged. Sans-IO. A message from the
+Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can only be sent back as an item.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, is_object
-from aswarm._messages import Message, text_of
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object
+from aswarm._values.messages import Message, is_json_object, text_of
 
-# The key of an assistant message that holds its output items, in order, as they came.
+# The key of an assistant message for its output items, unchanged and in order.
 OUTPUT_ITEMS = "responses_output"
-# The types of items that are calls of a function, and the key of their payload.
+# The item types of function calls, and the key of their payload.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
-# What a caller could put into a history in place of the model: words of others, and answers to what the model asked.
+# Items that only a caller can have put into a history: texts of others, and answers to the model.
 _NOT_OF_A_MODEL = frozenset(
     {"additional_tools", "configuration_update", "item_reference", "mcp_approval_response"}
     | {"computer_call_output", "custom_tool_call_output", "function_call_output", "local_shell_call_output"}
 )
-# Calls of hosted tools that the provider leaves to the client, and what to do instead.
+# Calls of hosted tools that the client must run, and the remedy.
 _WITHOUT = "remove its tool from model_settings; a function of the agent can take its place"
 _LEFT_TO_CLIENT = {
     "apply_patch_call": _WITHOUT,
@@ -39,7 +39,7 @@ Item = Mapping[str, Any]
 
 
 def message_of(items: Sequence[Item]) -> Message:
-    """The message that the items of one response stand for. It has `OUTPUT_ITEMS`, and no key without a value."""
+    """Return the message of the items of one response. It has `OUTPUT_ITEMS`, and no key without a value."""
     text, refusal, calls = _content_of(items)
     reasoning = NEXT_PART.join(
         filter(None, [reasoning_text(item) for item in items if item.get("type") == "reasoning"])
@@ -55,25 +55,20 @@ def message_of(items: Sequence[Item]) -> Message:
 
 
 def check_hosted_calls(items: Sequence[Item]) -> None:
-    """Raise ConfigurationError for a call that waits for the client: the next request would be refused without its result."""
+    """Raise ConfigurationError for a call that waits for the client: the next request needs its result."""
     for item in items:
         kind = item.get("type")
-        if kind in _LEFT_TO_CLIENT and not _is_run_by_provider(item):
+        environment: Any = item.get("environment")
+        in_container = is_object(environment) and environment.get("type") == "container_reference"
+        if kind in _LEFT_TO_CLIENT and not (item.get("execution") == "server" or in_container):
             raise ConfigurationError(
-                f"the model made a {kind!r}, which waits for a result from this program, and aswarm runs only functions of "
+                f"the model made a {kind!r}, which needs a result from this program, but aswarm runs only functions of "
                 f"agents; {_LEFT_TO_CLIENT[kind]}"
             )
 
 
-def _is_run_by_provider(item: Item) -> bool:
-    environment: Any = item.get("environment")
-    return item.get("execution") == "server" or (
-        is_object(environment) and environment.get("type") == "container_reference"
-    )
-
-
 def call_of(item: Item) -> Message:
-    """The tool call that an item stands for. The item must be of one of the `CALL_TYPES`."""
+    """Return the tool call of an item. Its type must be one of `CALL_TYPES`."""
     payload = CALL_TYPES[item["type"]]
     kind = "function" if payload == "arguments" else "custom"
     return {
@@ -84,7 +79,7 @@ def call_of(item: Item) -> Message:
 
 
 def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
-    """Text, refusal and calls."""
+    """Return text, refusal and calls."""
     texts: list[str] = []
     refusals: list[str] = []
     calls: list[Message] = []
@@ -100,26 +95,28 @@ def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
 
 
 def reasoning_text(item: Item) -> str:
-    """The reasoning that an item shows: its summary, and the reasoning itself where a server shows that."""
+    """Return the visible reasoning of an item: its summary, and its reasoning if the server shows it."""
     parts = [*objects_in(item.get("summary")), *objects_in(item.get("content"))]
-    return NEXT_PART.join([part.get("text") or "" for part in parts if part.get("type") in _REASONING_PARTS])
+    return NEXT_PART.join(filter(None, [part.get("text") for part in parts if part.get("type") in _REASONING_PARTS]))
 
 
 def objects_in(parts: Any) -> list[Item]:
-    """The parts that are objects; none if this is no list."""
+    """Return the parts that are objects; none if `parts` is no list."""
     return [part for part in parts if is_object(part)] if is_array(parts) else []
 
 
 def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item] | None:
-    """The items of the message, if the API takes them back; else None, and the message is sent in its plain form.
+    """Return the items of the message if the API accepts them back; else None: the message is then sent in plain form.
 
-    They must still say what the message says: a caller may have edited or trimmed it. They must be of a model: a history
-    may come from a browser. The API refuses reasoning without an item after it, items whose reasoning was removed, and
-    reasoning that has none of the `readable` keys: it stored nothing of it.
+    Items must match the message, which a caller may have edited or trimmed, and must come from a model: a history may come
+    from a browser. Arguments that are no JSON object become `{}`, as in the plain form, so that the reasoning can stay. The
+    API rejects reasoning without a next item, items whose reasoning was removed, and reasoning with none of the `readable`
+    keys, because it did not store it.
     """
     items = message.get(OUTPUT_ITEMS)
     if not (is_array(items) and items and all(map(_is_of_model, items))):
         return None
+    items = [*map(_with_arguments, items)]
     reasoning = [item for item in items if item["type"] == "reasoning"]
     if reasoning and (items[-1] is reasoning[-1] or not all(any(map(item.get, readable)) for item in reasoning)):
         return None
@@ -128,24 +125,31 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     return items if _matches(message, items) else None
 
 
+def _with_arguments(item: Item) -> Item:
+    """Return the item, with `{}` for arguments that are no JSON object, as the plain form sends them."""
+    is_broken = item["type"] == "function_call" and not is_json_object(item.get("arguments"))
+    return {**item, "arguments": "{}"} if is_broken else item
+
+
 def _is_of_model(item: Any) -> bool:
-    if not is_object(item) or item.get("type") in _NOT_OF_A_MODEL:
+    if not is_object(item) or not isinstance(kind := item.get("type"), str) or kind in _NOT_OF_A_MODEL:
         return False
-    return isinstance(item.get("type"), str) and item.get("role") in (None, "assistant")
+    parts = [part for key in ("content", "summary") if is_array(value := item.get(key)) for part in value]
+    return item.get("role") in (None, "assistant") and all(map(_has_texts, parts))
+
+
+def _has_texts(part: Any) -> bool:
+    return is_object(part) and all(isinstance(part.get(key), str | None) for key in ("text", "refusal"))
 
 
 def _matches(message: Message, items: Sequence[Item]) -> bool:
     text, refusal, calls = _content_of(items)
     if text_of(message.get("content")) != text or (message.get("refusal") or "") != refusal:
         return False
-    known: list[Message] = message.get("tool_calls") or []
-    return len(known) == len(calls) and all(map(_is_same_call, known, calls))
+    own_calls: list[Message] = message.get("tool_calls") or []
+    return [*map(_identity, own_calls)] == [*map(_identity, calls)]
 
 
-def _is_same_call(call: Message, other: Message) -> bool:
-    return call.get("id") == other["id"] and _named(call) == _named(other)
-
-
-def _named(call: Message) -> tuple[str, str]:
+def _identity(call: Message) -> tuple[Any, str, str]:
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
-    return named.get("name") or "", named.get("arguments") or named.get("input") or ""
+    return call.get("id"), named.get("name") or "", named.get("arguments") or named.get("input") or ""

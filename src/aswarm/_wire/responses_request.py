@@ -1,24 +1,26 @@
-"""A request for a completion, in the form of the Responses API.
+"""Body of a request for the Responses API, from a body of Chat Completions.
 
-Decides what settings, tools and messages of Chat Completions become there. Never sends it. Each request has the whole
-history, and `store` is false unless the user sets it.
+Converts settings, tools and messages. Never sends them. Each request has the whole history, and `store` is false unless the
+user sets it. The history of a run only grows, so a request reuses the input items of the previous request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, is_object
-from aswarm._messages import Message
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.messages import Message, text_of
 
-from .responses_input import KnownHistory, input_history
+from .responses_items import OUTPUT_ITEMS, Item, items_to_replay, objects_in
 
-# Names of one setting: OpenAI has renamed it.
+# Old names of one setting, which OpenAI renamed.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 _LIMITS = {*_RENAMED, "max_output_tokens"}
-# What the Responses API does not have, and the values that ask for nothing.
+# Settings that the Responses API does not have, with their values without effect.
 _CHAT_ONLY: Mapping[str, object] = {
     "audio": None,
     "frequency_penalty": 0,
@@ -33,7 +35,7 @@ _CHAT_ONLY: Mapping[str, object] = {
     "stop": None,
     "web_search_options": None,
 }
-# The run has the history, and sends it whole.
+# Settings for a history at the provider. A run sends the whole history.
 _STATEFUL = frozenset({"background", "conversation", "previous_response_id"})
 _MAPPED = frozenset(
     {"include", "logprobs", "messages", "reasoning", "reasoning_effort", "response_format", "stream_options"}
@@ -42,16 +44,23 @@ _MAPPED = frozenset(
 _NOT_SENT = _MAPPED | _CHAT_ONLY.keys()
 _CHECKED = _STATEFUL | _CHAT_ONLY.keys()
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
-# Models that do not reason. They refuse a request that asks for their encrypted reasoning. A deployment may have any name:
-# the error of such a request says that `include` can be empty.
+# Models without reasoning. They reject a request for encrypted reasoning. A deployment may have any other name: the error
+# of its request advises an empty `include`.
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-4o", "gpt-5-chat", "gpt-5.1-chat")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_LONGEST_CALL_ID = 64  # the API rejects longer ids
+_SHOWN = 80
+_ROLES = frozenset({"user", "assistant", "system", "developer"})
+# Parts of an answer that may be left out: empty parts, and the reasoning of another provider.
+_UNSENT_PARTS = frozenset({"text", "output_text", "refusal", "reasoning", "thinking", "redacted_thinking"})
+_OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_USE_CHAT = 'AsyncSwarm(api="chat")'
 
 
 def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -> dict[str, Any]:
-    """The body for `/responses` that asks for what `body` asks of `/chat/completions`. Nothing of `body` is changed.
+    """Return the body for `/responses` of the same request as `body` for `/chat/completions`. `body` does not change.
 
-    `known`: what the run knows of the messages; what they became is added to it. Raises ConfigurationError that names a
+    `known`: the known history of the run; the input items of the messages are added to it. Raises ConfigurationError for a
     setting or a part of a message that the Responses API does not have.
     """
     for key in body:
@@ -65,7 +74,10 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
     text = _joined(body.get("text"), format=_text_format(body.get("response_format")), verbosity=body.get("verbosity"))
     instructions, messages = _split_instructions(body["messages"], text.get("format"))
     include = _include(body)
-    history = input_history(messages, _readable(body, include), None if known is None else known.input)
+    readable = _readable(body, include)
+    earlier = None if known is None else known.input
+    start = earlier if earlier and earlier.is_start_of(messages, readable) else InputHistory(readable)
+    history = start.extended(messages)
     if known is not None:
         known.input = history
     mapped = {
@@ -78,16 +90,15 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
         "stream_options": _without_usage(body.get("stream_options")),
         "include": include,
     }
-    asked = {key: value for key, value in mapped.items() if value or key == "input"}
-    return {"store": False, **settings, **asked}
+    filled = {key: value for key, value in mapped.items() if value or key == "input"}
+    return {"store": False, **settings, **filled}
 
 
 def _check(key: str, value: object) -> None:
-    """Raise ConfigurationError for a setting that cannot be sent."""
     if key in _STATEFUL:
         raise ConfigurationError(
             f"model_settings has {key!r}, but aswarm sends the whole history with each request and stores nothing at "
-            "the provider; remove the setting, and pass the messages of the conversation"
+            "the provider; remove the setting and pass the messages of the conversation"
         )
     if value != _CHAT_ONLY[key]:
         raise ConfigurationError(
@@ -97,7 +108,7 @@ def _check(key: str, value: object) -> None:
 
 
 def _joined(own: Any, **chat: Any) -> dict[str, Any]:
-    """A setting that is an object: what the user set in the form of the Responses API, and what has a chat setting."""
+    """Return a setting that is an object: the user's own value for the Responses API, over the chat settings."""
     base: Mapping[str, Any] = own if is_object(own) else {}
     return {**{key: value for key, value in chat.items() if value is not None}, **base}
 
@@ -113,16 +124,16 @@ def _without_usage(options: Any) -> dict[str, Any]:
 
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
-    """What the user asks for, and the reasoning that the next request needs; an empty list asks for no reasoning."""
-    asked = body.get("include")
-    include: list[Any] = list(asked) if is_array(asked) else []
-    if (include or not is_array(asked)) and _ENCRYPTED_REASONING not in include and _reasons(body):
+    """Return the user's `include` with the reasoning that the next request needs; an empty `include` means no reasoning."""
+    own = body.get("include")
+    include: list[Any] = list(own) if is_array(own) else []
+    if (include or not is_array(own)) and _ENCRYPTED_REASONING not in include and _reasons(body):
         include.append(_ENCRYPTED_REASONING)
     return [*include, "message.output_text.logprobs"] if body.get("logprobs") else include
 
 
 def _readable(body: Mapping[str, Any], include: Sequence[Any]) -> Sequence[str]:
-    """The keys by which the model can read earlier reasoning: reasoning without one of them is not sent back."""
+    """Return the keys from which the model can read earlier reasoning: reasoning without such a key is not sent back."""
     if not _reasons(body):
         return ()
     return ("content", "encrypted_content") if _ENCRYPTED_REASONING in include else ("content",)
@@ -136,7 +147,7 @@ def _reasons(body: Mapping[str, Any]) -> bool:
 
 
 def _flat(tool: Any) -> Any:
-    """A tool, or a choice of one, without the object that Chat Completions puts around its fields. Others stay."""
+    """Return a tool, or the choice of a tool, with the fields of its inner object of Chat Completions at the top."""
     if not is_object(tool):
         return tool
     kind = tool.get("type")
@@ -152,7 +163,7 @@ def _flat(tool: Any) -> Any:
 def _tool(tool: Any) -> Any:
     function = tool.get("function") if is_object(tool) else None
     if is_object(function):
-        # If `strict` is missing, the Responses API takes it for true.
+        # In the Responses API, a missing `strict` means true.
         strict = bool(function.get("strict"))
         return {"type": "function", "parameters": _NO_PARAMETERS, **function, "strict": strict}
     flat = _flat(tool)
@@ -167,7 +178,185 @@ def _tool(tool: Any) -> Any:
 def _split_instructions(messages: Sequence[Message], text_format: Any) -> tuple[str | None, Sequence[Message]]:
     first = messages[0] if messages else {}
     is_text = first.get("role") == "system" and isinstance(first.get("content"), str) and len(first) == 2  # noqa: PLR2004
-    # The API refuses an empty input. For a JSON object it wants the word JSON in the input, not in the instructions.
+    # The API rejects an empty input. For a JSON object it requires the word JSON in the input, not in the instructions.
     if not is_text or len(messages) == 1 or (is_object(text_format) and text_format.get("type") == "json_object"):
         return None, messages
     return first["content"], messages[1:]
+
+
+@dataclass(frozen=True, slots=True)
+class InputHistory:
+    """Messages and their input items. Immutable. It compares messages by identity, so it keeps them alive.
+
+    `readable`: the keys from which the model reads earlier reasoning. `outputs`: fields for the items of answers, by call id,
+    for the calls of the last message with calls.
+    """
+
+    readable: Sequence[str] = ()
+    messages: Sequence[Message] = ()
+    items: Sequence[Item] = ()
+    outputs: Mapping[str, Item] = field(default_factory=dict[str, Item])
+
+    def extended(self, messages: Sequence[Message]) -> InputHistory:
+        """Return the history of these messages, which start with the messages of this history.
+
+        Raises ConfigurationError for a message or a part that the API does not have.
+        """
+        items, outputs = list(self.items), self.outputs
+        for message in messages[len(self.messages) :]:
+            role, content = message["role"], message.get("content")
+            if len(message) == 2 and content and isinstance(content, str) and role in _ROLES:  # noqa: PLR2004
+                # The fast path for most messages of a long history.
+                items.append(_assistant_item(content) if role == "assistant" else message)
+            elif role == "assistant":
+                replayed = items_to_replay(message, self.readable)
+                items += _plain_items(message) if replayed is None else replayed
+                if calls := message.get("tool_calls"):
+                    outputs = (
+                        {call["id"]: {"type": "custom_tool_call_output"} for call in calls if "custom" in call}
+                        if replayed is None
+                        else _outputs_of(replayed)
+                    )
+            else:
+                items.append(_item_of(message, outputs))
+        return InputHistory(self.readable, messages, items, outputs)
+
+    def is_start_of(self, messages: Sequence[Message], readable: Sequence[str]) -> bool:
+        """Return whether these messages start with the same objects as this history, for the same readable keys."""
+        is_shorter = len(self.messages) <= len(messages)
+        return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
+
+
+@dataclass(eq=False, slots=True)
+class KnownHistory:
+    """Facts about the messages of a run, shared by all its requests: the messages only grow, and never change.
+
+    `is_chat`: all messages have the form of Chat Completions. `input`: their items in the last request to the Responses API.
+    """
+
+    is_chat: bool
+    input: InputHistory | None = None
+
+
+def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
+    """Return the item of a message that is not from the model."""
+    role = message["role"]
+    if role == "tool":
+        call_id: str = message["tool_call_id"]
+        item = {"type": "function_call_output", "call_id": _call_id(call_id), "output": _content(message["content"])}
+        return {**item, **outputs[call_id]} if call_id in outputs else item
+    if role == "function":
+        raise ConfigurationError(
+            "a message has the role 'function', which the Responses API does not have; use tool messages, or "
+            f"{_USE_CHAT}"
+        )
+    return {"role": role, "content": _content(message["content"])}
+
+
+def _outputs_of(items: Sequence[Item]) -> dict[str, Item]:
+    """Return the fields for answers to calls that are sent back unchanged: the same id, and the caller of the call."""
+    outputs: dict[str, Item] = {}
+    for item in items:
+        if item["type"] in _OUTPUTS:
+            call_id = item.get("call_id") or item["id"]
+            caller = {"caller": item["caller"]} if item.get("caller") else {}
+            outputs[call_id] = {"type": _OUTPUTS[item["type"]], "call_id": call_id, **caller}
+    return outputs
+
+
+def _assistant_item(text: str) -> Item:
+    # llama.cpp recognises it by its type alone, and rejects a content that is a plain text.
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def _plain_items(message: Message) -> Iterator[Item]:
+    """Yield the items of a message that came over another API, or was edited."""
+    audio: Any = message.get("audio")
+    content: Any = message.get("content")
+    refusals = (part.get("refusal") or "" for part in objects_in(content) if part.get("type") == "refusal")
+    written = text_of(content) or message.get("refusal") or "".join(refusals)
+    text = written or (audio.get("transcript") if is_object(audio) else None)
+    calls: list[Message] = message.get("tool_calls") or []
+    if not (text or calls) and (lost := _lost(message)):
+        raise ConfigurationError(
+            f"an assistant message has only {lost[0]!r}, which the Responses API does not have; leave the message out, or use "
+            f"{_USE_CHAT}"
+        )
+    if text:
+        yield _assistant_item(text)
+    # The API rejects a call without the namespace of its function.
+    in_namespaces = [item for item in objects_in(message.get(OUTPUT_ITEMS)) if item.get("namespace")] if calls else ()
+    namespaces = {item.get("call_id"): {"namespace": item["namespace"]} for item in in_namespaces}
+    for call in calls:
+        yield {**_call_item(call), **namespaces.get(call["id"], {})}
+
+
+def _lost(message: Message) -> list[str]:
+    """Return the keys and parts of an assistant message that have no item."""
+    kinds = [str(part.get("type")) for part in objects_in(message.get("content"))]
+    return [
+        *(key for key in ("audio", "function_call") if message.get(key)),
+        *(kind for kind in kinds if kind not in _UNSENT_PARTS),
+    ]
+
+
+def _call_item(call: Message) -> Item:
+    kind, payload = ("custom_tool_call", "input") if "custom" in call else ("function_call", "arguments")
+    named = call.get("custom") or call.get("function")
+    if not is_object(named):
+        raise ConfigurationError(
+            f"a message has a tool call of a type that the Responses API does not have: {shown(call, _SHOWN)}; leave the "
+            f"call out, or use {_USE_CHAT}"
+        )
+    fields = {key: named.get(key) or "" for key in ("name", payload)}
+    return {"type": kind, "call_id": _call_id(call["id"]), **fields}
+
+
+def _call_id(call_id: str) -> str:
+    # Ids of other providers may be longer. Ids of calls and answers are cut in the same way.
+    return call_id[-_LONGEST_CALL_ID:]
+
+
+# --- parts of a message -----------------------------------------------------------------------------------------------
+
+
+def _content(content: Any) -> Any:
+    return [_part(part) for part in content] if is_array(content) else content
+
+
+def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = str(part.get("type"))
+    if kind.startswith("input_") and kind != "input_audio":
+        return part
+    if kind not in _PARTS:
+        raise ConfigurationError(
+            f"a message has a content part that the Responses API does not have: {shown(part, _SHOWN)}; it has text, "
+            f"image_url and file. Remove the part, or use {_USE_CHAT}"
+        )
+    make, types = _PARTS[kind]
+    value = part.get(kind)
+    if not isinstance(value, types):
+        raise ConfigurationError(
+            f"a message has a content part of the type {kind!r} whose {kind!r} is missing or wrong: {shown(part, _SHOWN)}; "
+            f"expected {' or '.join('an object' if each is Mapping else 'a str' for each in types)}"
+        )
+    rest = {key: value for key, value in part.items() if key not in ("type", kind)}
+    return {**make(value), **rest}
+
+
+def _image(image: Any) -> dict[str, Any]:
+    image = image if is_object(image) else {"url": image}
+    return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
+
+
+def _file(file: Mapping[str, Any]) -> dict[str, Any]:
+    data = file.get("file_data")
+    is_url = isinstance(data, str) and data.startswith(("https:", "http:"))
+    return {"type": "input_file", **({"file_url": data} if is_url else file)}
+
+
+_PARTS: Mapping[str, tuple[Callable[[Any], dict[str, Any]], tuple[type, ...]]] = {
+    "text": (lambda text: {"type": "input_text", "text": text}, (str,)),
+    "image_url": (_image, (str, Mapping)),
+    "file": (_file, (Mapping,)),
+}

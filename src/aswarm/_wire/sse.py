@@ -1,9 +1,8 @@
-"""The decoder of one answer: it takes bytes and yields JSON objects.
+"""Decoder of one answer, from bytes to JSON objects.
 
-Sans-IO and incremental: `feed` takes the bytes in pieces of any length, `end` is called after the last one. Decides what
-is an event, a whole JSON body, a comment, or garbage. The rules of the event stream are those of the HTML standard,
-section 9.2.6 (lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a comment). An empty
-`data:` is skipped, `[DONE]` ends the answer, a whole JSON completion in place of events is accepted.
+Sans-IO and incremental: `feed` accepts pieces of any length, `end` follows after the last piece. The event stream follows
+the HTML standard, section 9.2.6 (lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a
+comment). An empty `data:` is skipped, `[DONE]` ends the answer, and a whole JSON completion instead of events is accepted.
 """
 
 from __future__ import annotations
@@ -14,73 +13,84 @@ from typing import Any, cast
 
 from pydantic_core import from_json
 
-from aswarm._errors import CompletionError, StreamInterrupted
+from aswarm._values.errors import CompletionError, StreamInterrupted
 
 _BOM = b"\xef\xbb\xbf"
-# Servers in JavaScript cut an emoji between its surrogates. The grammar of JSON allows that, UTF-8 does not.
+# Servers in JavaScript may cut an emoji between its surrogates. The grammar of JSON allows that, UTF-8 does not.
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_SHOWN = 200  # how many bytes of a wrong body an error text quotes
+_SHOWN = 200  # bytes of a wrong body that an error text quotes
+_LARGEST = 64 << 20  # bytes of one event, or of a whole JSON body; images have a few million
 
 
 class AnswerDecoder:
-    """Decodes the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored."""
+    """Decoder of the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored."""
 
     def __init__(self) -> None:
-        self._buffer = b""
+        self._pieces: list[bytes] = []  # of the last line, or of the JSON body; joined once, when it is complete
+        self._size = 0  # bytes of the current event, or of the body
         self._data: list[bytes] = []
         self._event = b""
-        self._is_events: bool | None = None  # None until a byte has come that is no white space
+        self._is_events: bool | None = None  # None until the first byte that is no white space
         self._after_cr = False
         self._has_data = False
         self._odd = b""  # the first line that an event stream cannot have
         self.is_done = False
 
     def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
-        """Take bytes; yield the objects that are complete. Raises StreamInterrupted if one is not JSON."""
-        self._buffer += piece
+        """Add bytes; yield the complete objects. Raises StreamInterrupted if an event is too large or not JSON."""
+        self._size += len(piece)
+        if self._size > _LARGEST:
+            raise StreamInterrupted(f"the answer has an event of more than {_LARGEST >> 20} MiB")
+        self._pieces.append(piece)
         if self._is_events is None:
-            self._recognize()
-        return self._events() if self._is_events else iter(())
+            data = self._take()
+            start = data.removeprefix(_BOM).lstrip()
+            if start and not _BOM.startswith(start):  # it may be a part of a BOM
+                # No line of an event stream starts with these. HTML is then reported as not being JSON.
+                self._is_events = start[:1] not in b"{[<"
+                data = piece = start
+            self._pieces.append(data if start else data[:4])  # of white space, a BOM and one byte are enough
+        has_line = self._is_events and (b"\n" in piece or b"\r" in piece or self._after_cr)
+        return self._events() if has_line else iter(())
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Take the end of the body; yield the last objects. Raises StreamInterrupted if the body was cut or is not JSON."""
+        """Yield the last objects, at the end of the body. Raises StreamInterrupted if the body was cut or is not JSON."""
         if self._is_events:
             # The standard drops an event without its closing empty line, but some servers forget that line.
-            self._buffer += b"\n\n"
+            self._pieces.append(b"\n\n")
             yield from self._events()
             if self._odd and not self._has_data:
                 raise StreamInterrupted(f"the answer is not an event stream: {_quote(self._odd)}")
-        elif self._buffer.strip():
-            yield self._json(self._buffer)
+        elif (body := self._take()).strip():
+            yield self._json(body)
 
-    def _recognize(self) -> None:
-        start = self._buffer.removeprefix(_BOM).lstrip()
-        if start and not _BOM.startswith(start):  # which may be the beginning of a BOM
-            self._buffer = start
-            # No server begins a line of an event stream with these. HTML is then reported as not being JSON.
-            self._is_events = start[:1] not in b"{[<"
+    def _take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces) if len(pieces) != 1 else pieces[0]
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        *lines, self._buffer = self._split()
+        *lines, rest = self._split(self._take())
+        self._pieces.append(rest)
         for line in lines:
             if self.is_done:
                 return
             if line.startswith(b"data:"):  # most lines
-                self._data.append(line[5:])  # a blank after the colon is white space of JSON
+                self._data.append(line[5:])  # JSON ignores the space after the colon
                 self._has_data = True
             elif line:
                 self._line(line)
-            elif (event := self._dispatch()) is not None:
-                yield event
+            else:
+                self._size = len(rest)
+                if (event := self._dispatch()) is not None:
+                    yield event
 
-    def _split(self) -> list[bytes]:
-        buffer = self._buffer
+    def _split(self, buffer: bytes) -> list[bytes]:
         if not buffer or not (self._after_cr or b"\r" in buffer):
             return buffer.split(b"\n")
         if self._after_cr:
-            buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF that was cut in two
+            buffer = buffer.removeprefix(b"\n")  # the second half of a CRLF across two pieces
         self._after_cr = buffer.endswith(b"\r")
         return buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 

@@ -1,19 +1,19 @@
-"""Thousands of conversations at once: what `AsyncSwarm.batch` takes, and what it gives.
+"""Batches: thousands of conversations at once, with `AsyncSwarm.batch`.
 
     async with swarm.batch(agent, tickets, concurrency=200, journal="tickets.sqlite") as outcomes:
         async for outcome in outcomes:
             print(outcome.id, outcome.response.text if outcome.error is None else outcome.error)
 
 **Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch
-reads one item at a time, and only while `concurrency` allows another one, so there may be millions of them, or no end.
+reads one item at a time, and only while `concurrency` allows another item, so the iterable may be huge or endless.
 A plain iterable is read on the event loop: if it blocks (a slow file, a queue), use an async iterable. The batch reads
 all items in one task and closes the iterator at the end.
 
-**Concurrency.** `concurrency` is the number of items in memory: those that run, and those whose outcome waits for the
-consumer. A slow consumer therefore slows the batch down. With `ordered=True` one slow item delays the outcomes behind
-it, and those count too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
+**Concurrency.** `concurrency` is the number of items in memory: running items, and outcomes that wait for the consumer. A
+slow consumer therefore slows the batch down. With `ordered=True` one slow item delays the outcomes after it, which count
+too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
 
-**Failures.** The batch retries a completion that failed in a way that may pass (a 5xx, a lost connection): at most
+**Failures.** The batch retries a completion that failed temporarily (a 5xx, a lost connection): at most
 `attempts` requests, with waits of about 1, 2, 4... up to 60 seconds. The client's own `max_retries` is not used. A 429
 or a Retry-After does not count as an attempt: all runs of the swarm pause, and the request is sent up to ten times, or
 fewer if the provider accepts other requests meanwhile. A retry repeats one completion, so no tool call runs twice.
@@ -21,29 +21,29 @@ fewer if the provider accepts other requests meanwhile. A retry repeats one comp
 | what happens | what the batch does |
 |---|---|
 | an item fails, or is not a conversation | its outcome has the `error`; the other items run |
-| the same, with `on_error="stop"` | it begins no further item; items that run are finished and come out |
-| reading the items raises | items that have begun are finished and come out; then it raises that exception |
+| the same, with `on_error="stop"` | it starts no further item; running items finish and have an outcome |
+| reading the items raises | running items finish and have an outcome; then it raises that exception |
 | the journal cannot be written | the same; the exception is a RunError |
-| `break`, an exception, a timeout, cancellation | it cancels the items that run, awaits them, closes the iterator |
+| `break`, an exception, a timeout, cancellation | it cancels and awaits the running items, and closes the iterator |
 | KeyboardInterrupt or SystemExit in an item | the same, then it raises that exception |
 
 **Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the
-same file. Items that have finished give their recorded response, and the others continue where they were: a recorded
-completion is not requested again, and a recorded tool call does not run again. A call that had begun, and whose result
-was not recorded, is answered "cancelled; its outcome is unknown" and is in `Outcome.unknown_calls`; a call of
-`@tool(repeatable=True)` runs again. An item whose calls wait for a decision has finished, with `response.stop == "waiting"`:
-continue it as a new item, with another id, the whole history and `Item(..., resume=decisions)`. Ids are the caller's; without a journal several items
-may have the same id, with a journal each item needs its own.
+same file. Finished items have their recorded response, and the other items continue: a recorded completion is not requested
+again, and a recorded tool call does not run again. A call that had started, without a recorded result, is answered
+"cancelled; its outcome is unknown" and is in `Outcome.unknown_calls`; a call of `@tool(repeatable=True)` runs again. An item
+whose calls wait for a decision has finished, with `response.stop == "waiting"`: continue it as a new item, with another id,
+the whole history and `Item(..., resume=decisions)`. With a journal each item needs a unique id; without one, ids may repeat.
 
 **Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`,
-then among the agents that `aswarm.graph` finds from the agent of the item and from the listed ones. List the agents
-that the graph cannot find, such as those that a function gets from a registry. A handoff to an agent that a rerun could
-not find is an error at once, and its text says so. The graph is not searched for a name that is listed.
+then among the agents that `aswarm.graph` finds from the agent of the item and from the listed agents. List the agents that
+the graph cannot find, such as agents that a function gets from a registry. A handoff to an agent that a rerun could not find
+raises an error at once. The graph is not searched for a listed name.
 
-Each item runs in a copy of the `contextvars` context in which the batch was opened: no item sees what another one sets.
+Each item runs in a copy of the `contextvars` context in which the batch was opened, so items cannot change the context of each
+other.
 """
 
-from aswarm import _public
+from aswarm._values import public as _public
 
 from ._batch import Batch
 from ._item import Completed, Failed, Item, Outcome

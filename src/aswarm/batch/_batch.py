@@ -1,38 +1,40 @@
-"""`Batch`: the reading side of a batch. It opens the batch, gives its outcomes, and ends it however the reader leaves.
+"""`Batch`: the context manager of a batch. It starts the batch, yields the outcomes, and stops the batch at the end of the block.
 
-No task group and no cancel scope is open in the reader's frames while the reader holds an outcome: the items run in a
-task of their own.
+No task group and no cancel scope is open in the reader's frames while the reader holds an outcome: the items run in a separate
+task.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, contextmanager
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from aswarm._rate_limits.adaptive import AdaptiveLimit
+from aswarm._rate_limits.policy import MINUTE
 from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import BackgroundTask
+from aswarm._values.agent import Response
 
-from ._item import AnyOutcome
-from ._runner import ConcurrencyLimit, FixedLimit, Runner, RunToEnd
+from ._item import AnyOutcome, Items, check_items
+from ._runner import Runner
 from ._settings import BatchSettings
-from ._source import Items, check_items
 
 if TYPE_CHECKING:
-    from aswarm._journal import Journal
+    from aswarm._record.journal import Journal
 
 logger = logging.getLogger("aswarm")
 
 
 class Batch(AsyncIterator[AnyOutcome]):
-    """What `AsyncSwarm.batch()` returns: `async with` it, then iterate over the outcomes.
+    """The async context manager that `AsyncSwarm.batch()` returns. Inside the block, iterate over it to get the outcomes.
 
-    Leaving the block, in whatever way, ends the batch: it cancels all items that run, waits for their end, closes the
-    items, and drops outcomes that were not taken. Several tasks may read one batch; each outcome goes to one of them.
+    Leaving the block in any way ends the batch: it cancels and awaits all running items, closes the iterator of the items, and
+    drops unread outcomes. Several tasks may read one batch; each outcome goes to one of them.
     """
 
     def __init__(
@@ -40,12 +42,12 @@ class Batch(AsyncIterator[AnyOutcome]):
         items: Items,
         settings: BatchSettings,
         *,
-        run_to_end: RunToEnd,
+        run_to_end: Callable[..., Awaitable[Response]],
         require_client: Callable[[], object],
         rate_limiter: RateLimiter,
         journal: str | PathLike[str] | None,
     ) -> None:
-        """`require_client` makes the client of the running event loop, or raises, before any item is read."""
+        """Check the items. `require_client` makes the client of the event loop, or raises, before any item is read."""
         check_items(items)
         self._items = items
         self._settings = settings
@@ -65,6 +67,8 @@ class Batch(AsyncIterator[AnyOutcome]):
         async with AsyncExitStack() as stack:
             limit = stack.enter_context(self._limit())
             journal = None if self._journal is None else await stack.enter_async_context(self._open(self._journal))
+            if journal is not None and self._rate_limiter.has_limits:
+                self._rate_limiter.count_earlier(await journal.recent_requests(MINUTE))
             self._runner = Runner(self._run_to_end, self._items, self._settings, limit, journal)
             self._resources = stack.pop_all()
         self._supervisor = BackgroundTask(self._runner.work, on_end=self._runner.end)
@@ -72,17 +76,18 @@ class Batch(AsyncIterator[AnyOutcome]):
         return self
 
     @contextmanager
-    def _limit(self) -> Generator[ConcurrencyLimit, None, None]:
-        # The rate limiter is in use with a fixed number too: a 429 then pauses all runs of the swarm.
+    def _limit(self) -> Generator[AdaptiveLimit]:
+        # The rate limiter is also in use with a fixed concurrency, so that a 429 pauses all runs of the swarm.
         if self._settings.concurrency == "auto":
             with self._rate_limiter.adaptive() as limit:
                 yield limit
         else:
             with self._rate_limiter.in_use():
-                yield FixedLimit(self._settings.concurrency)
+                # Without results of requests it never changes.
+                yield AdaptiveLimit(self._settings.concurrency, self._settings.concurrency)
 
     def _open(self, path: str | PathLike[str]) -> Journal:
-        from aswarm._journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
+        from aswarm._record.journal import Journal  # noqa: PLC0415 - sqlite3 is imported only for a journal
 
         return Journal(path, self._settings.fingerprint, self._settings.agents)
 
@@ -112,11 +117,11 @@ class Batch(AsyncIterator[AnyOutcome]):
         async with self._resources:
             await self._supervisor.stop()
         self._runner.clear()
-        self._runner.check_journal()  # closing it has written its last records
+        self._runner.check_journal()  # after the last records, which closing has written
         try:
             self._runner.raise_failure()
         except Exception as failure:
             if error is None and self._runner.has_lost_journal:
                 raise
-            # A reader that leaves early needs no further items, and how many had been read by then is chance.
+            # A reader that stops early needs no further items, so a failure to read them is only logged.
             logger.warning("the batch failed after its reader had left: %s", failure, exc_info=True, extra=NO_RUN)

@@ -1,30 +1,39 @@
-"""`Item` and the outcomes: what goes into a batch, and what comes out of it.
+"""`Item` and the outcomes: the input and the output of a batch.
 
-Decides what counts as an item. Whether its messages are valid is checked by the run.
+Checks the form of an item; the run checks its messages. The items come from any iterable, plain or async. They are read one at
+a time, and the iterable is closed at the end.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard, cast
 
-from aswarm._agent import Agent, Response, UnknownCall, as_response
-from aswarm._decisions import Decisions
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, shown
-from aswarm._run.options import Messages
-from aswarm._usage import Usage
+import anyio
 
-_SHOWN = 80  # how many characters of a value an error message shows
+from aswarm._run.options import Messages
+from aswarm._values.agent import Agent, Response, UnknownCall, as_response
+from aswarm._values.decisions import Decisions
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, shown
+from aswarm._values.usage import Usage
+
+Items: TypeAlias = Iterable[Any] | AsyncIterable[Any]
+_SHOWN = 80  # the length of a value in an error text
+# The time that the end of a batch waits for an iterator to close.
+CLOSE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """One conversation of a batch.
 
-    `messages`: as for `AsyncSwarm.run`. `id`: the caller's name for the item; by default its place in the batch, from
-    0. `agent`: used in place of the batch's agent. `context_variables`: laid over those of the batch, key by key.
-    `metadata`: any object; the outcome has it too. `resume`: the decisions about the calls that are open at the end of
-    `messages`, as for `AsyncSwarm.run`.
+    Args:
+        messages: As for `AsyncSwarm.run`.
+        id: A name for the item; by default its position in the batch, from 0.
+        agent: The agent, in place of the agent of the batch.
+        context_variables: Added to the context variables of the batch; its keys have priority.
+        metadata: Any object; the outcome has it too.
+        resume: The decisions on the open calls at the end of `messages`, as for `AsyncSwarm.run`.
     """
 
     messages: Messages
@@ -37,16 +46,21 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one item ended: `Completed` has a `response`, `Failed` has an `error`, and the other one of the two is None.
+    """The outcome of one item: `Completed` has a `response`, `Failed` has an `error`, and the other field is None.
 
-    `id`: the id of the item, as text. `index`: its place in the batch, from 0. `error`: what `AsyncSwarm.run` would
-    have raised; its `.response` is the partial response, or None if no run had begun. `duration`: seconds from the
-    first step of the item to the last, with all waits for retries and limits. `attempts`: 1, plus 1 for each retry of a
-    completion; rate limit rejections (429, Retry-After) do not count. It is 0 if nothing ran: the item was not a
-    conversation, or the journal had its response. `usage`: tokens of the completions that arrived, as far as the
-    provider reports them, without those of failed attempts. `metadata`: that of the item.
+    A batch yields `Completed | Failed`, so a type checker infers that there is a `response` if `outcome.error is None`.
 
-    A batch gives `Completed | Failed`, so a type checker knows that there is a `response` where `outcome.error is None`.
+    Args:
+        id: The id of the item, as text.
+        index: The position of the item in the batch, from 0.
+        response: The response of a completed run.
+        error: The exception that `AsyncSwarm.run` would have raised. Its `.response` is the partial response, or None if no
+            run had started.
+        duration: Seconds from the first step of the item to the last, with all waits for retries and limits.
+        attempts: 1, plus 1 for each retry of a completion; rate limit rejections (429, Retry-After) do not count. 0 if nothing
+            ran: the item was not a conversation, or the journal had its response.
+        usage: The tokens of the received completions, without failed attempts, if the provider reports them.
+        metadata: The metadata of the item.
     """
 
     id: str
@@ -61,18 +75,18 @@ class Outcome:
     @property
     def unknown_calls(self) -> list[UnknownCall]:
         """The `unknown_calls` of the response, or of the partial response of the error."""
-        known = response_of(self.response, self.error)
-        return [] if known is None else known.unknown_calls
+        response = response_of(self.response, self.error)
+        return [] if response is None else response.unknown_calls
 
 
 @dataclass(frozen=True, slots=True)
 class Completed(Outcome):
-    """The outcome of an item whose run has ended by itself: see `response.stop`.
+    """The outcome of an item whose run has finished: see `response.stop`, such as "answer", "max_turns" or "waiting".
 
-    It is "answer", "max_turns", or "waiting": then `Item(..., resume=...)` with the stored history continues.
+    After "waiting", continue with `Item(..., resume=...)` and the stored history.
     """
 
-    response: Response  # pyright: ignore[reportGeneralTypeIssues] - the default of the base class is not for it
+    response: Response  # pyright: ignore[reportGeneralTypeIssues] - overrides a field with a default
     error: None = None
 
 
@@ -88,28 +102,71 @@ AnyOutcome: TypeAlias = Completed | Failed
 
 
 def response_of(response: Response | None, error: Exception | None) -> Response | None:
-    """The response, or the partial response of the error; None if no run had begun."""
+    """Return the response, or the partial response of the error; None if no run had started."""
     return as_response(response if error is None else getattr(error, "response", None))
 
 
-def as_item(given: Any) -> Item:
-    """The `Item` for what the caller gave: an `Item`, messages, or a pair of id and messages.
+def as_item(value: Any) -> Item:
+    """Return the `Item` for an `Item`, messages, or a pair of id and messages.
 
     Raises ConfigurationError for any other value.
     """
-    if isinstance(given, Item):
-        return given
-    if _is_pair(given):
-        return Item(given[1], given[0])
-    if isinstance(given, str) or is_array(given):
-        return Item(given)
+    if isinstance(value, Item):
+        return value
+    if _is_pair(value):
+        return Item(value[1], value[0])
+    if isinstance(value, str) or is_array(value):
+        return Item(value)
     raise ConfigurationError(
-        f"an item of a batch must be a str, a list of messages, (id, messages) or an Item, not {shown(given, _SHOWN)}"
+        f"an item of a batch must be a str, a list of messages, (id, messages) or an Item, not {shown(value, _SHOWN)}"
     )
 
 
-def _is_pair(given: object) -> TypeGuard[tuple[str | int, Any]]:
-    if not isinstance(given, tuple):
+def _is_pair(value: object) -> TypeGuard[tuple[str | int, Any]]:
+    if not isinstance(value, tuple):
         return False
-    parts = cast("tuple[object, ...]", given)
+    parts = cast("tuple[object, ...]", value)
     return len(parts) == 2 and isinstance(parts[0], str | int)  # noqa: PLR2004
+
+
+def check_items(items: object) -> None:
+    """Raise ConfigurationError if `items` is not an iterable of items; a str and a dict are refused too."""
+    if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable | AsyncIterable):
+        hint = "; pass `.items()` for pairs of id and messages" if isinstance(items, Mapping) else ""
+        raise ConfigurationError(
+            f"items must be an iterable or async iterable of conversations, not {type(items).__name__}{hint}"  # pyright: ignore[reportUnknownArgumentType]
+        )
+
+
+async def read_items(items: Items, closing: anyio.CancelScope) -> AsyncGenerator[Any, None]:
+    """Yield the items. At the end, close a plain generator, or an async iterator with `aclose`.
+
+    Read them in one task, inside the scope `closing`. A caller's generator may have cancel scopes open across a yield. Scopes
+    must close innermost first, so a scope that is opened only at the end would be nested wrongly.
+    """
+    if isinstance(items, AsyncIterable):
+        iterator = aiter(items)
+        try:
+            async for item in iterator:
+                yield item
+        finally:
+            await _close(iterator, closing)
+        return
+    plain = iter(items)
+    try:
+        for item in plain:
+            yield item
+    finally:
+        if isinstance(plain, Generator):
+            plain.close()
+
+
+async def _close(iterator: AsyncIterator[Any], closing: anyio.CancelScope) -> None:
+    close: Any = getattr(iterator, "aclose", None)
+    if close is not None:
+        closing.deadline = anyio.current_time() + CLOSE_SECONDS
+        closing.shield = True
+        try:
+            await close()
+        except* GeneratorExit:  # a task group in the generator raises it in a group
+            pass

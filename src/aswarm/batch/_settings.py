@@ -1,18 +1,17 @@
-"""What the caller chose for a batch, checked before any request is sent."""
+"""The settings of a batch, checked before any request is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from aswarm._agent import Agent
-from aswarm._budget import Budget
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_count, is_object
-from aswarm._output import Output, answer_type, as_output
-from aswarm._run.options import MAX_TURNS, RunOptions
+from aswarm._run.options import MAX_TURNS, ItemKeywords, RunOptions
 from aswarm._tools.toolbox import toolbox
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_count, is_object
+from aswarm._values.output import Output, answer_type, as_output
 
 from ._item import Item
 
@@ -29,12 +28,12 @@ class BatchSettings:
     context_variables: Mapping[str, Any] | None = None
     model_override: str | None = None
     max_turns: float = MAX_TURNS
-    agents: Mapping[str, Agent] | None = None  # by name; see `agents_by_name`
-    budget: Budget | None = None
+    agents: Collection[Agent] = ()  # that the journal can find by name
     output: Output[Any] | None = None
+    keywords: ItemKeywords = field(default_factory=ItemKeywords)
 
     def __post_init__(self) -> None:
-        # Check once, here: otherwise every item would fail, and might cost a request, for the same mistake.
+        # Check once here: otherwise every item would fail for the same mistake, and might cost a request.
         self.run_options(Item(""))
         toolbox(self.agent)
         if (output := self.output or as_output(self.agent.output)) is not None:
@@ -50,9 +49,9 @@ class BatchSettings:
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """What tells this batch from others, for its journal.
+        """The identity of this batch, for its journal.
 
-        Instructions that a function makes are left out here: the journal compares them with each request.
+        Instructions of a function are left out: the journal compares them with each request.
         """
         instructions = self.agent.instructions
         return {
@@ -63,7 +62,7 @@ class BatchSettings:
         }
 
     def run_options(self, item: Item) -> RunOptions:
-        """The options of the run of one item. Raises ConfigurationError if its agent is not an Agent."""
+        """Return the run options of one item. Raises ConfigurationError if its agent is not an Agent."""
         agent = self.agent if item.agent is None else item.agent
         if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
@@ -74,27 +73,11 @@ class BatchSettings:
             self.model_override,
             max_turns=self.max_turns,
             resume=item.resume,
-            budget=self.budget,
             output=self.output,
+            **self.keywords,
         )
 
     def _context(self, item: Item) -> Mapping[str, Any] | None:
         if self.context_variables is None or not is_object(item.context_variables):
             return self.context_variables if item.context_variables is None else item.context_variables
         return {**self.context_variables, **item.context_variables}
-
-
-def agents_by_name(agents: object) -> Mapping[str, Agent]:
-    """The agents that a caller lists for the journal. Raises ConfigurationError unless each has a name of its own."""
-    if isinstance(agents, Agent) or not isinstance(agents, Iterable):
-        raise ConfigurationError(f"agents must be a list of Agents, not {type(agents).__name__}")
-    named: dict[str, Agent] = {}
-    for agent in cast("Iterable[object]", agents):
-        if not isinstance(agent, Agent):
-            raise ConfigurationError(f"agents must be a list of Agents; one of them is {type(agent).__name__}")
-        if named.setdefault(agent.name, agent) is not agent:
-            raise ConfigurationError(
-                f"agents has two agents named {agent.name!r}; the journal finds an agent by its name, so give each its "
-                "own"
-            )
-    return named

@@ -8,19 +8,19 @@
     aswarm batch agents:triage in.jsonl -o out.jsonl  many conversations at once, one outcome on each line
     aswarm graph agents:triage -o agents.svg          draw which agents can hand off to which
     aswarm eval cases.json --threshold 0.9            test what the agents do
-    aswarm serve agents:triage                        agents on the web, with a page to try them
+    aswarm serve agents:triage                        agents over HTTP, with a playground
     aswarm mcp agents:triage                          serve the agents to programs that speak MCP
     aswarm worker agents:runs                         execute durable runs
     aswarm runs list agents:runs                      look at durable runs, cancel, answer and delete them
-    aswarm demo                                       two agents at work, without an API key
+    aswarm demo                                       a run of two agents, without an API key
 
-An agent is named as `module:attribute`, with modules found from the current directory, or as `path/to/file.py:attribute`.
+The name of an agent is `module:attribute`, with modules found from the current directory, or `path/to/file.py:attribute`.
 The attribute is an agent, or a function without parameters that returns one. stdout gets only the result of the command;
-progress, notes and everything that functions print go to stderr.
+progress, notes and the output of functions go to stderr.
 
 The exit codes are in `--help` of every command, and are defined in `aswarm.cli._exits.ExitCode`.
 
-The command line needs click. The extra `cli` installs it, and the packages that `chat`, `batch` and `eval` need. Importing
+The command line needs click. The extra `cli` installs it, and the packages for `chat`, `batch` and `eval`. Importing
 this module does not import them.
 """
 
@@ -33,7 +33,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from aswarm._text import how_to_install
+from aswarm._values.text import how_to_install
 
 __all__ = ["main"]
 
@@ -45,20 +45,16 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit(_without_click())
+        sys.stderr.write(f"aswarm: the command line needs click: {how_to_install('cli')}\n")
+        sys.exit(2)
     _make_printing_safe()
     app(prog_name="aswarm")
 
 
-def _without_click() -> int:
-    sys.stderr.write(f"aswarm: the command line needs click: {how_to_install('cli')}\n")
-    return 2
-
-
 def _make_printing_safe() -> None:
-    """Have characters that the output's encoding lacks written as escapes: a locale must not lose an answer.
+    """Write characters that the output's encoding lacks as escapes, and drop notes that stderr does not accept.
 
-    Notes that cannot be written to stderr are dropped.
+    Otherwise an answer could be lost because of the locale or a full disk.
     """
     for name in ("stdout", "stderr"):
         stream: TextIO | None = getattr(sys, name)
@@ -71,7 +67,7 @@ def _make_printing_safe() -> None:
 
 
 class _Notes(io.TextIOWrapper):
-    """Standard error. If its disk is full, a command whose result can be written must not end."""
+    """Standard error that ignores write errors: if its disk is full, the command continues."""
 
     def write(self, text: str, /) -> int:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The group of all commands. A new command is a module beside this one, and a name in the list below."""
+"""The group of all commands. A new command is a module in `commands`, and a name in the list below."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 import click
 
 from aswarm import __version__
-from aswarm.cli.batch._command import batch
 
-from ._chat import chat
 from ._command import AppCommand, help_of
-from ._demo import demo
-from ._eval import evals
 from ._exits import ExitCode, exits
-from ._graph import graph
-from ._mcp import mcp
-from ._run import run
-from ._runs import runs, worker
-from ._serve import serve
+from .commands.batch.command import batch
+from .commands.chat import chat
+from .commands.demo import demo
+from .commands.eval import evals
+from .commands.graph import graph
+from .commands.mcp import mcp
+from .commands.run import run
+from .commands.runs import runs, worker
+from .commands.serve import serve
 
 
 class _App(AppCommand, click.Group):
@@ -34,7 +34,7 @@ class _App(AppCommand, click.Group):
 app = _App(
     help="aswarm: agents that hand off to each other.\n\n`aswarm demo` shows an example, and needs no API key. `aswarm COMMAND "
     "--help` explains a command. A command that asks a model needs the environment variable OPENAI_API_KEY, or OPENAI_BASE_URL "
-    "for a server of your own.",
+    "for your own server.",
     epilog=help_of(*ExitCode),
     context_settings={"help_option_names": ["-h", "--help"]},
     commands=[run, chat, batch, graph, evals, serve, mcp, worker, runs, demo],

@@ -1,4 +1,4 @@
-"""The parts that every command has: its own exit codes in `--help`, and the option `--traceback`."""
+"""The common parts of all commands: the exit codes in `--help`, and the option `--traceback`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMMON = {ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.INTERRUPTED,
 
 
 class AppCommand(click.Command):
-    """A command of click. Its help is written in the same way as every other result."""
+    """A command of click that writes its help in the same way as every other result."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         """Parse the command line; `--help` and `--version` write to stdout here."""
@@ -23,25 +23,25 @@ class AppCommand(click.Command):
             return super().make_context(*args, **options)
 
 
+def _keep(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[TRACEBACK] = value
+
+
+_traceback_option = click.option(
+    "--traceback", is_flag=True, expose_value=False, callback=_keep, help="After an error, print the traceback too."
+)
+
+
 def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command. `codes`: the exit codes that it has besides the common ones. `text`: its help."""
+    """Make a function a command. `codes`: its exit codes besides the common ones. `text`: its help."""
 
     def make(function: Callable[..., Any]) -> click.Command:
-        made = click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function)
-        help_text = "After an error, print the traceback too."
-        made.params.append(
-            click.Option(["--traceback"], is_flag=True, expose_value=False, callback=_keep, help=help_text)
-        )
-        return made
+        return _traceback_option(click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function))
 
     return make
 
 
 def help_of(*codes: ExitCode) -> str:
-    """The common exit codes and these, as `--help` shows them."""
+    """Return the text of `--help` for these exit codes and the common ones."""
     shown = (f"  {code:<3}  {code.meaning}\n" for code in ExitCode if code in _COMMON.union(codes))
     return "\b\nExit codes:\n" + "".join(shown)
-
-
-def _keep(context: click.Context, _: click.Parameter, value: bool) -> None:
-    context.meta[TRACEBACK] = value

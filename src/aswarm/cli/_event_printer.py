@@ -1,12 +1,13 @@
-"""Prints a run as text while it happens: the answer to one stream; agents, calls and handoffs to another stream, or nowhere."""
+"""Writers of the events of a run: as text while it happens, or as JSON, one object on each line."""
 
 from __future__ import annotations
 
 import json
-from typing import TextIO
+from typing import Any, TextIO
 
-from aswarm._agent import Response
-from aswarm._events import (
+from aswarm._values.agent import Response
+from aswarm._values.errors import AswarmError
+from aswarm._values.events import (
     CallWaiting,
     CompletionFinished,
     Event,
@@ -18,16 +19,17 @@ from aswarm._events import (
     ToolCallStarted,
     TurnStarted,
 )
-from aswarm._json import jsonable
-from aswarm._text import one_line
+from aswarm._values.json import jsonable
+from aswarm._values.text import one_line
 
 from ._output import output_of, write
 
 
 class EventPrinter:
-    """`answer` gets the model's text, piece by piece. `details`, if given, gets agent names, calls and handoffs.
+    """A printer of events as text.
 
-    `has_type`: the answer has a type. It is written once, at the end, as JSON.
+    `answer`: gets the model's text, piece by piece. `details`: gets agent names, calls and handoffs, if not None. `has_type`:
+    the answer has a type, and is written once, at the end, as JSON.
     """
 
     def __init__(self, answer: TextIO, details: TextIO | None = None, *, has_type: bool = False) -> None:
@@ -38,13 +40,12 @@ class EventPrinter:
         self._last = "\n"
 
     def show(self, event: Event) -> None:
-        """Write one event."""
         match event:
             case TurnStarted(agent=agent):
                 self._end_line()
                 self._agent_name = agent.name
-            case TextDelta(text=text) | RefusalDelta(text=text):
-                self._write_piece(text)
+            case TextDelta(text=text) | RefusalDelta(text=text) if not self._has_type:
+                self._write_answer(text)
             case CompletionFinished():
                 self._end_line()
                 self._agent_name = ""
@@ -56,21 +57,13 @@ class EventPrinter:
                 self._write_detail(f"{name} waits: {reason}")
             case HandedOff(source=source, target=target):
                 self._write_detail(f"{source.name} hands over to {target.name}")
+            case RunFinished(response=response) if self._has_type:
+                self.show_response(response)
             case RunFinished(response=response):
-                self._finish(response)
+                self._end_line()
+                self._write_open_calls(response)
             case _:
                 pass
-
-    def _write_piece(self, text: str) -> None:
-        if not self._has_type:
-            self._write_answer(text)
-
-    def _finish(self, response: Response) -> None:
-        if self._has_type:
-            self.show_response(response)
-        else:
-            self._end_line()
-            self._write_open_calls(response)
 
     def show_response(self, response: Response) -> None:
         """Write the last answer of a run that was not streamed."""
@@ -80,11 +73,11 @@ class EventPrinter:
         self._write_open_calls(response)
 
     def show_failure(self, *_: object) -> None:
-        """End the line. The error itself is printed where the command ends."""
+        """End the line. The error itself is printed at the end of the command."""
         self._end_line()
 
     def _write_open_calls(self, response: Response) -> None:
-        """Write the calls that wait for a decision, if the run has stopped for them, as one line of JSON."""
+        """Write the waiting calls, if the run stopped for them, as one line of JSON."""
         if response.stop == "waiting":
             write(self._answer, json.dumps(jsonable(response.waiting)) + "\n")
 
@@ -95,7 +88,7 @@ class EventPrinter:
 
     def _write_answer(self, text: str) -> None:
         if self._agent_name and self._details is not None:
-            # The name has a line of its own where the answer goes to another stream.
+            # The name has its own line if the answer goes to another stream.
             write(self._details, one_line(self._agent_name) + (": " if self._details is self._answer else ":\n"))
         self._agent_name = ""
         write(self._answer, text)
@@ -104,3 +97,29 @@ class EventPrinter:
     def _write_detail(self, text: str) -> None:
         if self._details is not None:
             write(self._details, f"  {one_line(text)}\n")
+
+
+class JsonLines:
+    """A printer of typed events, each in the form of its `to_dict()`."""
+
+    def __init__(self, stdout: TextIO) -> None:
+        self._stdout = stdout
+
+    def show(self, event: Event) -> None:
+        self._write(event.to_dict())
+
+    def show_response(self, response: Response) -> None:
+        """Write the last event of a run that was not streamed."""
+        self.show(RunFinished(response))
+
+    def show_failure(self, response: Response, error: BaseException) -> None:
+        """Write the last line of a run that failed or was stopped, with its partial response."""
+        more = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
+        kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
+        # In the form of `RunFinished`, which this line replaces.
+        partial = RunFinished(response).to_dict()["response"]
+        self._write({"type": kind, "error": f"{type(error).__name__}: {error}", **more, "response": partial})
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        # ASCII does not depend on the output's encoding, and can contain half a surrogate pair.
+        write(self._stdout, json.dumps(fields) + "\n")

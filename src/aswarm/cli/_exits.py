@@ -1,7 +1,8 @@
-"""The end of a command: the exit codes, and how an error becomes a line on stderr and an exit code."""
+"""The end of a command: the exit codes, and the conversion of an error into a line on stderr and an exit code."""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -13,24 +14,23 @@ from typing import Self, TextIO
 
 import click
 
-from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._text import clean, one_line
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.text import clean, one_line
 
 
 class ExitCode(IntEnum):
-    """The exit codes of all commands. `--help` is made from this table; the documentation is tested against it."""
+    """The exit codes of all commands. `--help` shows this table; the documentation is tested against it."""
 
     meaning: str
 
     def __new__(cls, value: int, meaning: str) -> Self:
-        """A number that knows its meaning."""
         code = int.__new__(cls, value)
         code._value_ = value
         code.meaning = meaning
         return code
 
     DONE = 0, "success"
-    FAILED = 1, "failure: stderr says what failed"
+    FAILED = 1, "failure: the reason is on stderr"
     USAGE = 2, "usage or configuration error"
     NO_ANSWER = 3, "no answer: a call waits for a decision, --max-turns or --budget was reached, or the model refused"
     BELOW_THRESHOLD = 4, "the evals are below --threshold"
@@ -40,11 +40,11 @@ class ExitCode(IntEnum):
     TERMINATED = 143, "terminated by SIGTERM"
 
 
-TRACEBACK = "aswarm.traceback"  # the key in click's context that says whether `--traceback` was given
+TRACEBACK = "aswarm.traceback"  # the key of `--traceback` in click's context
 
 
 class SetupError(click.ClickException):
-    """A usage or configuration error: the command cannot run in this form. The text says what to change."""
+    """A usage or configuration error: the command cannot run in this form. The text has the remedy."""
 
     exit_code = ExitCode.USAGE
 
@@ -91,7 +91,7 @@ def _click_exceptions() -> Generator[None]:
         raise CommandFailed(f"{text} (--traceback prints the traceback too)") from error
 
 
-def discard(stdout: TextIO) -> None:
-    """Send the buffered rest to the null device: Python flushes stdout at its end, and would report the error again."""
-    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:  # in a test, stdout is no file
+def discard(stdout: TextIO | io.TextIOBase) -> None:
+    """Send the buffered rest to the null device: Python flushes stdout at exit, and would report the error again."""
+    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:  # in a test, stdout is not a file
         os.dup2(nowhere.fileno(), stdout.fileno())

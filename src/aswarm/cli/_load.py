@@ -1,6 +1,6 @@
-"""Finds the agent that a command names: `module:attribute` or `path/to/file.py:attribute`.
+"""Loading of the agent in a command: `module:attribute` or `path/to/file.py:attribute`.
 
-Imports the user's code, and calls the attribute if it is a function without parameters. Each error says what to do.
+Imports the user's code, and calls the attribute if it is a function without parameters.
 """
 
 from __future__ import annotations
@@ -10,53 +10,51 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import click
 
-from aswarm._agent import Agent
-from aswarm._json import shown
 from aswarm._tools.hints import signature_of
+from aswarm._values.agent import Agent
+from aswarm._values.json import shown
+from aswarm._values.text import how_to_install
 
 from ._exits import SetupError
 from ._output import reserve_stdout
+
+T = TypeVar("T")
 
 _LINE = 60  # characters of a value in a message
 
 
 def load_agent(target: str) -> Agent:
-    """The agent that `target` names. Raises SetupError if there is no such agent."""
-    place, colon, attribute = target.rpartition(":")
-    if not colon and (target.endswith(".py") or _is_name(target)):
+    """Return the agent with this name. Raises SetupError if there is no such agent."""
+    if ":" not in target and (target.endswith(".py") or _is_name(target)):
         with reserve_stdout(), _explained(target):
             raise SetupError(_which_agent(_module(target), target))
-    if not (place and _is_name(attribute)):
-        raise SetupError(f"expected module:attribute or path/to/file.py:attribute, not {target!r}")
-    with reserve_stdout(), _explained(target):
-        return _as_agent(_attribute(_module(place), place, attribute), target)
+    return _load(target, _as_agent)
 
 
 def load_runs(target: str) -> Any:
-    """The object that `target` names, or that its function without parameters returns: a `DurableRuns`. Raises SetupError."""
-    place, _, attribute = target.rpartition(":")
-    if not (place and _is_name(attribute)):
-        raise SetupError(f"expected module:attribute or path/to/file.py:attribute, not {target!r}")
-    with reserve_stdout(), _explained(target):
-        found = _attribute(_module(place), place, attribute)
-        return found() if callable(found) and not _needs_arguments(found) else found
+    """Return the object with this name, or the result of its function without parameters. Raises SetupError."""
+    return _load(target, lambda value, _: value() if callable(value) and not _needs_arguments(value) else value)
 
 
 def load_output(target: str) -> Any:
-    """The type of answers that `target` names, or the `Output`. Raises SetupError if there is no such attribute."""
+    """Return the type of answers, or the `Output`, with this name. Raises SetupError if there is no such attribute."""
+    return _load(target, lambda value, _: value, "--output: ")
+
+
+def _load(target: str, made_of: Callable[[Any, str], T], option: str = "") -> T:
     place, _, attribute = target.rpartition(":")
     if not (place and _is_name(attribute)):
-        raise SetupError(f"--output: expected module:attribute or path/to/file.py:attribute, not {target!r}")
+        raise SetupError(f"{option}expected module:attribute or path/to/file.py:attribute, not {target!r}")
     with reserve_stdout(), _explained(target):
-        return _attribute(_module(place), place, attribute)
+        return made_of(_attribute(_module(place), place, attribute), target)
 
 
 def _is_name(text: str) -> bool:
@@ -68,7 +66,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _which_agent(module: ModuleType, target: str) -> str:
-    """The error for a target that names a module, and no agent in it."""
+    """Return the error for a target that is a module without an attribute."""
     agents = [f"{target}:{name}" for name in _agents_in(module)]
     if not agents:
         return f"{target} is a module, and has no agents; expected module:attribute"
@@ -85,7 +83,7 @@ def _agents_in(module: ModuleType) -> list[str]:
 
 
 def put_on_path(folder: Path) -> None:
-    """Let modules of this folder be imported, before other modules of the same name."""
+    """Make modules of this folder importable, before other modules of the same name."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.insert(0, path)
@@ -120,10 +118,12 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _load_file(name: str, path: Path) -> ModuleType:
-    known = sys.modules.get(name)
-    if known is not None and Path(getattr(known, "__file__", None) or "").resolve() == path:  # its package imported it
-        return known
-    if known is not None:  # another module has the name, as with a file json.py
+    loaded = sys.modules.get(name)
+    if (
+        loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() == path
+    ):  # its package imported it
+        return loaded
+    if loaded is not None:  # another module has the name, such as json for a file json.py
         name = f"aswarm_target_{name}"
     spec = cast("Any", importlib.util.spec_from_file_location(name, path))  # a .py file has one
     module = importlib.util.module_from_spec(spec)
@@ -133,8 +133,18 @@ def _load_file(name: str, path: Path) -> ModuleType:
 
 
 @contextmanager
+def extra(name: str, subject: str) -> Generator[None]:
+    """Enclose imports of an extra. Raises SetupError with the name of the extra if a package is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        raise SetupError(f"{subject} the package {package}: {how_to_install(name)}") from error
+
+
+@contextmanager
 def _explained(target: str) -> Generator[None]:
-    """Around the user's code, which may raise any exception: turn it into one line that says what to do."""
+    """Enclose the user's code, and turn any exception into a SetupError with the remedy."""
     try:
         yield
     except SetupError:
@@ -151,23 +161,25 @@ def _explained(target: str) -> Generator[None]:
 
 
 def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
-    found: Any = module
+    value: Any = module
     for name in attribute.split("."):
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             agents = ", ".join(_agents_in(module))
-            near = _nearest(name, dir(found)) or (f"; its agents: {agents}" if agents else "; it has no agents")
+            near = _nearest(name, dir(value)) or (f"; its agents: {agents}" if agents else "; it has no agents")
             raise SetupError(f"{place} has no attribute {attribute!r}{near}")
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
-def _as_agent(found: Any, target: str) -> Agent:
-    if isinstance(found, Agent):
-        return found
+def _as_agent(value: Any, target: str) -> Agent:
+    if isinstance(value, Agent):
+        return value
     wanted = "an Agent, or a function without parameters that returns one"
-    if not callable(found) or _needs_arguments(found):
-        raise SetupError(f"{target} must be {wanted}; it is {shown(found, _LINE)}")
-    made = found()
+    if not callable(value):
+        raise SetupError(f"{target} must be {wanted}; it is {shown(value, _LINE)}")
+    if _needs_arguments(value):
+        raise SetupError(f"{target} must be {wanted}; it needs arguments")
+    made = value()
     if not isinstance(made, Agent):
         raise SetupError(f"{target}() must return an Agent; it returned {shown(made, _LINE)}")
     return made

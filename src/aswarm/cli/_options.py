@@ -1,24 +1,32 @@
-"""The options that several commands share, and what they mean."""
+"""Options of several commands, the server of the model, and the MCP servers of `--mcp`."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Any, TypeVar, get_args
+import shlex
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from aswarm._budget import Budget
-from aswarm._errors import ConfigurationError
+from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._providers.apis import ApiName
 from aswarm._providers.default_client import MissingKeyError
 from aswarm._run.options import MAX_TURNS
+from aswarm._values.agent import Agent
+from aswarm._values.budget import Budget
+from aswarm._values.errors import ConfigurationError
 
 from ._exits import SetupError
 
+if TYPE_CHECKING:
+    from aswarm.mcp import MCPServer
+
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 AGENT_HELP = (
@@ -27,20 +35,8 @@ AGENT_HELP = (
 )
 
 
-def context_option(function: F) -> F:
-    """`--context`: all variables in one dict. If a variable is given twice, its last value counts."""
-    return click.option(
-        "-c",
-        "--context",
-        metavar="KEY=VALUE",
-        multiple=True,
-        callback=_merged,
-        help="A context variable: key=value (text), or a JSON object with several. Can be repeated.",
-    )(function)
-
-
-def _merged(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Any]:
-    return {key: value for text in given for key, value in _variables(text).items()}
+def _merged(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for text in texts for key, value in _variables(text).items()}
 
 
 def _variables(text: str) -> dict[str, Any]:
@@ -55,54 +51,6 @@ def _variables(text: str) -> dict[str, Any]:
         example = '{"user_id": 7}'
         raise click.BadParameter(f"expected key=value, or a JSON object such as '{example}', not {text!r}")
     return {key: value}
-
-
-def provider_options(function: F) -> F:
-    """`--model`, `--base-url` and `--api`."""
-    model = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
-    api = click.option(
-        "--api",
-        type=click.Choice(get_args(ApiName)),
-        default="auto",
-        show_default=True,
-        help="The API of the model's server. auto: the Responses API for OpenAI itself and for Azure's v1, else Chat "
-        "Completions.",
-    )
-    return model(base_url_option(api(function)))
-
-
-def base_url_option(function: F) -> F:
-    """`--base-url`."""
-    return click.option(
-        "--base-url",
-        metavar="URL",
-        callback=_checked_url,
-        help="The server of the model, such as http://127.0.0.1:8080/v1. The key comes from OPENAI_API_KEY; a server of your own "
-        "may need none. [default: OPENAI_BASE_URL, else OpenAI itself]",
-    )(function)
-
-
-def max_turns_option(function: F) -> F:
-    """`--max-turns`."""
-    return click.option(
-        "--max-turns",
-        metavar="N",
-        type=click.IntRange(min=0),
-        default=MAX_TURNS,
-        show_default=True,
-        help="End a run after this many completions.",
-    )(function)
-
-
-def budget_option(function: F) -> F:
-    """`--budget`."""
-    return click.option(
-        "--budget",
-        metavar="LIMIT=NUMBER,...",
-        callback=_budget,
-        help="How much a run may use, such as tool_calls=20,seconds=60. The limits are turns, tokens, cost (in dollars; needs "
-        "the extra prices), seconds, tool_calls, repeats and handoffs. then=answer asks the model for an answer at a limit.",
-    )(function)
 
 
 def _budget(_: click.Context, __: click.Parameter, text: str | None) -> Budget | None:
@@ -127,31 +75,121 @@ def _number(text: str) -> float:
 
 def _checked_url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.startswith(("http://", "https://")):
-        raise click.BadParameter(f"expected an address that begins with http:// or https://, not {value!r}")
+        raise click.BadParameter(f"expected an address that starts with http:// or https://, not {value!r}")
     return value
+
+
+# The value is one dict; if a variable is repeated, its last value counts.
+context_option = click.option(
+    "-c",
+    "--context",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_merged,
+    help="A context variable: key=value (text), or a JSON object with several. Can be repeated.",
+)
+base_url_option = click.option(
+    "--base-url",
+    metavar="URL",
+    callback=_checked_url,
+    help="The server of the model, such as http://127.0.0.1:8080/v1. The key comes from OPENAI_API_KEY; your own server may "
+    "need none. [default: OPENAI_BASE_URL, else OpenAI itself]",
+)
+max_turns_option = click.option(
+    "--max-turns",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=MAX_TURNS,
+    show_default=True,
+    help="End a run after this many completions.",
+)
+budget_option = click.option(
+    "--budget",
+    metavar="LIMIT=NUMBER,...",
+    callback=_budget,
+    help="The limits of a run, such as tool_calls=20,seconds=60. The limits are turns, tokens, cost (in dollars; needs "
+    "the extra prices), seconds, tool_calls, repeats and handoffs. then=answer asks the model for an answer at a limit.",
+)
+mcp_option = click.option(
+    "--mcp",
+    "servers",
+    metavar="URL|COMMAND",
+    multiple=True,
+    help="Give AGENT the tools of an MCP server: its URL, or a command that starts it, such as "
+    '"npx -y @modelcontextprotocol/server-filesystem .". Of the environment, the command gets only a few '
+    'variables such as HOME and PATH; "env NAME=VALUE command" adds one. Can be repeated. Needs the extra mcp.',
+)
+_model_option = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
+_api_option = click.option(
+    "--api",
+    type=click.Choice(get_args(ApiName)),
+    default="auto",
+    show_default=True,
+    help="The API of the model's server. auto: the Responses API for OpenAI itself and for Azure's v1, else Chat Completions.",
+)
+
+
+def provider_options(function: F) -> F:
+    """Add `--model`, `--base-url` and `--api`."""
+    return _model_option(base_url_option(_api_option(function)))
 
 
 @contextmanager
 def provider(base_url: str | None) -> Generator[None]:
-    """Inside the block, a client that is made from the environment variables uses this server.
+    """Set the environment variables of the client for this server, inside the block.
 
     There is no option for the key: every user of the machine can read the command lines of all processes.
     """
     wanted = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
     if (base_url or os.environ.get("OPENAI_BASE_URL")) and not os.environ.get("OPENAI_API_KEY"):
-        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, a server of one's own seldom does
-    before = {name: os.environ.get(name) for name in wanted}
+        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, but few private servers do
+    before = {name: os.environ[name] for name in wanted if name in os.environ}
     os.environ.update(wanted)
     try:
         yield
     except MissingKeyError as error:
         raise SetupError(
-            "there is no API key: set OPENAI_API_KEY; or name a server of your own, which may need no key, with --base-url "
+            "there is no API key: set OPENAI_API_KEY; or name your own server, which may need no key, with --base-url "
             "or OPENAI_BASE_URL. `aswarm demo` needs neither"
         ) from error
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in wanted.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+@asynccontextmanager
+async def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[None]:
+    """Add the tools of these servers to the agent, inside the block."""
+    async with AsyncExitStack() as stack:
+        stack.callback(setattr, agent, "functions", agent.functions)
+        for server in servers:
+            opened = await stack.enter_async_context(_mcp_server(server))
+            agent.functions = [*agent.functions, *opened.functions]
+        yield
+
+
+def _mcp_server(text: str) -> MCPServer:
+    from aswarm.mcp import MCPServer  # noqa: PLC0415 - only once it is needed
+
+    if text.startswith(("http://", "https://")):
+        return MCPServer(text)
+    try:
+        command, *arguments = shlex.split(text)
+    except ValueError as error:
+        raise SetupError(
+            f"--mcp: expected a URL that starts with https:// or http://, or a command such as 'npx -y a-server', not {text!r}"
+        ) from error
+    from mcp import StdioServerParameters  # noqa: PLC0415 - as above
+
+    return MCPServer(StdioServerParameters(command=command, args=arguments))
+
+
+@contextmanager
+def entered(manager: AbstractAsyncContextManager[T]) -> Generator[T]:
+    """Enter an asynchronous context manager from code that waits with `wait_on_event_loop`."""
+    value = wait_on_event_loop(manager.__aenter__)
+    try:
+        yield value
+    finally:
+        wait_on_event_loop(partial(manager.__aexit__, None, None, None))

@@ -1,11 +1,11 @@
-"""What goes to stdout, and what to stderr.
+"""Writing to stdout and stderr.
 
-stdout gets only the result of the command. The output of functions goes to stderr: a script that reads stdout could not tell
-it from the result.
+stdout gets only the result of the command. The output of functions goes to stderr, so that a script can read the result.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 from collections.abc import Generator
@@ -14,10 +14,10 @@ from typing import Any, TextIO
 
 import click
 
-from aswarm._agent import Response
-from aswarm._errors import AswarmError
-from aswarm._json import jsonable
-from aswarm._text import clean
+from aswarm._values.agent import Response
+from aswarm._values.errors import AswarmError
+from aswarm._values.json import jsonable
+from aswarm._values.text import clean
 
 from ._exits import CommandFailed, discard
 
@@ -26,14 +26,14 @@ STDOUT = "standard output"
 
 @contextmanager
 def reserve_stdout() -> Generator[TextIO]:
-    """Stdout for the command itself. Inside the block, all other output goes to stderr."""
+    """Yield stdout for the command itself. Inside the block, all other output goes to stderr."""
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
         yield stdout
 
 
 def output_of(response: Response) -> Any:
-    """The answer of a run with an output type, as JSON data; None if there is no such answer."""
+    """Return the typed answer of a run as JSON data; None without a typed answer."""
     try:
         return jsonable(response.output)
     except AswarmError:
@@ -47,7 +47,7 @@ class _NotesHandler(logging.Handler):
 
 @contextmanager
 def log_as_notes() -> Generator[None]:
-    """Inside the block, the warnings that aswarm logs are notes on stderr."""
+    """Print the warnings that aswarm logs, inside the block, as notes on stderr."""
     logger, handler = logging.getLogger("aswarm"), _NotesHandler(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -57,27 +57,24 @@ def log_as_notes() -> Generator[None]:
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write and flush. A terminal gets the text without control characters, because a model could send commands to it."""
+    """Write and flush. A terminal gets the text without control characters, because a model could send commands to the terminal."""
     with writing(stream):
         stream.write(clean(text) if stream.isatty() else text)
         stream.flush()
 
 
 @contextmanager
-def writing(stdout: TextIO, kind: type[OSError] = OSError) -> Generator[None]:
-    """Around writing to stdout: an error, such as a full disk, ends the command. `exits` handles a broken pipe.
+def writing(place: object, kind: type[OSError] = OSError) -> Generator[None]:
+    """Enclose writing to stdout, or to a file with this name. A write error, such as a full disk, becomes CommandFailed.
 
-    `kind`: the class of the errors of writing, for a block that does more than write.
+    `exits` handles a broken pipe. `kind`: the class of the write errors, for a block that does more than write.
     """
     try:
         yield
     except BrokenPipeError:
         raise
     except kind as error:
-        discard(stdout)
-        raise cannot_write(STDOUT, error) from error
-
-
-def cannot_write(name: object, error: OSError) -> CommandFailed:
-    """The error of a command that could not write its result."""
-    return CommandFailed(f"{name} cannot be written: {error.strerror or error}")
+        if isinstance(place, io.TextIOBase):
+            discard(place)
+            place = STDOUT
+        raise CommandFailed(f"{place} cannot be written: {error.strerror or error}") from error

@@ -1,26 +1,23 @@
-"""Agents on the web until Ctrl-C, for `aswarm serve` and `aswarm demo`: the address, the token, and the line that is printed."""
+"""The server of `aswarm serve` and `aswarm demo`: its options, its address, and its start."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import click
 
-from aswarm._text import how_to_install
-
 from ._exits import SetupError
-from ._mcp_servers import with_async_mcp_servers
+from ._load import extra
+from ._options import with_mcp_servers
 
 if TYPE_CHECKING:
-    import uvicorn
-
-    from aswarm._agent import Agent
     from aswarm._swarm import AsyncSwarm
-    from aswarm.durable import DurableRuns
+    from aswarm._values.agent import Agent
+    from aswarm.serve import Runs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,33 +25,8 @@ LOOPBACK = "127.0.0.1"
 _LOCAL_HOSTS = (LOOPBACK, "::1", "localhost")
 
 
-def server_options(function: F) -> F:
-    """`--host`, `--port`, `--token`, `--store` and `--code-version`."""
-    host = click.option(
-        "--host", metavar="ADDRESS", default=LOOPBACK, show_default=True, help="The address to listen at."
-    )
-    token = click.option(
-        "--token",
-        metavar="TOKEN",
-        envvar="ASWARM_TOKEN",
-        help="The bearer token that each request must have. A --host that other machines can reach needs one. Other users of "
-        "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
-    )
-    store = click.option(
-        "--store",
-        metavar="FILE|URL",
-        help="An SQLite file for the conversations; or the URL of a database for durable runs, sqlite:///runs.db or "
-        "postgresql://user@host/database, which also has the runs and continues them in another process. [default: memory]",
-    )
-    version = click.option(
-        "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
-    )
-    port = port_option("The port to listen at; 0 takes any free port.", 8000)
-    return host(port(token(store(version(function)))))
-
-
 def port_option(text: str, default: int | None = None) -> Callable[[F], F]:
-    """`--port`."""
+    """Return the option `--port`."""
     return click.option(
         "--port",
         metavar="N",
@@ -63,6 +35,33 @@ def port_option(text: str, default: int | None = None) -> Callable[[F], F]:
         show_default=default is not None,
         help=text,
     )
+
+
+_host_option = click.option(
+    "--host", metavar="ADDRESS", default=LOOPBACK, show_default=True, help="The address to listen at."
+)
+_token_option = click.option(
+    "--token",
+    metavar="TOKEN",
+    envvar="ASWARM_TOKEN",
+    help="The bearer token that each request must have. A --host that other machines can reach needs one. Other users of "
+    "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
+)
+_store_option = click.option(
+    "--store",
+    metavar="FILE|URL",
+    help="A SQLite file for the conversations; or the URL of a database for durable runs, sqlite:///runs.db or "
+    "postgresql://user@host/database, which another process can continue. [default: memory]",
+)
+_version_option = click.option(
+    "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
+)
+
+
+def server_options(function: F) -> F:
+    """Add `--host`, `--port`, `--token`, `--store` and `--code-version`."""
+    port = port_option("The port to listen at; 0 for any free port.", 8000)
+    return _host_option(port(_token_option(_store_option(_version_option(function)))))
 
 
 def serve_until_stopped(
@@ -76,22 +75,25 @@ def serve_until_stopped(
     code_version: str | None = None,
     servers: Sequence[str] = (),
 ) -> None:
-    """Serve the agents, with the page and all wires. The first agent gets the tools of the MCP `servers`."""
+    """Serve the agents until Ctrl-C, with the playground and all wires. The first agent gets the tools of the MCP `servers`."""
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
         )
-    try:
-        runs = durable_runs(swarm, agents, store, code_version)
-        server = _server(swarm, agents, token, store, runs)
-    except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        raise SetupError(f"serving needs the package {package}: {how_to_install('serve')}") from error
+    with extra("serve", "serving needs"):
+        import uvicorn  # noqa: PLC0415 - of an extra
+
+        from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
+
+        runs = _runs(swarm, agents, store, code_version)
+    auth = local_only if token is None else bearer(token)
+    service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True)
+    server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:
 
         async def serve() -> None:
             _ = swarm.client  # a missing key is an error of the command, not of the first message
-            async with with_async_mcp_servers(agents[0], servers), nullcontext() if runs is None else runs:
+            async with swarm, with_mcp_servers(agents[0], servers), runs:
                 names = ", ".join(agent.name for agent in agents)
                 click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
                 await server.serve(sockets=[listener])
@@ -99,47 +101,23 @@ def serve_until_stopped(
         anyio.run(serve)
 
 
-def _server(
-    swarm: AsyncSwarm, agents: list[Agent], token: str | None, store: str | None, runs: DurableRuns | None
-) -> uvicorn.Server:
-    import uvicorn  # noqa: PLC0415 - an extra
+def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> Runs:
+    from aswarm.serve import Limits, LocalRuns  # noqa: PLC0415 - it needs starlette
 
-    from aswarm.serve import Service, bearer, everything, local_only  # noqa: PLC0415 - it needs starlette
-
-    service = Service(
-        swarm,
-        agents=agents,
-        auth=local_only if token is None else bearer(token),
-        store=store if runs is None else runs.store,
-        runs=runs,
-        wires=("agui", "vercel", "openai"),
-        page=True,
-        show=everything,
-    )
-    if runs is not None:
-        runs.drivers = service.drivers
-    return uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
-
-
-def durable_runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> DurableRuns | None:
-    """The runs in the database of a URL; None for a file. Raises SetupError."""
+    limits = Limits(body=10_000_000)  # the playground sends images
     if store is None or "://" not in store:
-        return None
+        return LocalRuns(swarm, store, agents=agents, limits=limits)
     if version is None:
         raise SetupError(
             "durable runs need --code-version: a process continues only runs of its own version of the agents' code"
         )
-    try:
-        from aswarm.durable import DurableRuns  # noqa: PLC0415 - of an extra
-    except ModuleNotFoundError as error:
-        raise SetupError(f"durable runs need the package {error.name}: {how_to_install('durable')}") from error
-    from aswarm.serve import Limits  # noqa: PLC0415 - as above
-
-    return DurableRuns(swarm, agents=agents, store=store, version=version, limits=Limits())
+    with extra("durable", "durable runs need"):
+        from aswarm.durable import DurableRuns  # noqa: PLC0415 - of another extra
+    return DurableRuns(swarm, agents=agents, store=store, version=version, limits=limits)
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises SetupError if the system refuses the address, as it does for a port that is taken."""
+    """Return a socket that listens. Raises SetupError if the system refuses the address, such as a port in use."""
     with ExitStack() as stack:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -156,6 +134,6 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def shown_address(listener: socket.socket) -> str:
-    """The host and the port of a socket, as in a URL."""
+    """Return the host and the port of a socket in the form of a URL."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,11 +1,11 @@
 """The two agents of `aswarm demo`. They work with a real model too: `aswarm chat aswarm.cli.demo_agents:triage`.
 
-The shop has two orders, and is reset with each process.
+The shop has two orders in memory, new in each process.
 """
 
 from __future__ import annotations
 
-from aswarm._agent import Agent
+from aswarm._values.agent import Agent
 
 _prices = {4711: 39.90, 815: 5.00}
 _refunded: set[int] = set()

@@ -1,36 +1,36 @@
-"""What the ready-made stores share: the methods of `Store` as transactions in SQL, and `conversation`."""
+"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Their methods are transactions of a `Database`."""
 
 from __future__ import annotations
 
 import os
 import time
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from os import PathLike, fspath
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
+from aswarm._sql.database import Database
+from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
+from aswarm._sql.transactions import single
 from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
 
 from . import _statements
 from ._conversation import Conversation
 from ._queue import wait_for_runs
 from ._records import checked_id
-from ._statements import Transaction
 from ._store import Change, ConversationSummary, Store, Stored
 
-T = TypeVar("T")
-# A server that stops cancels its requests, and ends the lifespan in the same moment.
-CLOSING_SECONDS = 5.0  # for runs that are about to write what they leave
+# A server that stops cancels its requests and ends the lifespan at once, so wait until the runs have written their ends.
+CLOSING_SECONDS = 5.0
 
 
 class SQLStore(Store):
-    """A store in a database. A subclass says how a transaction reaches it."""
+    """A store in a database, which also has the runs. `database`: runs the transactions."""
 
-    @abstractmethod
-    async def _transact(self, transaction: Transaction[T], *, reads_only: bool = False) -> T:
-        """Run a transaction whole or not at all, and return its value. Raises what it raises, or RunError."""
+    database: Database
 
     def conversation(
         self,
@@ -41,49 +41,68 @@ class SQLStore(Store):
         agents: Iterable[Agent] = (),
         context_variables: Mapping[str, Any] | None = None,
     ) -> Conversation:
-        """A conversation of this store, new or not; see `Conversation`. Nothing is read or written yet."""
+        """Return a new or existing conversation of this store; see `Conversation`. This reads and writes nothing."""
         return Conversation(
             self, conversation_id, swarm, agent=agent, agents=agents, context_variables=context_variables
         )
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
         """See `Store`."""
-        return await self._transact(_statements.load(checked_id(conversation_id), until), reads_only=True)
+        key = checked_id(conversation_id)
+        return await self.database.submit(partial(_statements.load, key, until), reads_only=True, snapshot=True)
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
         """See `Store`."""
-        await self._transact(_statements.write(checked_id(conversation_id), change, time.time()))
+        key, now = checked_id(conversation_id), time.time()
+        await self.database.submit(partial(_statements.write, key, change, now), durable=True)
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
         """See `Store`."""
-        revision = os.urandom(8).hex()
-        await self._transact(
-            _statements.fork(checked_id(conversation_id), checked_id(new_id), until, revision, time.time())
-        )
+        source, copy, revision = checked_id(conversation_id), checked_id(new_id), os.urandom(8).hex()
+        now = time.time()
+        await self.database.submit(partial(_statements.fork, source, copy, until, revision, now), durable=True)
 
     async def list(
-        self, *, prefix: str = "", limit: int = 100, before: float | None = None
+        self, *, prefix: str = "", limit: int = 100, before: float | None = None, search: str = ""
     ) -> Sequence[ConversationSummary]:
-        """See `Store`."""
-        return await self._transact(_statements.summaries(prefix, limit, before), reads_only=True)
+        """See `Store`. `search`: only conversations with this text in the title, or in a message of the user or of an agent.
+
+        The search ignores case. It does not search results of tools.
+        """
+        summaries = partial(_statements.summaries, prefix, limit, before, search)
+        return await self.database.submit(summaries, reads_only=True, snapshot=True)
+
+    async def rename(self, conversation_id: str, title: str, /) -> bool:
+        """Set the title of the conversation, or remove it with an empty text. Returns False for an unknown conversation.
+
+        The revision does not change, so this does not disturb a running run.
+        """
+        rename = partial(
+            single, "UPDATE aswarm_conversation SET title = ? WHERE id = ?", title, checked_id(conversation_id)
+        )
+        return bool((await self.database.submit(rename, durable=True))[0][0])
 
     async def delete(self, conversation_id: str, /) -> bool:
         """See `Store`."""
-        return await self._transact(_statements.delete(checked_id(conversation_id)))
+        delete = partial(single, "DELETE FROM aswarm_conversation WHERE id = ?", checked_id(conversation_id))
+        return bool((await self.database.submit(delete, durable=True))[0][0])
 
     async def purge(self, older_than: float) -> int:
         """See `Store`."""
         if not older_than >= 0:
-            raise ConfigurationError(f"older_than is a number of seconds from 0, not {older_than!r}")
-        return await self._transact(_statements.purge(time.time() - older_than))
+            raise ConfigurationError(f"older_than must be a number of seconds from 0, not {older_than!r}")
+        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", time.time() - older_than)
+        return int((await self.database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:
-        """Close the store at once. Nothing can be read or written after it.
+        """Run the pending transactions, and close the file or the connection.
 
-        The end of `async with` waits before it, up to five seconds, for runs of this event loop that have not ended.
+        At the end of `async with`, the store first waits for the runs of this event loop, up to five seconds.
         """
+        await self.database.aclose()
 
     async def __aenter__(self) -> Self:
+        await self.database.open()
         return self
 
     async def __aexit__(
@@ -91,3 +110,41 @@ class SQLStore(Store):
     ) -> None:
         await wait_for_runs(self, CLOSING_SECONDS)
         await self.aclose()
+
+
+class MemoryStore(SQLStore):
+    """Conversations in the memory of this process, for tests and for data that may be lost.
+
+    It is a SQLite database without a file. Any number of event loops may use it.
+    """
+
+    def __init__(self) -> None:
+        self.database = memory(_statements.SCHEMA)
+
+
+class SQLiteStore(SQLStore):
+    """Conversations in the SQLite file `path`, which only its owner can read. `async with` opens or creates the file.
+
+    Several processes may have the file open, on a local disk. Each write is on disk when its method returns. Deleted data is
+    overwritten, at the latest when the store is closed. Opening raises ConfigurationError for a file of another kind or version.
+    A method raises StoreError if the file cannot be read or written.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        if path in ("", ":memory:"):  # SQLite accepts these names, and keeps nothing on disk
+            raise ConfigurationError(f"a SQLiteStore needs the path of a file, not {path!r}; use a MemoryStore")
+        self.path = fspath(path)
+        self.database = SQLiteFile(path, _statements.SCHEMA)
+
+
+class PostgresStore(SQLStore):
+    """Conversations in a PostgreSQL database. `async with` connects, and creates the tables in an empty database.
+
+    `conninfo`: a connection string such as "postgresql://user@host/database". Needs the extra `postgres`.
+
+    Opening raises ConfigurationError if the server cannot be reached, and for tables of another version. A method raises
+    StoreError if the server cannot be reached for ten seconds.
+    """
+
+    def __init__(self, conninfo: str) -> None:
+        self.database = PostgresServer(conninfo, _statements.SCHEMA)

@@ -1,6 +1,6 @@
-"""`Conversation`: runs whose history is in a store. A caller of `run()` and `stream()`.
+"""`Conversation`: runs with their history in a store. It calls `run()` and `stream()`.
 
-It is what a user calls. `_recorded_run` decides what a run begins with, `_recorder` what is written while it runs.
+`_recorded_run` decides the start of a run, `_recorder` the writes while it runs.
 """
 
 from __future__ import annotations
@@ -9,21 +9,19 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
-from aswarm._agent import Agent, Response
-from aswarm._budget import Budget
-from aswarm._context import copy_containers
-from aswarm._decisions import Decisions
-from aswarm._errors import ConfigurationError
-from aswarm._messages import Message, normalize
-from aswarm._output import Output, as_output
-from aswarm._run.options import Messages, RunOptions
+from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keywords
 from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent, Response
+from aswarm._values.decisions import Decisions
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.messages import Message, normalize
+from aswarm._values.output import Output, as_output
+from aswarm.graph._directory import AgentDirectory, listed_by_name
 
-from ._agents import KnownAgents
 from ._queue import queue_of
-from ._recorded_run import ConversationStream, RecordedRun, RunRequest, RunTarget
+from ._recorded_run import HANDED_OVER, ConversationStream, RecordedRun, RunRequest, RunTarget
 from ._records import checked_context, checked_id
 from ._store import Change, Store, Stored
 
@@ -31,15 +29,20 @@ T = TypeVar("T")
 
 
 class Conversation:
-    """One conversation in a store. Cheap to make; `store.conversation(...)` makes one too.
+    """One conversation in a store. Cheap to create; `store.conversation(...)` creates one too.
 
-    `conversation_id`: any text that is not empty. `swarm`: runs the agents. `agent`: the one that a new conversation begins
-    with. `agents`: others that it may be with; those that can be found
-    from them need not be listed (`aswarm.graph` shows which). `context_variables`: those of a new conversation.
+    Each run loads the conversation and writes the new message. It writes its progress while it runs, and its `response` on every
+    exit. Runs of one conversation in one process (with one store object, in one event loop) wait for each other. If another
+    process writes to the conversation meanwhile, the run raises `Conflict`.
 
-    Each run loads the conversation, writes the new message first, then what happens, and on every exit what
-    `response` says. Runs of one conversation in one process (with one store object, in one event loop) wait for each
-    other. If another process has written to the conversation meanwhile, a run raises `Conflict`.
+    Args:
+        store: The store.
+        conversation_id: Any text that is not empty.
+        swarm: Runs the agents.
+        agent: The agent that starts a new conversation.
+        agents: Other agents that the stored conversation may name. Agents that these agents can hand off to are found (see
+            `aswarm.graph`).
+        context_variables: The context variables of a new conversation.
     """
 
     def __init__(
@@ -54,8 +57,13 @@ class Conversation:
     ) -> None:
         if not isinstance(swarm, AsyncSwarm):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's value
             raise ConfigurationError(f"a conversation needs an AsyncSwarm, not {type(swarm).__name__}")
-        self._target = RunTarget(checked_id(conversation_id), store, swarm, KnownAgents(agent, agents), self.load)
-        self._context = checked_context(context_variables)
+        self._target = RunTarget(
+            checked_id(conversation_id),
+            store,
+            swarm,
+            AgentDirectory((agent, *listed_by_name(agents).values())),
+            checked_context(context_variables),
+        )
 
     @property
     def id(self) -> str:
@@ -63,10 +71,8 @@ class Conversation:
         return self._target.id
 
     async def load(self) -> Stored:
-        """The conversation as the store has it; one without messages if it was never written."""
-        stored = await self._target.store.load(self.id)
-        agent = self._target.agents.start.name
-        return stored or Stored(self.id, agent=agent, context_variables=copy_containers(self._context))
+        """Return the stored conversation, or an empty one if it was never written."""
+        return await self._target.load()
 
     # --- runs ---
 
@@ -81,25 +87,8 @@ class Conversation:
         execute_tools: bool = True,
         *,
         agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
-        output: None = None,
-    ) -> Response: ...
-
-    @overload
-    async def run(
-        self,
-        messages: Messages,
-        context_variables: Mapping[str, Any] | None = None,
-        model_override: str | None = None,
-        debug: bool = False,
-        max_turns: float = math.inf,
-        execute_tools: bool = True,
-        *,
-        agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: type[T] | Output[T],
+        **keywords: Unpack[NewRunKeywords],
     ) -> Response[T]: ...
 
     @overload
@@ -113,9 +102,8 @@ class Conversation:
         execute_tools: bool = True,
         *,
         agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
-        output: Any,
+        output: Any = None,
+        **keywords: Unpack[NewRunKeywords],
     ) -> Response: ...
 
     async def run(
@@ -128,20 +116,28 @@ class Conversation:
         execute_tools: bool = True,
         *,
         agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[NewRunKeywords],
     ) -> Response:
-        """Add messages and run until the model answers. The other arguments are those of `AsyncSwarm.run`.
+        """Add messages and run until the model answers.
 
-        `messages`: the new ones only; a str is one of the user. Calls that are still open are answered as not run, or as
-        unknown if they had begun; `resume` runs them instead. `context_variables`: added to the stored ones.
-        `agent`: takes the conversation over; by default the stored one continues.
+        Open calls are closed as not run, or with an unknown outcome if they had started. `resume` runs them instead.
 
-        Raises what `AsyncSwarm.run` raises, and `Conflict`. ConfigurationError also for context variables that are not
+        Args:
+            messages: Only the new messages; a str is a message of the user.
+            context_variables: Added to the stored context variables.
+            model_override: As for `AsyncSwarm.run`.
+            debug: As for `AsyncSwarm.run`.
+            max_turns: As for `AsyncSwarm.run`.
+            execute_tools: As for `AsyncSwarm.run`.
+            agent: The agent that takes over the conversation; by default the stored agent continues.
+            output: As for `AsyncSwarm.run`.
+            keywords: As for `AsyncSwarm.run`.
+
+        Raises the errors of `AsyncSwarm.run`, and `Conflict`. Raises ConfigurationError also for context variables that are not
         JSON, for a stored agent that cannot be found, and for a run inside a tool of the same conversation.
         """
-        options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
+        options = _options("run", model_override, debug, max_turns, execute_tools, output, keywords)
         return await RecordedRun(self._target, RunRequest(options, messages, context_variables, agent)).to_end()
 
     def stream(
@@ -154,17 +150,16 @@ class Conversation:
         execute_tools: bool = True,
         *,
         agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
         deltas: bool = True,
+        **keywords: Unpack[NewRunKeywords],
     ) -> ConversationStream:
         """Add messages and run with typed events: `async with chat.stream("...") as run: async for event in run: ...`.
 
-        Takes what `run` takes and raises what it raises: when the block is entered, while it reads, or when it is left.
-        `RunFinished` comes once the answer is in the store.
+        The arguments are the same as for `run`, and so are the errors: they are raised on entering the block, while reading, or on
+        leaving the block. `RunFinished` comes after the answer is stored.
         """
-        options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
+        options = _options("stream", model_override, debug, max_turns, execute_tools, output, keywords)
         run = RecordedRun(self._target, RunRequest(options, messages, context_variables, agent))
         return ConversationStream(run, deltas=deltas)
 
@@ -179,17 +174,27 @@ class Conversation:
         *,
         revision: str | None = None,
         agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
+        **keywords: Unpack[NewRunKeywords],
     ) -> Response:
-        """Continue what the last run has left. `decisions`: as `resume=` of `AsyncSwarm.run`; True runs all open calls.
+        """Continue the last run. Without open calls, after an error or a crash, this repeats the request to the model.
 
-        Without open calls, after an error or a crash, it asks the model again. `revision`: that of the `Stored` which the
-        decisions are about. If the store has another one by then, nothing runs, and `Conflict` is raised.
-        Raises what `run` raises, and ConfigurationError if the last message is an answer.
+        Args:
+            decisions: As `resume=` of `AsyncSwarm.run`; True runs all open calls.
+            context_variables: As for `run`.
+            model_override: As for `run`.
+            debug: As for `run`.
+            max_turns: As for `run`.
+            execute_tools: As for `run`.
+            revision: The revision of the `Stored` for which the decisions were made. If the store has another revision by then,
+                nothing runs, and `Conflict` is raised.
+            agent: As for `run`.
+            output: As for `run`.
+            keywords: As for `run`.
+
+        Raises the errors of `run`, and ConfigurationError if the last message is an answer.
         """
-        options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
+        options = _options("resume", model_override, debug, max_turns, execute_tools, output, keywords)
         return await RecordedRun(
             self._target, _resumed(options, decisions, context_variables, agent, revision)
         ).to_end()
@@ -205,13 +210,12 @@ class Conversation:
         *,
         revision: str | None = None,
         agent: Agent | None = None,
-        run_id: str | None = None,
-        budget: Budget | None = None,
         output: Any = None,
         deltas: bool = True,
+        **keywords: Unpack[NewRunKeywords],
     ) -> ConversationStream:
-        """`resume` with typed events."""
-        options = _options(model_override, debug, max_turns, execute_tools, run_id, budget, output)
+        """Continue the last run as `resume` does, with typed events as for `stream`."""
+        options = _options("resume_stream", model_override, debug, max_turns, execute_tools, output, keywords)
         return ConversationStream(
             RecordedRun(self._target, _resumed(options, decisions, context_variables, agent, revision)), deltas=deltas
         )
@@ -221,40 +225,37 @@ class Conversation:
     async def fork(self, new_id: str, *, at: int | None = None) -> Conversation:
         """Copy the conversation, or its first `at` messages, to a new id. Returns the new conversation.
 
-        Its agent and its context variables are those from when the conversation had `at` messages. Raises `Conflict` if
-        the store has `new_id`, ConfigurationError if there are not so many messages.
+        The copy has the agent and the context variables from the time when the conversation had `at` messages. Raises `Conflict`
+        if the store has `new_id`, and ConfigurationError if there are fewer messages.
         """
         target = self._target
         length = len((await self.load()).messages)
         if at is not None and not 0 <= at <= length:
             raise ConfigurationError(f"the conversation {self.id!r} has {length} messages and cannot be forked at {at}")
         await target.store.fork(self.id, checked_id(new_id), until=at)
-        return self._with_id(new_id)
-
-    def _with_id(self, new_id: str) -> Conversation:
-        target = self._target
+        agents = target.agents
         return Conversation(
             target.store,
             new_id,
             target.swarm,
-            agent=target.agents.start,
-            agents=target.agents.listed,
-            context_variables=self._context,
+            agent=agents.start,
+            agents=agents.listed.values(),
+            context_variables=target.context,
         )
 
     async def replace(
         self, messages: list[Message], *, agent: Agent | None = None, context_variables: Mapping[str, Any] | None = None
     ) -> None:
-        """Set the whole history: import one, or take back its last messages. It waits for runs, as a run does.
+        """Replace the whole history, to import one or to remove its last messages. Waits for runs of the conversation in this process.
 
-        `agent` and `context_variables`: by default the stored ones.
+        `agent` and `context_variables`: by default, the stored ones stay.
         """
         target = self._target
         slot = await queue_of(target.store, self.id).acquire()
         try:
             stored = await self.load()
             if agent is not None:
-                target.agents.check(agent)
+                target.agents.check(agent, HANDED_OVER)
             change = Change(
                 stored.revision,
                 os.urandom(8).hex(),
@@ -269,23 +270,23 @@ class Conversation:
 
 
 def _options(
+    method: str,
     model_override: str | None,
     debug: bool,
     max_turns: float,
     execute_tools: bool,
-    run_id: str | None,
-    budget: Budget | None,
     output: Any,
+    keywords: NewRunKeywords,
 ) -> partial[RunOptions]:
+    check_keywords(method, keywords, NewRunKeywords)
     return partial(
         RunOptions,
         model_override=model_override,
         debug=debug,
         max_turns=max_turns,
         execute_tools=execute_tools,
-        run_id=run_id,
-        budget=budget,
         output=as_output(output),
+        **keywords,
     )
 
 
@@ -298,21 +299,6 @@ def _resumed(
 ) -> RunRequest:
     if decisions is False:
         raise ConfigurationError(
-            "resume takes True, or decisions by the id of the call such as {'call_1': False}; not False"
+            "resume must be True, or decisions by the id of the call such as {'call_1': False}; not False"
         )
     return RunRequest(options, (), context_variables, agent, decisions, revision)
-
-
-def stream_from(
-    chat: Conversation,
-    stored: Stored,
-    messages: Messages,
-    context_variables: Mapping[str, Any] | None,
-    *,
-    max_turns: float,
-    run_id: str,
-) -> ConversationStream:
-    """`chat.stream(messages, ...)` for a caller that has just loaded the conversation. If it has changed since, it is loaded again."""
-    options = partial(RunOptions, max_turns=max_turns, run_id=run_id)
-    run = RecordedRun(chat._target, RunRequest(options, messages, context_variables, stored=stored))  # noqa: SLF001 - of this module
-    return ConversationStream(run, deltas=True)

@@ -1,4 +1,4 @@
-"""The queue of a conversation: its runs in this process go one after another, in the order in which they came."""
+"""The queue of a conversation: its runs in this process run one after another, in order of their arrival."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from aswarm._errors import ConfigurationError
 from aswarm._runtime.backend import current_loop
+from aswarm._values.errors import ConfigurationError
 
 from ._store import Store
 
@@ -17,24 +17,20 @@ class RunSlot:
     """The slot of one run in a queue, from `RunQueue.acquire` to `release`."""
 
     def __init__(self, queue: RunQueue) -> None:
-        self._queue = queue
+        self.queue = queue
         self.is_held = True
 
     def release(self) -> None:
-        """Let the next run begin."""
+        """Let the next run start."""
         self.is_held = False
-        self._queue.free.release()
+        self.queue.free.release()
 
     def enter_tool(self) -> None:
-        """Count the current task as one that works for a tool of this run."""
+        """Mark the current task as running a tool of this run."""
         _outer.set((*_outer.get(), self))
 
-    def is_of(self, queue: RunQueue) -> bool:
-        """Whether it is held in this queue."""
-        return self.is_held and self._queue is queue
 
-
-# The runs for whose tools the current task works.
+# The runs whose tools the current task is running.
 _outer: ContextVar[tuple[RunSlot, ...]] = ContextVar("aswarm_conversations", default=())
 
 
@@ -43,17 +39,17 @@ class RunQueue:
 
     def __init__(self, conversation_id: str, *owners: object) -> None:
         self._id = conversation_id
-        # While they are alive, no other object has their identity, which is in the key of this queue.
+        # These references keep the objects alive, so that their `id()` in the key of this queue stays unique.
         self._owners = owners
-        # A semaphore and no lock: a stream may be closed by another task than the one that has opened it.
+        # Not a lock, because another task may close a stream than the task that opened it.
         self.free = anyio.Semaphore(1)
 
     async def acquire(self) -> RunSlot:
-        """Wait until the runs that came before have ended. Raises ConfigurationError inside a tool of one of them."""
-        if any(slot.is_of(self) for slot in _outer.get()):
+        """Wait for the end of the earlier runs. Raises ConfigurationError inside a tool of one of them."""
+        if any(slot.is_held and slot.queue is self for slot in _outer.get()):
             raise ConfigurationError(
                 f"a tool of a run of the conversation {self._id!r} used the same conversation, and would wait for its own run; "
-                "use another id, or begin once the run has ended"
+                "use another id, or start it after the end of the run"
             )
         await self.free.acquire()
         return RunSlot(self)
@@ -63,7 +59,7 @@ _queues: WeakValueDictionary[tuple[int, int, str], RunQueue] = WeakValueDictiona
 
 
 def queue_of(store: Store, conversation_id: str) -> RunQueue:
-    """The queue of a conversation in the running event loop. It is there for as long as a caller holds it."""
+    """Return the queue of a conversation in the running event loop. It exists as long as a caller has a reference."""
     loop = current_loop()
     key = (id(loop), id(store), conversation_id)
     queue = _queues.get(key)
@@ -73,7 +69,7 @@ def queue_of(store: Store, conversation_id: str) -> RunQueue:
 
 
 async def wait_for_runs(store: Store, seconds: float) -> None:
-    """Wait until the runs of a store in the running event loop have ended, for so long at most, even if it is cancelled."""
+    """Wait for the runs of a store in the running event loop, at most this number of seconds, even if cancelled."""
     place = id(current_loop()), id(store)
     queues = [queue for key, queue in list(_queues.items()) if key[:2] == place]
     with anyio.move_on_after(seconds, shield=True):

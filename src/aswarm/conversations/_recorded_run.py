@@ -1,22 +1,27 @@
 """One run of a conversation, from its slot in the queue to its last write.
 
-Decides what the run begins with. However the run ends, what it has left is written, and its slot in the queue is free.
+Decides the start of the run. After any end, its response is written and its slot in the queue is free.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from aswarm._agent import Agent, Response
-from aswarm._decisions import Decisions
-from aswarm._errors import ConfigurationError
-from aswarm._events import LoopEvent
-from aswarm._messages import (
+from aswarm._run.options import Messages, RunOptions
+from aswarm._run.state import RunState
+from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
+from aswarm._swarm import AsyncSwarm, prepare
+from aswarm._values.agent import Agent, Response
+from aswarm._values.context import copy_containers
+from aswarm._values.decisions import Decisions
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.events import LoopEvent
+from aswarm._values.messages import (
     INTERRUPTED,
     OUTCOME_UNKNOWN,
     Message,
@@ -25,39 +30,42 @@ from aswarm._messages import (
     message_blocks,
     normalize,
     open_calls,
+    started_inside,
     tool_message,
 )
-from aswarm._run.options import Messages, RunOptions
-from aswarm._run.state import RunState
-from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
-from aswarm._swarm import AsyncSwarm, prepare_recorded
+from aswarm.graph._directory import AgentDirectory
 
-from ._agents import KnownAgents
 from ._queue import RunSlot, queue_of
-from ._recorder import Recorder
+from ._recorder import ConversationRecorder
 from ._records import checked_context
 from ._store import Conflict, Store, Stored
 
 logger = logging.getLogger("aswarm")
 
+HANDED_OVER = "the conversation was handed over to the agent"
+
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """What the runs of one conversation share. `load`: the conversation as the store has it, or a new one."""
+    """The common data of the runs of one conversation. `context`: the context variables of a new conversation."""
 
     id: str
     store: Store
     swarm: AsyncSwarm
-    agents: KnownAgents
-    load: Callable[[], Awaitable[Stored]]
+    agents: AgentDirectory
+    context: Mapping[str, Any]
+
+    async def load(self) -> Stored:
+        """Return the stored conversation, or a new one."""
+        stored = await self.store.load(self.id)
+        return stored or Stored(self.id, agent=self.agents.start.name, context_variables=copy_containers(self.context))
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What a caller asks of one run. `options` makes its options of the agent, the history, the context and `resume`.
+    """A caller's request for one run. `options`: called with the agent, the history, the context and `resume`.
 
-    `revision`: the one that the stored conversation must have, None for any. `stored`: the conversation, if the caller has
-    just loaded it; for a run with new messages, whose first write finds out that it has changed since.
+    `revision`: the required revision of the conversation, None for any.
     """
 
     options: Callable[..., RunOptions]
@@ -66,45 +74,33 @@ class RunRequest:
     agent: Agent | None = None
     resume: bool | Decisions = False
     revision: str | None = None
-    stored: Stored | None = None
 
 
 class RecordedRun:
-    """One run of one conversation: `open` begins it, `close` ends it."""
+    """One run of one conversation: `open` starts it, `close` finishes it. `state`: the state of the run, set by `open`."""
 
     def __init__(self, target: RunTarget, request: RunRequest) -> None:
         self._target = target
         self._request = request
+        self.state: RunState
         self._slot: RunSlot
-        self._recorder: Recorder | None = None
-        self._state: RunState
+        self._recorder: ConversationRecorder | None = None
 
     async def to_end(self) -> Response:
-        """Run until the model answers."""
         events = await self.open(is_live=False, deltas=False)
         try:
-            response = await to_end(self._state, events)
+            response = await to_end(self.state, events)
         except BaseException as error:
             await self.close(error)
             raise
         await self.close()
         return response
 
-    async def stream(self, *, deltas: bool) -> EventStream:
-        """Begin the run, and return its events."""
-        events = await self.open(is_live=True, deltas=deltas)
-        return EventStream(self._state, events)
-
     async def open(self, *, is_live: bool, deltas: bool) -> AsyncGenerator[LoopEvent, None]:
-        """Wait for the runs before this one, load the conversation, write what the run begins with, and begin it."""
+        """Wait for earlier runs, load the conversation, write the new messages, and start the run."""
         target = self._target
         self._slot = await queue_of(target.store, target.id).acquire()
-        known = self._request.stored
         try:
-            if known is not None:
-                with suppress(Conflict):
-                    return await self._prepare(known, is_live=is_live, deltas=deltas)
-                self._recorder = None
             return await self._prepare(await target.load(), is_live=is_live, deltas=deltas)
         except BaseException as error:
             await self.close(error)
@@ -117,23 +113,30 @@ class RecordedRun:
             conflict = Conflict(target.id, stored if stored.revision else None)
             conflict.messages = history
             raise conflict
-        if request.resume is True:
-            _check_can_resume(target.id, history)
-        agent = request.agent or (target.agents.get(stored.agent, target.id) if stored.agent else target.agents.start)
+        if request.resume is True and (not history or (history[-1]["role"] == "assistant" and not open_calls(history))):
+            raise ConfigurationError(
+                f"the conversation {target.id!r} has nothing to resume: its last message is an answer. Use run() with a new message"
+            )
+        agent = request.agent or target.agents.start
+        if request.agent is None and stored.agent:
+            agent = target.agents.get(stored.agent, f"the conversation {target.id!r} is with the agent")
         context = {**stored.context_variables, **checked_context(request.context_variables)}
         options = request.options(agent, history, context, resume=request.resume)
-        recorder = Recorder(target.store, stored, history, target.agents.check, self._slot)
+        recorder = ConversationRecorder(
+            target.store, stored, history, partial(target.agents.check, what=HANDED_OVER), self._slot
+        )
         deliver = deliver_live if is_live else deliver_after
-        self._state, events = prepare_recorded(target.swarm, options, deliver, recorder.wrap, stream=deltas)
-        self._recorder = recorder
-        recorder.response = lambda: self._state.response
+        self.state, events = prepare(target.swarm, options, deliver, stream=deltas, recorder=recorder.wrap)
+        self._recorder, recorder.state = recorder, self.state
         await recorder.save()
-        return recorder.events(events)
+        # Without live events, `close` writes the end before the caller gets the response.
+        return recorder.events(events) if is_live else events
 
     async def close(self, error: BaseException | None = None) -> None:
-        """Write what the run has left, and let the next one begin. `error`: what has ended the run, if anything.
+        """Write the end of the run, and let the next run start. `error`: the exception of the run, if any.
 
-        Raises what the write raises, unless `error` says that the caller has an exception to raise already.
+        Raises the error of a failed write. If there is another `error`, which the caller raises, the failed write is only
+        logged.
         """
         try:
             if self._recorder is not None:
@@ -142,17 +145,17 @@ class RecordedRun:
             if error is None:
                 raise
             if error is not failure:  # the exception of the run is more important
-                fields = self._state.log_fields
+                fields = self.state.log_fields
                 logger.exception("the conversation %r could not be written", self._target.id, extra=fields)
         finally:
             self._slot.release()
 
 
 class ConversationStream:
-    """What `Conversation.stream` returns: `async with` it for the `EventStream` of the run.
+    """The context manager of `Conversation.stream`. `async with` gives the `EventStream` of the run.
 
-    Entering the block waits for earlier runs and writes the new message. Leaving it ends the run, as of `AsyncSwarm.stream`,
-    and writes what the run has left.
+    Entering the block waits for earlier runs and writes the new message. Leaving it ends the run, as for `AsyncSwarm.stream`,
+    and writes its response.
     """
 
     def __init__(self, run: RecordedRun, *, deltas: bool) -> None:
@@ -162,8 +165,9 @@ class ConversationStream:
 
     async def __aenter__(self) -> EventStream:
         if self._events is not None:
-            raise RuntimeError("this stream was entered before; call stream() for each run")
-        self._events = await self._run.stream(deltas=self._deltas)
+            raise RuntimeError("this stream was already entered; call stream() for each run")
+        events = await self._run.open(is_live=True, deltas=self._deltas)
+        self._events = EventStream(self._run.state, events)
         return await self._events.__aenter__()
 
     async def __aexit__(
@@ -180,9 +184,9 @@ class ConversationStream:
 
 
 def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
-    """The stored history and the new messages. New tool messages answer calls; any other one closes those that are open.
+    """Return the stored history and the new messages. Tool messages answer open calls; any other message closes them.
 
-    Otherwise the history would have calls in its middle that nothing answers.
+    Without this, the history would have unanswered calls before its end.
     """
     answers = next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
     history = [*stored.messages, *messages[:answers]]
@@ -192,22 +196,15 @@ def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
 
 
 def closed(history: list[Message], stored: Stored) -> list[Message]:
-    """The history with an answer to each call at its end, in call order."""
+    """Return the history. If its last calls are open, each of them gets an answer, in call order."""
     if not open_calls(history):
         return history
     end = last_head(history)
     [(head, answers)] = message_blocks(history[end:])
     calls: list[Message] = head["tool_calls"]
-    unknown = {call.id for call in stored.unknown_calls}
+    unknown, started = {call.id for call in stored.unknown_calls}, started_inside(head, history[end + 1 :])
     closing = [
-        answer or tool_message(call, OUTCOME_UNKNOWN if call["id"] in unknown else INTERRUPTED)
-        for call, answer in zip(calls, match_answers(calls, answers), strict=True)
+        answer or tool_message(call, OUTCOME_UNKNOWN if call["id"] in unknown or index in started else INTERRUPTED)
+        for index, (call, answer) in enumerate(zip(calls, match_answers(calls, answers), strict=True))
     ]
     return [*history[: end + 1], *closing]
-
-
-def _check_can_resume(conversation_id: str, history: list[Message]) -> None:
-    if not history or (history[-1]["role"] == "assistant" and not open_calls(history)):
-        raise ConfigurationError(
-            f"the conversation {conversation_id!r} has nothing to resume: its last message is an answer. Use run() with a new message"
-        )

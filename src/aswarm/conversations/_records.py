@@ -1,32 +1,30 @@
-"""The form in which a store holds values: JSON text. Decides what can be stored; never reads or writes a store."""
+"""Conversion of values to JSON text for a store. Decides which values can be stored. No I/O."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from aswarm._agent import UnknownCall
-from aswarm._context import copy_containers
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_object, shown
-from aswarm._messages import Message
+from aswarm._values.context import copy_containers
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_object, shown
+from aswarm._values.messages import Message
 
-_LONGEST_ID = 500
+_MAX_ID_LENGTH = 500
 _SHOWN = 80
-# ASCII, because neither UTF-8 nor PostgreSQL takes half of a surrogate pair, which a model may have sent. A provider's
-# client may put objects into a message; they are stored in the form in which they would be sent.
-_encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
+# ASCII, because neither UTF-8 nor PostgreSQL accepts half a surrogate pair, which a model may send. A provider's client may
+# put objects into a message; they are stored as they would be sent.
+encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
 
 def checked_id(conversation_id: object) -> str:
-    """The id. Raises ConfigurationError if no store can hold it."""
-    if not (isinstance(conversation_id, str) and 0 < len(conversation_id) <= _LONGEST_ID):
+    """Return the id. Raises ConfigurationError if no store can keep it."""
+    if not (isinstance(conversation_id, str) and 0 < len(conversation_id) <= _MAX_ID_LENGTH):
         raise ConfigurationError(
-            f"the id of a conversation must be a str of 1 to {_LONGEST_ID} characters, not {shown(conversation_id, _SHOWN)}"
+            f"the id of a conversation must be a str of 1 to {_MAX_ID_LENGTH} characters, not {shown(conversation_id, _SHOWN)}"
         )
     try:
         conversation_id.encode()
@@ -36,38 +34,23 @@ def checked_id(conversation_id: object) -> str:
         ) from error
     if "\0" in conversation_id:
         raise ConfigurationError(
-            f"the id {shown(conversation_id, _SHOWN)} has a NUL character, which no database takes"
+            f"the id {shown(conversation_id, _SHOWN)} has a NUL character, which no database accepts; remove it"
         )
     return conversation_id
 
 
 def message_text(message: Message) -> str:
-    """A message as JSON. Raises ConfigurationError if it has no such form."""
+    """Return a message as JSON text. Raises ConfigurationError if it cannot be converted."""
     try:
-        return _encode(message)
+        return encode(message)
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
         raise ConfigurationError(
             f"a message of the role {message.get('role')!r} cannot be stored, because it is not JSON: {error}"
         ) from error
 
 
-def context_text(context: Mapping[str, Any]) -> str:
-    """Context variables as JSON. `faults` has found none in them."""
-    return _encode(dict(context))
-
-
-def calls_text(calls: Sequence[UnknownCall]) -> str:
-    """Unknown calls as JSON."""
-    return _encode([asdict(call) for call in calls])
-
-
-def calls_in(text: str) -> list[UnknownCall]:
-    """The unknown calls in a text of `calls_text`."""
-    return [UnknownCall(**call) for call in json.loads(text)]
-
-
 def faults(context: Mapping[Any, Any]) -> Iterator[tuple[Any, str]]:
-    """The context variables that are not JSON: the name of each, and what is wrong."""
+    """Yield the name of each context variable that is not JSON, and its fault."""
     for key, value in context.items():
         try:
             fault = _fault(value, str(key)) if isinstance(key, str) else f"the name {shown(key, _SHOWN)} is not a str"
@@ -78,7 +61,7 @@ def faults(context: Mapping[Any, Any]) -> Iterator[tuple[Any, str]]:
 
 
 def _fault(value: object, place: str) -> str | None:
-    """What JSON would change in the value, or None. A tuple would come back as a list: a function would get another type."""
+    """Return the fault of a value that JSON would change, or None. A tuple is a fault: it would be loaded as a list."""
     if type(value) is dict:
         for key, item in cast("dict[object, object]", value).items():
             if not isinstance(key, str):
@@ -95,7 +78,7 @@ def _fault(value: object, place: str) -> str | None:
 
 
 def context_error(fault: str) -> str:
-    """The text of the error for a context variable that is not JSON."""
+    """Return the error text for a context variable that is not JSON."""
     return (
         f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}. "
         "Set the variable to such a value, and keep a client or a connection in a closure of the function that uses it"
@@ -103,7 +86,7 @@ def context_error(fault: str) -> str:
 
 
 def checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy of context variables that are JSON. Raises ConfigurationError for others."""
+    """Return a copy of the context variables. Raises ConfigurationError unless they are JSON."""
     if not (context is None or is_object(context)):
         raise ConfigurationError(f"context_variables must be a dict, not {type(context).__name__}")
     copied: dict[str, Any] = copy_containers(context or {})

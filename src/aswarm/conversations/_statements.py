@@ -1,134 +1,148 @@
-"""The transactions of a store as SQL, without a database: generators that yield statements and get rows.
-
-SQLite and PostgreSQL run the same ones. A statement has `?` for its parameters. A driver sends back the rows of a query,
-and for any other statement one row with the number of rows that it has changed. `FOR UPDATE` is for PostgreSQL; SQLite
-locks the whole file.
-"""
+"""The transactions of conversations, for both SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
-from typing import Any, TypeAlias, TypeVar
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
 
-from aswarm._errors import ConfigurationError
-from aswarm._messages import Message
+from pydantic_core import from_json
 
-from ._records import calls_in, calls_text, context_text, message_text
+from aswarm._record.log import TABLES as RUN_TABLES
+from aswarm._sql.transactions import Schema, Statement, Transaction, marks
+from aswarm._values.agent import UnknownCall
+from aswarm._values.content import described
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.messages import Message, text_of
+
+from ._records import encode, message_text
 from ._store import Change, Conflict, ConversationSummary, Stored
 
-T = TypeVar("T")
-Statement: TypeAlias = tuple[str, Sequence[object]]
-Transaction: TypeAlias = Generator[Statement, Any, T]
-
-FORMAT = 1
-# `aswarm_state` has the agent and the context variables after the first `position` messages, where they have changed.
-TABLES = """
-CREATE TABLE aswarm_conversation (
-    id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, length INTEGER NOT NULL, stop TEXT,
-    unknown_calls TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, updated DOUBLE PRECISION NOT NULL
-);
-CREATE INDEX aswarm_conversation_updated ON aswarm_conversation (updated);
-CREATE TABLE aswarm_message (
-    conversation {text} NOT NULL REFERENCES aswarm_conversation ON DELETE CASCADE,
-    position INTEGER NOT NULL, data TEXT NOT NULL, PRIMARY KEY (conversation, position)
-);
-CREATE TABLE aswarm_state (
-    conversation {text} NOT NULL REFERENCES aswarm_conversation ON DELETE CASCADE,
-    position INTEGER NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, PRIMARY KEY (conversation, position)
+# A message has the agent and the context variables after it, if they changed with it. A conversation has the current agent and
+# context variables, and the ones before its first message.
+TABLES = (
+    """CREATE TABLE aswarm_conversation (
+        id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, length INTEGER NOT NULL,
+        stop TEXT, unknown_calls TEXT NOT NULL, created DOUBLE PRECISION NOT NULL, updated DOUBLE PRECISION NOT NULL,
+        first_agent TEXT NOT NULL, first_context TEXT NOT NULL, title TEXT NOT NULL
+    )""",
+    "CREATE INDEX aswarm_conversation_updated ON aswarm_conversation (updated)",
+    """CREATE TABLE aswarm_message (
+        conversation {text} NOT NULL REFERENCES aswarm_conversation ON DELETE CASCADE,
+        position INTEGER NOT NULL, data TEXT NOT NULL, agent TEXT, context TEXT, PRIMARY KEY (conversation, position)
+    )""",
 )
-"""
+# The store also has the runs, so that one transaction can write to a run and its conversation.
+SCHEMA = Schema(0x61737763, 3, "the store", (*TABLES, *RUN_TABLES))
 
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
+_ROWS_AT_ONCE = 150  # with five values each, below the limit of every SQLite
+_OF_USER = '%"role":"user"%'
+_OF_ASSISTANT = '%"role":"assistant"%'
+_TITLE_LENGTH = 80
+_NOT_IN_JSON = r'[^ -~]|["\\%_]'  # characters that JSON escapes, and the wildcards of LIKE
 
 
 def load(conversation_id: str, until: int | None = None) -> Transaction[Stored | None]:
-    """The conversation, or None."""
+    """Return the conversation, or None."""
     rows = yield (
-        "SELECT revision, length, stop, unknown_calls, created, updated FROM aswarm_conversation WHERE id = ?",
+        """SELECT revision, length, stop, unknown_calls, created, updated, agent, context, first_agent, first_context
+        FROM aswarm_conversation WHERE id = ?""",
         (conversation_id,),
     )
     if not rows:
         return None
-    revision, length, stop, unknown_calls, created, updated = rows[0]
+    revision, length, stop, unknown_calls, created, updated, agent, context, first_agent, first_context = rows[0]
     end = length if until is None else min(until, length)
     is_whole = end == length
-    messages = yield from _messages(conversation_id, end)
-    agent, context = yield from _state(conversation_id, end)
+    statement = (
+        "SELECT data, agent, context FROM aswarm_message WHERE conversation = ? AND position < ? ORDER BY position"
+    )
+    rows = yield statement, (conversation_id, end)
+    if not is_whole:
+        states = [(row[1], row[2]) for row in rows if row[1] is not None]
+        agent, context = states[-1] if states else (first_agent, first_context)
+        agent = (yield from _agent_at(conversation_id, end)) or agent
     return Stored(
         conversation_id,
         revision,
-        messages,
+        [json.loads(row[0]) for row in rows],
         agent,
         json.loads(context),
         stop if is_whole else None,
-        calls_in(unknown_calls) if is_whole else [],
+        [UnknownCall(**call) for call in json.loads(unknown_calls)] if is_whole else [],
         created,
         updated,
     )
 
 
-def _messages(conversation_id: str, end: int) -> Transaction[list[Message]]:
+def _agent_at(conversation_id: str, position: int) -> Transaction[str | None]:
+    """Return the agent of the next completion, if a run continues here: a run writes its agent only at its end."""
     rows = yield (
-        "SELECT data FROM aswarm_message WHERE conversation = ? AND position < ? ORDER BY position",
-        (conversation_id, end),
+        """SELECT data FROM aswarm_message WHERE conversation = ? AND position >= ? AND (data LIKE ? OR data LIKE ?)
+        ORDER BY position LIMIT 1""",
+        (conversation_id, position, _OF_ASSISTANT, _OF_USER),
     )
-    return [json.loads(data) for (data,) in rows]
-
-
-def _state(conversation_id: str, end: int) -> Transaction[tuple[str, str]]:
-    rows = yield (
-        "SELECT agent, context FROM aswarm_state WHERE conversation = ? AND position <= ? ORDER BY position DESC LIMIT 1",
-        (conversation_id, end),
-    )
-    return rows[0] if rows else ("", "{}")
+    return json.loads(rows[0][0]).get("sender") if rows else None  # a message of the user has no sender
 
 
 def write(conversation_id: str, change: Change, now: float) -> Transaction[None]:
-    """Write a change. Raises Conflict."""
+    """Write a change. Raises Conflict. A repeated write changes nothing."""
+    state = (change.agent, encode(change.context_variables))
+    end = (change.stop, encode(list(change.unknown_calls)))
     if not change.base:
-        yield (
-            "INSERT INTO aswarm_conversation VALUES (?, ?, '', 0, NULL, '[]', ?, ?) ON CONFLICT (id) DO NOTHING",
-            (conversation_id, change.revision, now, now),
+        values = (conversation_id, change.revision, *state, len(change.messages), *end, now, now, *state, "")
+        inserted = yield (
+            f"INSERT INTO aswarm_conversation VALUES ({marks(values)}) ON CONFLICT (id) DO NOTHING",  # noqa: S608 - of placeholders
+            values,
         )
+        if inserted[0][0]:
+            for insert in _inserts(conversation_id, 0, change.messages, None):
+                yield insert
+            return
     rows = yield (
-        "SELECT revision, length FROM aswarm_conversation WHERE id = ? FOR UPDATE",
+        "SELECT revision, length, agent, context FROM aswarm_conversation WHERE id = ? FOR UPDATE",
         (conversation_id,),
     )
-    # A write that is repeated finds its own revision; what it writes is then there already, and is written again.
-    if not rows or rows[0][0] not in ((change.revision, change.base) if change.base else (change.revision,)):
+    revision, length, *stored_state = rows[0] if rows else (None, 0)
+    if revision == change.revision:
+        return
+    if revision is None or revision != change.base:
         raise Conflict(conversation_id, (yield from load(conversation_id)))
-    keep = min(change.keep, rows[0][1])
-    yield from _write_messages(conversation_id, keep, change.messages)
-    yield from _write_state(conversation_id, keep, change)
+    keep = min(change.keep, length)
+    if keep < length:
+        yield "DELETE FROM aswarm_message WHERE conversation = ? AND position >= ?", (conversation_id, keep)
+    has_changed = keep < length or list(state) != stored_state
+    for insert in _inserts(conversation_id, keep, change.messages, state if has_changed else None):
+        yield insert
+    if has_changed and not change.messages and keep:
+        statement = "UPDATE aswarm_message SET agent = ?, context = ? WHERE conversation = ? AND position = ?"
+        yield statement, (*state, conversation_id, keep - 1)
+    elif has_changed and not change.messages:
+        statement = "UPDATE aswarm_conversation SET first_agent = ?, first_context = ? WHERE id = ?"
+        yield statement, (*state, conversation_id)
     yield (
-        "UPDATE aswarm_conversation SET revision = ?, agent = ?, length = ?, stop = ?, unknown_calls = ?, updated = ? WHERE id = ?",
-        (
-            change.revision,
-            change.agent,
-            keep + len(change.messages),
-            change.stop,
-            calls_text(change.unknown_calls),
-            now,
-            conversation_id,
-        ),
+        """UPDATE aswarm_conversation SET revision = ?, agent = ?, context = ?, length = ?, stop = ?, unknown_calls = ?,
+        updated = ? WHERE id = ?""",
+        (change.revision, *state, keep + len(change.messages), *end, now, conversation_id),
     )
 
 
-def _write_messages(conversation_id: str, keep: int, messages: Sequence[Message]) -> Transaction[None]:
-    yield "DELETE FROM aswarm_message WHERE conversation = ? AND position >= ?", (conversation_id, keep)
-    for position, message in enumerate(messages, start=keep):
-        yield "INSERT INTO aswarm_message VALUES (?, ?, ?)", (conversation_id, position, message_text(message))
-
-
-def _write_state(conversation_id: str, keep: int, change: Change) -> Transaction[None]:
-    # The first write begins a conversation: its state is that from before the first message.
-    position = keep + len(change.messages) if change.base else 0
-    yield "DELETE FROM aswarm_state WHERE conversation = ? AND position > ?", (conversation_id, keep)
-    state = (change.agent, context_text(change.context_variables))
-    if (yield from _state(conversation_id, position)) != state or position == 0:
-        yield "DELETE FROM aswarm_state WHERE conversation = ? AND position = ?", (conversation_id, position)
-        yield "INSERT INTO aswarm_state VALUES (?, ?, ?, ?)", (conversation_id, position, *state)
+def _inserts(
+    conversation_id: str, start: int, messages: Sequence[Message], state: tuple[str, str] | None
+) -> list[Statement]:
+    """Return statements that insert messages at a position. `state`: the agent and the context after them, if changed."""
+    values = [[conversation_id, at, message_text(each), None, None] for at, each in enumerate(messages, start)]
+    if values and state is not None:
+        values[-1][3:] = state
+    statements: list[Statement] = []
+    while values:  # one statement for many rows, because each statement costs a round trip
+        rows, values = values[:_ROWS_AT_ONCE], values[_ROWS_AT_ONCE:]
+        placeholders = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
+        statements.append((f"INSERT INTO aswarm_message VALUES {placeholders}", list(chain.from_iterable(rows))))  # noqa: S608 - as above
+    return statements
 
 
 def fork(conversation_id: str, new_id: str, until: int | None, revision: str, now: float) -> Transaction[None]:
@@ -139,51 +153,86 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
         raise ConfigurationError(f"there is no conversation {conversation_id!r} to fork")
     end = len(source.messages)
     inserted = yield (
-        "INSERT INTO aswarm_conversation VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
-        (new_id, revision, source.agent, end, source.stop, calls_text(source.unknown_calls), now, now),
+        """INSERT INTO aswarm_conversation SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, first_agent, first_context, title
+        FROM aswarm_conversation WHERE id = ? ON CONFLICT (id) DO NOTHING""",
+        (
+            new_id,
+            revision,
+            source.agent,
+            encode(source.context_variables),
+            end,
+            source.stop,
+            encode(source.unknown_calls),
+            now,
+            now,
+            conversation_id,
+        ),
     )
     if not inserted[0][0]:
+        rows = yield "SELECT revision FROM aswarm_conversation WHERE id = ?", (new_id,)
+        if rows == [(revision,)]:  # this transaction was committed before
+            return
         raise Conflict(new_id, (yield from load(new_id)))
     yield (
-        "INSERT INTO aswarm_message SELECT ?, position, data FROM aswarm_message WHERE conversation = ? AND position < ?",
-        (new_id, conversation_id, end),
-    )
-    yield (
-        "INSERT INTO aswarm_state SELECT ?, position, agent, context FROM aswarm_state WHERE conversation = ? AND position <= ?",
+        """INSERT INTO aswarm_message SELECT ?, position, data, agent, context FROM aswarm_message
+        WHERE conversation = ? AND position < ?""",
         (new_id, conversation_id, end),
     )
 
 
-def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list[ConversationSummary]]:
-    """Conversations, the last updated first."""
+def summaries(
+    prefix: str, limit: int, before: float | None, search: str = ""
+) -> Transaction[list[ConversationSummary]]:
+    """Return conversations, the last updated first. `search`: a text in the title or in a message."""
     limits = {"id >= ?": prefix or None, "id < ?": _after(prefix), "updated < ?": before}
     used = {condition: value for condition, value in limits.items() if value is not None}
     where = f"WHERE {' AND '.join(used)}" if used else ""
+    # A title needs only the first characters of the first user message, which may have a large image.
     rows = yield (
-        f"""SELECT id, revision, agent, length, stop, created, updated FROM aswarm_conversation
-        {where} ORDER BY updated DESC, id LIMIT ?""",  # noqa: S608 - there is no data in it
-        (*used.values(), limit),
+        f"""SELECT id, revision, agent, length, stop, created, updated, title,
+        (SELECT substr(data, 1, 1000) FROM aswarm_message WHERE conversation = id AND data LIKE ? ORDER BY position LIMIT 1)
+        FROM aswarm_conversation {where} ORDER BY updated DESC, id {"" if search else "LIMIT ?"}""",  # noqa: S608 - there is no data in it
+        (_OF_USER, *used.values(), *(() if search else (limit,))),
     )
-    return [ConversationSummary(*row) for row in rows]
+    conversations = [replace(ConversationSummary(*row[:8]), title=row[7] or _title_of(row[8])) for row in rows]
+    if not search:
+        return conversations
+    words = search.lower()
+    with_words = yield from _with_words(words, where, list(used.values()))
+    return [each for each in conversations if each.id in with_words or words in each.title.lower()][:limit]
+
+
+def _title_of(first: str | None) -> str:
+    """Return a title from the JSON of a message, which may be truncated."""
+    try:
+        message = from_json(first or "{}", allow_partial="trailing-strings")
+    except ValueError:  # half of a surrogate pair
+        return ""
+    return " ".join(described(message.get("content") or "").split())[:_TITLE_LENGTH]
+
+
+def _with_words(words: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:
+    """Return the ids of the conversations with the words in a message of the user or of an agent."""
+    # Some characters are escaped in JSON, and an image may contain the words: the query returns too much, never too little.
+    pattern = f"%{re.sub(_NOT_IN_JSON, '%', words)}%"
+    rows = yield (
+        f"""SELECT conversation, data FROM aswarm_message
+        WHERE conversation IN (SELECT id FROM aswarm_conversation {where}) AND lower(data) LIKE ?""",  # noqa: S608 - as above
+        (*values, pattern),
+    )
+    messages = ((conversation, json.loads(data)) for conversation, data in rows)
+    return {
+        conversation
+        for conversation, message in messages
+        if message["role"] in ("user", "assistant") and words in text_of(message.get("content")).lower()
+    }
 
 
 def _after(prefix: str) -> str | None:
-    """The first text, by code points, after all that begin with the prefix; None if there is none."""
+    """Return the first text, by code points, after all texts with the prefix; None if there is none."""
     kept = prefix.rstrip(_LAST)
     if not kept:
         return None
-    # Halves of surrogate pairs are no characters, and no database takes one.
+    # Half surrogate pairs are not characters, and databases do not accept them.
     following = _AFTER_SURROGATES if kept[-1] == _BEFORE_SURROGATES else chr(ord(kept[-1]) + 1)
     return kept[:-1] + following
-
-
-def delete(conversation_id: str) -> Transaction[bool]:
-    """Delete a conversation."""
-    rows = yield "DELETE FROM aswarm_conversation WHERE id = ?", (conversation_id,)
-    return bool(rows[0][0])
-
-
-def purge(before: float) -> Transaction[int]:
-    """Delete the conversations that were last updated before this time."""
-    rows = yield "DELETE FROM aswarm_conversation WHERE updated < ?", (before,)
-    return int(rows[0][0])

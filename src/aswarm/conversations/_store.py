@@ -1,8 +1,8 @@
-"""What a store of conversations keeps, and what it promises: values and the protocol. No I/O.
+"""The protocol of a store of conversations, and its values. No I/O.
 
-A conversation is a list of messages, the name of the active agent, context variables, and what its last run has left.
-Each write names the revision that it was made for, and the one that it makes. So a store can tell a writer that another
-one was there first, and a write that is repeated changes nothing.
+A conversation has messages, the name of the active agent, context variables, and the state of its last run. Each write contains
+the revision that it expects and the revision that it creates. So a store can detect that another writer was faster, and a
+repeated write changes nothing.
 """
 
 from __future__ import annotations
@@ -11,19 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from aswarm._agent import StopReason, UnknownCall
-from aswarm._decisions import OpenCall, waiting
-from aswarm._errors import RunError
-from aswarm._messages import Message
+from aswarm._values.agent import StopReason, UnknownCall
+from aswarm._values.decisions import OpenCall, waiting
+from aswarm._values.errors import RunError
+from aswarm._values.messages import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A conversation as a store has it.
+    """A stored conversation.
 
-    `revision` changes with each write; it is empty for a conversation that was never written. `agent`: the name of the
-    active agent. `stop`: how the last run ended, as in `Response.stop`; None while it runs, and if its process has ended.
-    `unknown_calls`: those of the last run, as in `Response.unknown_calls`. `created`, `updated`: seconds since the epoch.
+    Args:
+        id: The id of the conversation.
+        revision: Changes with each write; empty for a conversation that was never written.
+        messages: The history.
+        agent: The name of the active agent.
+        context_variables: The context variables.
+        stop: The `Response.stop` of the last run; None while it is running, or if its process died.
+        unknown_calls: The `Response.unknown_calls` of the last run.
+        created: The time of the first write, in seconds since the epoch.
+        updated: The time of the last write, in seconds since the epoch.
     """
 
     id: str
@@ -38,13 +45,17 @@ class Stored:
 
     @property
     def waiting(self) -> list[OpenCall]:
-        """The calls at the end that have no answer; `Conversation.resume` decides on them."""
+        """The open calls at the end of the history, for the decisions of `Conversation.resume`."""
         return waiting(self.messages)
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationSummary:
-    """A line in a list of conversations. `length` counts messages; the other fields are those of `Stored`."""
+    """An item in a list of conversations. For most fields, see `Stored`.
+
+    `length`: the number of messages. `title`: the title from `rename`, otherwise the start of the first user message. It may be
+    empty in a store of your own.
+    """
 
     id: str
     revision: str
@@ -53,15 +64,20 @@ class ConversationSummary:
     stop: StopReason | None
     created: float
     updated: float
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write: the first `keep` messages stay, `messages` follow them, and the other fields are replaced.
+    """A write to a conversation. See `Stored` for the other fields, which are replaced.
 
-    `base`: the revision that the store must have, empty for a conversation that it must not have. `revision`: the one that
-    the write makes, a text that no other write has. A store that has this revision already takes the write again, with
-    the same effect.
+    A store that already has `revision` accepts the write again, without an effect.
+
+    Args:
+        base: The revision that the store must have; empty for a conversation that must not exist.
+        revision: The new revision, a unique text.
+        keep: The number of messages at the start of the history that stay.
+        messages: The messages that follow them.
     """
 
     base: str
@@ -75,31 +91,31 @@ class Change:
 
 
 class Conflict(RunError):  # noqa: N818 - reads as what happened
-    """Another writer has changed the conversation. Nothing was merged, and nothing of this write is in the store.
+    """Another writer has changed the conversation. This write was not stored, and nothing was merged.
 
-    `stored`: what the store has now, None if the conversation was deleted. `messages`: the history of the run that could
-    not be written, with the messages from before it; `response` is what the run had done.
+    `stored`: the conversation in the store now, None if it was deleted. `messages`: the whole history with the run that could not
+    be written. `response`: the response of this run.
     """
 
     def __init__(self, conversation_id: str, stored: Stored | None) -> None:
         now = f"it has {len(stored.messages)} messages now" if stored is not None else "it was deleted"
         super().__init__(
-            f"the conversation {conversation_id!r} was changed by another writer: {now}. Nothing was merged: `.stored` is what "
-            "the store has, `.messages` is the history of this run. Run again to continue with what the store has"
+            f"the conversation {conversation_id!r} was changed by another writer: {now}. Nothing was merged: `.stored` is the "
+            "conversation in the store, `.messages` is the history of this run. Run again to continue from the store"
         )
         self.stored = stored
         self.messages: list[Message] = []
 
 
 class Store(Protocol):
-    """Where conversations are kept. Each method is one transaction.
+    """A store of conversations. Each method is one transaction.
 
     An id is a text that is not empty. Every method may raise RunError if the store cannot be reached. A write that raised
     RunError or was cancelled may have been done; repeat it with the same revision.
     """
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
-        """The conversation, or None. `until=n`: as it was when it had its first n messages, as nearly as was written."""
+        """Return the conversation, or None. `until=n`: its state after the first n messages, as far as it was written."""
         ...
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
@@ -113,16 +129,16 @@ class Store(Protocol):
     async def list(
         self, *, prefix: str = "", limit: int = 100, before: float | None = None
     ) -> Sequence[ConversationSummary]:
-        """Conversations whose id begins with `prefix`: at most `limit`, the last updated first.
+        """Return conversations with ids that start with `prefix`: at most `limit`, the last updated first.
 
-        `before`: seconds since the epoch; only those that were updated earlier.
+        `before`: only conversations that were updated before this time, in seconds since the epoch.
         """
         ...
 
     async def delete(self, conversation_id: str, /) -> bool:
-        """Delete the conversation. Returns whether there was one."""
+        """Delete the conversation. Returns whether it existed."""
         ...
 
     async def purge(self, older_than: float) -> int:
-        """Delete all conversations without a write for this many seconds. Returns how many."""
+        """Delete all conversations without a write for this many seconds. Returns their number."""
         ...

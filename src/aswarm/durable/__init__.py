@@ -1,21 +1,11 @@
-"""Durable runs: a run survives its process, may wait for days, and runs on any machine that shares the database.
+"""Durable runs: a run survives its process, may wait for days, and can run on any machine that shares the database.
 
-It decides which process executes a run, what of it is recorded, and what a process does with the runs of a dead one. It never
-decides how a run goes: to a run it is a middleware, whose two handlers record their outcomes as steps of the engine, which is
-DBOS. What readers and clients of a run get is decided by `aswarm.serve`.
-
-    complete    one step: the completion, with a fingerprint of its request
-    call_tool   two steps: the function is about to run; how the call has ended
-
-| the process died | what the next one does |
-|---|---|
-| before the completion was recorded | it asks the model again |
-| before the start of a call was recorded | the function has not run: it runs |
-| after that, before its outcome was recorded | the call is answered "cancelled; its outcome is unknown", unless it is repeatable |
-| after the outcome was recorded | the call is answered from the record |
+`DurableRuns` puts a run into a queue in the transaction that records it. DBOS only decides which process executes a run, and
+when. For DBOS, a run is one workflow without steps. It has the record, the replay, the conversation and the fence of every run
+(`aswarm.runs`): each execution is an attempt with a number, and only the newest attempt may write.
 """
 
-from aswarm import _public
+from aswarm._values import public as _public
 
 from ._durable_run import DurableRun
 from ._durable_runs import DurableRuns

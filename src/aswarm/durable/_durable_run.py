@@ -1,38 +1,40 @@
-"""`DurableRun`: one run of `DurableRuns`, as a program uses it."""
+"""`DurableRun`: one run of `DurableRuns`."""
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import fields as fields_in
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from aswarm._agent import Agent, Response
-from aswarm._decisions import Answer, Approve, Decision, Deny
-from aswarm._errors import ConfigurationError, RunError
-from aswarm._json import shown
-from aswarm.serve._entries import Entry
-from aswarm.serve._requests import CallAnswer
-from aswarm.serve._runs import AnswersRefused, NewRun, Run, RunRecord
-
-from ._work import response_of
+from aswarm._record.entries import Entry
+from aswarm._record.fold import whole_end
+from aswarm._values.agent import Agent, Response, UnknownCall
+from aswarm._values.decisions import Answer, Approve, Decision, Deny, OpenCall
+from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.json import shown
+from aswarm._values.usage import Usage
+from aswarm.runs._requests import CallAnswer
+from aswarm.runs._runs import AnswersRefused, NewRun, Run, RunActive, RunNotFound, RunRecord
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
 
+T = TypeVar("T", OpenCall, Usage)
 Answers: TypeAlias = Mapping[str, Decision]
 
 
 class DurableRun:
-    """A run. `record`: what was known of it when this object was made.
-
-    Any process that shares the database can have it: `await runs.run(run_id)`.
-    """
+    """A run. Any process that shares the database can get it: `await runs.run(run_id)`. `record`: its last known record."""
 
     def __init__(self, runs: DurableRuns, record: RunRecord) -> None:
         self.record = record
         self._runs = runs
-        self._run = Run(runs, record)
+
+    def __repr__(self) -> str:
+        return f"<DurableRun {self.id!r}: {self.record.state}>"
 
     @property
     def id(self) -> str:
@@ -45,14 +47,14 @@ class DurableRun:
         return self.record.conversation
 
     def events(self, after: int = -1) -> AsyncGenerator[Entry, None]:
-        """The entries of the log with numbers above `after`: those that are there, then the live ones, until the run has ended.
+        """Yield the entries of the log with numbers above `after`: first the existing entries, then live entries until the end.
 
-        A reader in the process that executes the run gets them as they come; in another process, about 0.1 s later.
+        The process that executes the run gets an entry at once, another process about 0.1 s later.
         """
-        return self._run.entries(after)
+        return Run(self._runs, self.record).entries(after)
 
     async def wait(self) -> RunRecord:
-        """Wait until the run has ended; one that waits for an answer has ended. Returns what is known of it then.
+        """Wait for the end of the run. Returns its record. A run also ends when it waits for an answer.
 
         Raises RuntimeError if the `DurableRuns` are closed before.
         """
@@ -61,15 +63,22 @@ class DurableRun:
         return self.record
 
     async def last_entry(self) -> Entry:
-        """Wait for the end of the run. Returns the last entry of its log: RunFinished, RunFailed or RunStopped."""
-        await self.wait()
-        return await self._run.result()
+        """Wait for the end of the run. Returns the last entry of its log: RunFinished, RunFailed or RunStopped.
+
+        Raises RunNotFound if the log was deleted.
+        """
+        if (last := await self._runs.wait_for(self.record)) is not None:
+            return last
+        entries = await self._runs.recorded(self.id)
+        if not entries:
+            raise RunNotFound(self.id)
+        return whole_end(entries)
 
     async def result(self) -> Response:
-        """Wait for the end of the run. Returns what it has left; of a run that was stopped, `stop` is "cancelled".
+        """Wait for the end of the run. Returns its response.
 
-        `stop` is "waiting" if calls wait for an answer. Raises RunError for a run that has failed, with its text, and
-        with its `response` if it has left one.
+        `stop` is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError for a failed run,
+        with the text of its error, and with its `response` if there is one.
         """
         last = await self.last_entry()
         response = self._response(last)
@@ -80,30 +89,32 @@ class DurableRun:
         return response
 
     def _response(self, last: Entry) -> Response:
-        agents = self._runs.drivers.known
+        agents = self._runs.factory.known
         if not last.response:
-            agent = agents.get(self.record.agent or "") or self._runs.drivers.agent(None)
+            agent = agents.get(self.record.agent or "") or self._runs.factory.agent(None)
             return Response(agent=agent, stop="cancelled", run_id=self.id)
         name = last.response["agent"]
         if name not in agents and last.type == "RunFinished":
             raise ConfigurationError(
-                f"the run has ended with the agent {name!r}, which this process does not have; add it to agents="
+                f"the run ended with the agent {name!r}, which this process does not have; add it to agents="
             )
-        return response_of(last.response, agents.get(name) or Agent(name=name))
+        fields = copy.deepcopy(last.response)  # because several callers may wait for the run
+        return response_of(fields, agents.get(name) or Agent(name=name))
 
     async def cancel(self, reason: str = "cancelled") -> Response:
-        """Stop the run, wherever it is, and wait until its functions have ended.
+        """Stop the run in any process, and wait until its functions have finished.
 
-        The calls of a run that waits for an answer are closed: the model is told that they have not run.
+        If the run waits for an answer, its calls are closed as not run.
         """
         await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return await self.result()
 
     async def answer(self, answers: Answers, *, key: str | None = None) -> DurableRun:
-        """Decide on all calls that this run has left open. Returns the run that continues the conversation.
+        """Answer all waiting calls of this run. Returns the run that continues the conversation.
 
-        `answers`: by the id of the call, as `resume=` of `AsyncSwarm.run` takes them: True, False, `Approve`, `Deny` or
-        `Answer`. The same answers again give the same run. Raises AnswersRefused, also if the conversation has another run since.
+        `answers`: by the id of the call, as for `resume=` of `AsyncSwarm.run`: True, False, `Approve`, `Deny` or `Answer`. The
+        same answers give the same run. Raises AnswersRefused, also if the conversation already has a later run, and RunActive
+        while this run is running.
         """
         if (record := await self._runs.get(self.id, user=self.record.user)).status == "stopped":
             raise AnswersRefused(
@@ -112,9 +123,15 @@ class DurableRun:
                 "run_stopped",
                 409,
             )
-        given = [replace(_call_answer(call, decision), run=self.id) for call, decision in answers.items()]
-        new = NewRun(self.record.user, self.conversation, answers=given, key=key, run_id=os.urandom(16).hex())
-        return DurableRun(self._runs, await self._runs.start(new))
+        named = [replace(_call_answer(call, decision), run=self.id) for call, decision in answers.items()]
+        new = NewRun(self.record.user, self.conversation, answers=named, key=key, run_id=os.urandom(16).hex())
+        try:
+            return DurableRun(self._runs, await self._runs.start(new))
+        except RunActive as active:
+            if active.run_id == self.id:
+                raise
+            text = f"the run {self.id!r} waits for no answer: its conversation has the later run {active.run_id!r}"
+            raise AnswersRefused(text, "call_not_open", 409) from active
 
 
 def _call_answer(call: str, decision: Decision) -> CallAnswer:
@@ -131,3 +148,22 @@ def _call_answer(call: str, decision: Decision) -> CallAnswer:
             raise ConfigurationError(
                 f"the answer to {call!r} must be True, False, Approve, Deny or Answer, not {shown(decision, 80)}"
             )
+
+
+def response_of(fields: Mapping[str, Any], agent: Agent) -> Response:
+    """Return the `Response` from the fields of the last entry of a log."""
+    return Response(
+        messages=fields["messages"],
+        agent=agent,
+        context_variables=fields["context_variables"],
+        usage=_of_fields(Usage, fields["usage"]),
+        stop=fields["stop"],
+        run_id=fields["run_id"],
+        unknown_calls=[UnknownCall(**call) for call in fields["unknown_calls"]],
+        waiting=[_of_fields(OpenCall, call) for call in fields["waiting"]],
+        spent=fields.get("spent"),
+    )
+
+
+def _of_fields(kind: type[T], fields: Mapping[str, Any]) -> T:
+    return kind(**{each.name: fields[each.name] for each in fields_in(kind) if each.name in fields})

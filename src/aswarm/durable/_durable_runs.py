@@ -1,7 +1,6 @@
-"""`DurableRuns`: runs that survive their process. Each run is a workflow of the engine; its log is a table beside it.
+"""`DurableRuns`: runs in a queue, executed by any process that shares the database.
 
-Decides what happens to runs around their execution: where they begin, who takes over those of a dead process, and what a
-process leaves to the others when it ends. What a run does is decided by `stream()`.
+Runs are recorded and replayed as in `LocalRuns`. DBOS only chooses the run that this process executes next.
 """
 
 from __future__ import annotations
@@ -11,81 +10,82 @@ import logging
 import math
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, Literal, Self, TypeVar, cast, overload
+from functools import partial
+from typing import Any, Literal, overload
 
 import anyio
-import anyio.abc
 import sniffio
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError, RunError
-from aswarm._messages import normalize
+from aswarm._record import log
+from aswarm._record.entries import Entry
+from aswarm._record.entry_maker import ErrorText
+from aswarm._record.log import RunRow
 from aswarm._run.handlers import NO_RUN
 from aswarm._run.options import Messages
-from aswarm._swarm import AsyncSwarm
+from aswarm._sql.processes import Processes
+from aswarm._sql.transactions import Transaction
+from aswarm._swarm import AsyncSwarm, has_rate_limits
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.messages import normalize
 from aswarm.batch import Item
-from aswarm.conversations import Conflict, Store
-from aswarm.serve._changes import Changes
-from aswarm.serve._driving import Driver, Drivers, conversation_key
-from aswarm.serve._entries import Entry
-from aswarm.serve._live import LiveRun
-from aswarm.serve._log import LogRow
-from aswarm.serve._log_access import LogAccess
-from aswarm.serve._logged_runs import LoggedRuns, ending_of
-from aswarm.serve._runs import Limits, NewRun, RunRecord, RunStatus
-from aswarm.serve._shutdown import Draining, ShieldedExitStack
+from aswarm.runs._attempt import REQUEUED, RunAttempt
+from aswarm.runs._live import LiveRun
+from aswarm.runs._logged_runs import LoggedRuns, record_of
+from aswarm.runs._prepared import RunFactory, conversation_key
+from aswarm.runs._readers import logged
+from aswarm.runs._runs import Limits, NewRun, RunRecord, RunStatus
+from aswarm.runs._starting import Taken
 
-from ._attempt import HANDED_BACK
-from ._database import Database
+from ._database import store_of
+from ._dbos import Engine, EngineSettings, executor_of_host
 from ._durable_run import DurableRun
 from ._ends import Ends
-from ._engine import Engine, EngineSettings
-from ._executions import Executions
-from ._failover import Failover
-from ._leases import Leases
-from ._log import NO_USER, Claim, DurableLog, QueuedWork
-from ._map import Plan, run_all
-from ._waiting import stop_waiting
-from ._work import Work
+from ._map import named, run_all
 
 logger = logging.getLogger("aswarm")
-T = TypeVar("T")
 
-_FORGET_EVERY = 60.0
+NO_USER = "-"  # the user of runs that are started without a user, because the id of a user cannot be empty
 _IDS_AT_ONCE = 500
-_SECONDS_AFTER_FAILURE = 1.0
-_LOOK_EVERY = 0.05
 _LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
 
 
 class DurableRuns(LoggedRuns):
-    """Runs that continue in another process when theirs dies: `async with DurableRuns(swarm, agents=[...], ...) as runs: ...`.
+    """Runs that continue in another process if their process dies: `async with DurableRuns(swarm, agents=[...], ...) as runs:`.
 
-    `agents`: a list, or a dict by their names; runs and stored conversations know an agent by its name. `store`:
-    "sqlite:///runs.db" for the processes of one machine, or "postgresql://user@host/database" for any number of machines. It
-    has the runs, their steps, their logs and the conversations. `version`: of the code of the agents. A process executes only
-    runs of its own version, so give code that would answer otherwise another one.
+    Needs the extra `durable`, and asyncio. Only one `DurableRuns` of a process can execute runs, because a process can have only
+    one DBOS, the engine. If your program has started DBOS, `DurableRuns` uses it with its database.
 
-    `concurrency`: how many runs this process executes at once, 0 for a process that executes none; others wait in the queue.
-    `global_concurrency`: how many all processes together execute at once. `starts_per`: (n, seconds), at most n runs begin in so
-    many seconds in all processes together. Both are kept in the database: None leaves what is there, math.inf takes it away.
-    `max_deaths`: a run that was executed by so many processes when they died is not executed again. `failover_seconds`: how often
-    a process looks for dead ones. `poll_seconds`: how often it looks for what it cannot be told. `threads`: how many DBOS may use.
-    `sync`: "full" makes SQLite wait for the disk, so that a power failure loses nothing. `limits`: as of `aswarm.serve`; by default
-    there are none but 24 hours for a run. Its seconds count while a process executes the run, from 0 in each process.
-    `error_text`: the text of an error for readers.
+    Args:
+        swarm: Runs the agents.
+        agents: A list, or a dict by name. Runs and stored conversations refer to an agent by its name.
+        store: The database of the runs and the conversations: "sqlite:///runs.db" for the processes of one machine, or
+            "postgresql://user@host/database" for any number of machines.
+        version: The version of the agents' code. A process only executes runs of its own version; change it with the agents.
+        queue: The name of the queue. Programs that share a database need different names.
+        concurrency: The runs that each process executes at once; 0 for none. The queue stores this and
+            `poll_seconds`: all processes use the values of the process that opened last.
+        global_concurrency: The runs that all processes execute at once. None keeps the limit of the queue, math.inf removes it.
+        starts_per: (n, seconds): at most n runs start in this time, in all processes. None and math.inf: as above.
+        max_deaths: The number of processes that may die while they execute a run. Then it is not executed again.
+        failover_seconds: The interval of the check for dead processes.
+        poll_seconds: The interval of the check for queued runs.
+        threads: The number of threads of DBOS.
+        sync: When SQLite waits for the disk: "full" at every commit, "normal" at the start of a call and both ends of a run.
+        limits: As for `aswarm.serve`; by default only 24 hours for a run. The time counts from 0 in each process.
+        error_text: As for `LocalRuns`.
+        task_agent: As for `LocalRuns`.
 
-    Needs the extra `durable`, and asyncio. One that executes runs per process: DBOS, the engine, is one object for the process. If
-    your program has started DBOS, that one is used, with its database for the steps.
-
-    Raises ConfigurationError for a URL or a number that cannot be used, and for a missing package; when it is opened, for a
-    database that cannot be used, without asyncio, and if this process executes durable runs already.
+    Raises:
+        ConfigurationError: For an invalid URL or number, and for a missing package. On opening: for a database that cannot be
+            used, without asyncio, and if this process already executes durable runs.
     """
 
-    _left_because = HANDED_BACK
+    stop_reason = REQUEUED
+    _stops_waiting = True
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class DurableRuns(LoggedRuns):
         agents: Agent | Iterable[Agent] | Mapping[str, Agent],
         store: str,
         version: str,
+        queue: str = "aswarm",
         concurrency: int = 50,
         global_concurrency: float | None = None,
         starts_per: tuple[float, float] | None = None,
@@ -103,123 +104,108 @@ class DurableRuns(LoggedRuns):
         threads: int = 32,
         sync: Literal["normal", "full"] = "normal",
         limits: Limits = _LIMITS,
-        error_text: Callable[[BaseException], str] | None = None,
+        error_text: ErrorText | None = None,
+        task_agent: Agent | None = None,
     ) -> None:
         if not version or not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("version must be a text, such as the date or the commit of the agents' code")
         _check_least(0, concurrency=concurrency)
         _check_least(1, max_deaths=max_deaths, threads=threads, global_concurrency=global_concurrency)
         _check_least(0.001, failover_seconds=failover_seconds, poll_seconds=poll_seconds)
-        if starts_per is not None:
-            number, seconds = starts_per
-            _check_least(1, **{"the number of starts_per": number})
-            _check_least(0.001, **{"the seconds of starts_per": seconds})
-            if math.isinf(seconds):
-                raise ConfigurationError("the seconds of starts_per must have an end")
+        number, seconds = starts_per or (None, None)
+        _check_least(1, **{"the number of starts_per": number})
+        _check_least(0.001, **{"the seconds of starts_per": seconds})
+        if seconds == math.inf:
+            raise ConfigurationError(
+                "the seconds of starts_per must be finite; math.inf as its number removes the limit"
+            )
+        factory = RunFactory(swarm, agents, limits, error_text, task_agent)
+        super().__init__(factory, store_of(store, sync), failover_seconds)
         self.version = version
         self.concurrency = concurrency
         self._max_deaths = max_deaths
-        self._failover_seconds = failover_seconds
-        self._database = Database(store, sync)
-        super().__init__(Drivers(swarm, self._database.conversations(), agents, limits, error_text), limits)
-        self._executor = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
-        self._engine_settings = EngineSettings(
-            self._database.url, version, self._executor, poll_seconds, threads, sync, works=concurrency > 0
+        self._name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+        self._settings = EngineSettings(
+            url=store,
+            queue=queue,
+            version=version,
+            executor=self._name,
+            works=concurrency > 0,
+            concurrency=concurrency or None,
+            global_concurrency=global_concurrency,
+            limiter=starts_per,
+            poll_seconds=poll_seconds,
+            threads=threads,
+            synchronous=sync,
         )
-        self._shared_limits = {"concurrency": (global_concurrency, 0.0), "starts": starts_per or (None, 0.0)}
-        self._executions: Executions
-        self._log: DurableLog
-        self._leases: Leases
         self._engine: Engine
-        self._failover: Failover
-        self._ends = Ends(lambda run_ids: self._access.call(self._log.ended, run_ids))
+        self._last_attempts: anyio.Lock
+        self._ends = Ends(self._ended_elsewhere)
 
     def as_client(self) -> DurableRuns:
-        """Let this process execute none of the runs: it starts, reads, cancels and answers them. Returns this object.
+        """Make this process start, read, cancel and answer runs, but execute none. Returns this object.
 
         Raises RuntimeError if the runs are open.
         """
-        if self._is_open:
-            raise RuntimeError("these runs are open; make the client first")
+        if self.is_open:
+            raise RuntimeError("these runs are already open; call as_client() before `async with`")
         self.concurrency = 0
-        self._engine_settings = replace(self._engine_settings, works=False)
+        self._settings = replace(self._settings, works=False)
         return self
 
-    # --- the life of this object ---
+    # --- opening and closing ---
 
-    @property
-    def store(self) -> Store:
-        """The conversations."""
-        return self.drivers.store
-
-    async def __aenter__(self) -> Self:
-        if self._is_open:
-            raise RuntimeError("these runs are open already; share this object")
+    async def _open(self, stack: AsyncExitStack) -> None:
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
-        self.draining, self._deadline = Draining(), math.inf
-        self._executions = Executions(self, self.concurrency)
-        failure: Exception | None = None
-        async with ShieldedExitStack() as stack:
-            await self._open_log(stack)
-            failure = await self._open_engine(stack)
-            if failure is None:
-                self._resources, self._is_open = stack.pop_all(), True
-        if failure is not None:
-            raise failure
-        return self
+        self._last_attempts = anyio.Lock()
+        await stack.enter_async_context(self.store)
+        name = (executor_of_host() if self._settings.works else None) or self._name
+        self._settings = replace(self._settings, executor=name)
+        locks = await self._join(stack, Processes(self._database, name), holds=False)
+        assert locks is not None  # noqa: S101 - a file and a server have locks
+        self._engine = Engine(self._settings, self._execute, locks)
+        stack.push_async_callback(self._engine.aclose)
+        await self._engine.open()
+        if self._settings.works:
+            await self._warn()
+        self._watch()
+        self.readers.background.start_soon(self._ends.watch, self._changes)
 
-    async def _open_log(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(cast("Any", self.store))
-        if self._engine_settings.works:
-            self._executor = Engine.executor_of_host() or self._executor
-        log = await anyio.to_thread.run_sync(self._database.log, self._executor)
-        stack.callback(log.close)
-        self._log = log  # pyright: ignore[reportIncompatibleVariableOverride]
-        for name, (amount, seconds) in self._shared_limits.items():
-            if amount is not None:
-                await anyio.to_thread.run_sync(log.limit, name, amount, seconds)
-        self._access = LogAccess(log)
-        self._changes = Changes(lambda: self._access.call(log.data_version), seconds=0.05, errors=log.errors)
-        self._leases = self._database.leases(log, self._executions.leave_lost)
-        await self._leases.hold(self._executor)
-        stack.push_async_callback(self._leases.aclose)
-        stack.push_async_callback(self._put_back_all)
-
-    async def _put_back_all(self) -> None:
-        with self._logged("the runs of this process cannot be put back; they are taken over like those of a dead one"):
-            await self._access.call(self._log.put_back_all)
-
-    async def _open_engine(self, stack: AsyncExitStack) -> Exception | None:
-        """Start everything that works in the background. Returns what has failed: a task group would wrap what is raised."""
-        self._background = await _started(
-            stack, self._access.write_all, self._leases.watch, self._touch, self._watch_ends
-        )
-        engine = self._engine = Engine(self._engine_settings, self._executions.execute)
-        stack.push_async_callback(engine.aclose)
-        self._failover = Failover(self._log, self._access, self._leases, engine)
-        try:
-            await engine.open()
-            await self._failover.adopt(self._executor)  # of an earlier process with this id: that of the host's DBOS
-            await self._executions.warn()
-        except Exception as error:  # noqa: BLE001 - the caller raises it
-            return error
-        await _started(stack, self._poll, self._keep, self._executions.claim_all)
-        self._changes.wake_poller()
-        return None
-
-    async def _poll(self) -> None:
-        await self._changes.poll(self._on_change, lambda: True)
+    async def _warn(self) -> None:
+        """Log the runs that this process cannot execute, and the limits that other processes do not share."""
+        agents = list(self.factory.known)
+        out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
+        for version, agent, number in out_of_reach:
+            logger.warning(
+                "%d queued runs need the version %r and the agent %r; they wait for a process that has both (this process has the "
+                "version %r)",
+                number, version, agent, self.version, extra=NO_RUN,
+            )  # fmt: skip
+        if has_rate_limits(self.factory.swarm):
+            logger.warning(
+                "the RateLimits of the swarm apply to this process alone; give each process its share of them, or limit the "
+                "runs of all processes with global_concurrency or starts_per",
+                extra=NO_RUN,
+            )
 
     async def drain(self, seconds: float) -> None:
-        """Start no more runs here. Those that run after so many seconds are left to the other processes, or to the next one.
+        """Start no more runs here. After this number of seconds, return unfinished runs to the queue, for other processes.
 
-        A function that still runs then is cancelled; the model is told that the outcome of its call is unknown. A second call
-        does not wait longer than the first.
+        A function that is still running is cancelled, and the outcome of its call is unknown. A second call does not wait
+        longer than the first.
         """
+        if self.is_open:
+            self._engine.stop_listening()
         await super().drain(seconds)
 
     # --- starting ---
+
+    def _owner(self) -> None:
+        return None
+
+    def _enqueue(self, run_id: str) -> Transaction[None]:
+        yield (lambda connection: self._engine.enqueue(connection, run_id)), ()
 
     @overload
     async def start(self, new: NewRun) -> RunRecord: ...
@@ -248,18 +234,23 @@ class DurableRuns(LoggedRuns):
         conversation: str | None = None,
         key: str | None = None,
     ) -> RunRecord | DurableRun:
-        """Start a run of the agent with this name; or return the one that has this `run_id`, or `key`, already.
+        """Start a run, or return the existing run with this `run_id` or `key`. With a `NewRun`, this is `Runs.start`.
 
-        `messages`: a str is one of the user. `conversation`: the id of one that the run continues; by default the run begins
-        one of its own, with its id. `user`: whose run it is. With a `NewRun`, it is the method of `aswarm.serve.Runs`.
+        Args:
+            new: The name of the agent.
+            messages: The new messages; a str is a message of the user.
+            context_variables: The context variables of a new conversation.
+            run_id: The id of the run; None creates an id.
+            user: The id of the user who owns the run.
+            conversation: The id of the conversation; None creates a conversation with the id of the run.
+            key: An idempotency key of the user.
 
-        Raises what `Runs.start` raises: KeyReused for an id that was used for something else, and ConfigurationError for
-        context variables that are not JSON.
+        Raises the errors of `Runs.start`, such as KeyReused for an id of another request.
         """
         if isinstance(new, NewRun):
             return await super().start(new)
         run_id = os.urandom(16).hex() if run_id is None else run_id
-        asked = NewRun(
+        request = NewRun(
             user or NO_USER,
             run_id if conversation is None else conversation,
             normalize(messages),
@@ -268,157 +259,168 @@ class DurableRuns(LoggedRuns):
             key=key,
             context_variables=context_variables,
         )
-        return DurableRun(self, await super().start(asked))
+        return DurableRun(self, await super().start(request))
 
     async def run(self, run_id: str, *, user: str = "") -> DurableRun:
-        """The run with this id. Raises RunNotFound."""
+        """Return the run with this id. Raises RunNotFound."""
         return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
     async def find(self, run_id: str) -> DurableRun:
-        """The run with this id, of any user: for tools of an operator. Raises RunNotFound."""
-        return DurableRun(self, await self._access.call(self._log.any_record, run_id))
+        """Return the run with this id, of any user, for tools of an operator. Raises RunNotFound."""
+        return DurableRun(self, await self._find(run_id, None))
 
     async def records(
-        self, *, status: RunStatus | Literal["waiting"] | None = None, limit: int = 100
+        self, *, status: RunStatus | Literal["waiting", "queued", "unreachable"] | None = None, limit: int = 100
     ) -> list[RunRecord]:
-        """The newest runs of all users, or those with this status: for tools of an operator.
+        """Return the newest runs of all users, or of one status, for tools of an operator.
 
-        "waiting": those that have finished with calls that wait for an answer, and have got none yet.
+        "waiting": finished runs with calls that still wait for an answer. "queued": runs that wait for a process.
+        "unreachable": queued runs that need another version or other agents than this process has.
         """
-        return await self._access.call(self._log.all_records, status, limit)
-
-    async def _begin(self, new: NewRun, driver: Driver) -> RunRecord:
-        record = await super()._begin(new, driver)
-        # Another process is about to start this run, or has died at that: then the run is not recorded, and begins here.
-        while record.last < 0 and record.is_running and not record.is_new and record.id not in self._live:
-            self._check_open()
-            await self._close_expired()
-            await anyio.sleep(_LOOK_EVERY)
-            record = await super()._begin(new, driver)
-        return record
-
-    async def _write_first(self, live: LiveRun, driver: Driver, first: Entry) -> None:
-        agent = driver.new.agent or self.drivers.agent(None).name
-        work = Work(replace(driver.new, agent=agent), driver.stored, driver.last_run)
-        queued = QueuedWork(self.version, work.stored.agent or agent, work.to_json())
-        row = LogRow(first.seq, first.seq, first.to_json())
-        is_claimed = False
-        try:
-            claims = self._executions.reserve(live.record.id)
-            is_claimed = await self._access.call(self._log.begun, live.record.id, row, queued, claims=claims)
-        finally:
-            if not is_claimed:
-                self._executions.release(live.record.id)
-
-    async def _launch(self, live: LiveRun, driver: Driver) -> None:  # noqa: ARG002 - others need it
-        if self._executions.is_reserved(live.record.id):
-            await self._executions.begin(Claim(live.record.id, is_first=True))
+        if status == "unreachable":
+            agents = list(self.factory.known)
+            rows = await self._database.submit(lambda: log.unreachable(self.version, agents, limit), reads_only=True)
         else:
-            self._executions.leave(live.record.id)
-            self._executions.look()
+            rows = await self._database.submit(lambda: log.of_all(status, limit), reads_only=True)
+        return [record_of(row) for row in rows]
 
     # --- executing ---
 
-    async def insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat the call until the database answers. While this process drains, a failure raises CancelledError: others continue."""
-        errors: tuple[type[Exception], ...] = (RunError, *self._log.errors)
-        while True:
-            try:
-                return await call()
-            except Conflict:
-                raise
-            except errors:
-                logger.exception("the database cannot be used; another attempt follows", extra=NO_RUN)
-                if self.draining.is_set:
-                    raise asyncio.CancelledError from None
-                await anyio.sleep(_SECONDS_AFTER_FAILURE)
+    async def _execute(self, run_id: str) -> None:
+        """Execute one attempt of a run. The engine calls this in its own task. Raises CancelledError if the run has not ended."""
+        async with AsyncExitStack() as stack:
+            taken = await self._take(run_id, max(0, self._max_deaths - 2))
+            if taken is not None and not self._is_own(taken.row):
+                # With `max_deaths` - 1 deaths, this is the last attempt. Run last attempts one at a time: if a run kills its
+                # process, no other run loses its last attempt.
+                await stack.enter_async_context(self._last_attempts)
+                taken = await self._take(run_id)
+            if taken is None:
+                return
+            row = taken.row
+            if row.agent not in self.factory.known:
+                await self._database.run(log.release, row.id, row.attempt)
+                raise asyncio.CancelledError  # the engine requeues the run later
+            attempt = self._next_attempt(taken)
+            await self._work_of(attempt, row)
+            if attempt.live.is_fenced:
+                raise asyncio.CancelledError  # so that the engine does not record the end of the run
 
-    async def _write_end(self, live: LiveRun, last: Entry) -> None:
-        while not await self._access.end(live, last, ending_of(last)):
-            if self.draining.is_set:
-                live.fence()
-                raise asyncio.CancelledError  # another process continues the run, at its last step
+    async def _take(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
+        if self.draining.is_set:
+            raise asyncio.CancelledError
+        return await self._take_run(run_id, most_deaths)
+
+    def _is_own(self, row: RunRow) -> bool:
+        return (row.owner or "").startswith(f"{self._settings.executor}#")
+
+    def _work_of(self, attempt: RunAttempt, row: RunRow) -> Coroutine[Any, Any, None]:
+        """Return the coroutine that executes an attempt or closes its run. Not async, to save a frame at each resume."""
+        if row.cancel is not None:
+            return attempt.close(row.cancel)
+        if row.deaths < self._max_deaths:
+            return attempt.execute()
+        reason = f"{row.deaths} processes died while they executed it, so it is not executed again"
+        logger.error("the run %s failed: %s", row.id, reason, extra=attempt.live.record.log_fields)
+        return attempt.close("", RunError(reason))
+
+    async def requeue(self, live: LiveRun) -> None:
+        """See `LoggedRuns`. The engine returns the run to its queue when it closes."""
+        with logged("a run cannot be returned to the queue; it is taken over after the end of this process"):
+            await self._database.run(log.release, live.record.id, live.attempt)
+        self.detach(live)
 
     # --- the other methods of `Runs` ---
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`. A run that waits for an answer is stopped too, and its calls are closed."""
+        """See `Runs.cancel`. The calls of a run that waits for an answer are closed; a queued run ends at once."""
         record = await self.get(run_id, user=user)
-        if record.reason == "waiting":
-            await stop_waiting(self._log, self._access, self.store, record, reason)
-        if record.is_running and run_id not in self._live:
-            await self._access.call(self._log.ask_cancel, run_id, reason)
-            await self._apply_cancel_requests()
+        if record.is_running and not record.is_queued and run_id not in self._live:
+            record = await self._released_if_dead(record)
+        if record.is_queued and (record.last <= 0 or record.agent in self.factory.known):
+            taken = await self._take(run_id)
+            if taken is not None and self._is_own(taken.row):
+                await self._next_attempt(taken).close(reason)
         return await super().cancel(run_id, user=user, reason=reason)
 
-    async def _on_change(self) -> None:
-        self._executions.look()
-        await self._apply_cancel_requests()
+    async def _released_if_dead(self, record: RunRecord) -> RunRecord:
+        """Return a run to the queue if its process is dead, in case there is no worker to do so. Returns its record."""
+        row = await self._database.submit(lambda: log.find(record.id, None), reads_only=True)
+        owner = "" if row is None or row.owner is None else row.owner.partition("#")[0]
+        async with self._processes.dead(owner) as is_dead:
+            if is_dead:
+                await self._database.run(log.release_dead, owner, [record.id])
+        return await self.get(record.id, user=record.user)
 
-    async def _apply_cancel_requests(self) -> None:
-        """Stop the runs that are asked to stop: those that run here, and those that this process has put into the queue."""
-        for run_id, reason in (await self._access.call(self._log.asked_to_cancel)).items():
-            if live := self._live.get(run_id):
-                live.cancel(reason)
-                continue
-            with self._logged("a run that is to be stopped cannot be; another attempt follows"):
-                await self._executions.close(run_id, reason)
+    async def release(self, run_id: str) -> None:
+        """Take a run from a hanging process, and return it to the queue, for tools of an operator. Raises RunNotFound.
+
+        The process can no longer write to the run, but its functions may still be running there.
+        """
+        taken = await self._take(run_id)
+        if taken is None:
+            await self._find(run_id, None)
+            return
+        await self._database.run(log.release, run_id, taken.row.attempt)
+        await self._engine.requeue([run_id])
 
     # --- other processes ---
 
-    async def _keep(self) -> None:
-        """Take over the runs of dead processes, and delete old ones; without end."""
-        forgotten = anyio.current_time()
-        while True:
-            try:
-                await self._executions.put_back_lost()
-                await self._close_expired()
-                await self._apply_cancel_requests()  # those that were adopted may be asked to stop
-                if self.limits is not _LIMITS and anyio.current_time() - forgotten > _FORGET_EVERY:
-                    forgotten = anyio.current_time()
-                    await self._forget_old()
-            except Exception:  # of the database, in the words of any of three packages
-                logger.exception(
-                    "the runs of other processes cannot be looked up; another attempt follows", extra=NO_RUN
-                )
-            await anyio.sleep(self._failover_seconds)
-
-    async def _close_expired(self) -> bool:
-        is_over = await self._failover.take_over()
-        self._executions.look()
-        return is_over
+    async def _take_over(self) -> bool:
+        if self._settings.works:
+            for executor, run_ids in (await self._engine.take_over()).items():
+                if executor != self._settings.executor:
+                    logger.info("the process %s died; its runs are taken over: %s", executor, run_ids, extra=NO_RUN)
+                    await self._database.run(log.release_dead, executor, run_ids)
+        return False
 
     # --- deleting ---
 
-    async def purge(self, older_than: float) -> int:
-        """Delete the runs that ended so many seconds ago or before, with their logs and steps. Returns how many.
+    async def _old(self, before: int) -> Sequence[str]:
+        limits = self.limits
+        if limits is _LIMITS:
+            return ()
+        old = partial(log.old, before, limits.kept_runs, limits.kept_bytes, but_user=NO_USER, keeps_waiting=True)
+        return await self._database.submit(old, reads_only=True)
 
-        The conversation that a run has begun for itself goes with the last of its runs; `runs.store.purge(older_than)` deletes
-        others. A run that waits for an answer stays: answer or cancel it first.
+    async def purge(self, older_than: float) -> int:
+        """Delete the runs that ended at least `older_than` seconds ago, with their logs. Returns their number.
+
+        A conversation that a run created is deleted with the last of its runs; `runs.store.purge(older_than)` deletes other
+        conversations. A run that waits for an answer is kept; answer or cancel it first.
         """
-        run_ids, conversations = await self._access.call(self._log.purgeable, older_than)
+        run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than), reads_only=True)
         for user, conversation in conversations:
             await self.store.delete(conversation_key(user, conversation))
         await self._delete(run_ids)
         return len(run_ids)
 
     async def _delete(self, run_ids: Sequence[str]) -> None:
-        # The log comes last: it says what is to be deleted, if this has to be repeated.
+        # The log comes last, so that a repeated purge finds the runs.
         for at in range(0, len(run_ids), _IDS_AT_ONCE):
             some = run_ids[at : at + _IDS_AT_ONCE]
             await self._engine.delete(some)
             await super()._delete(some)
 
-    # --- many ---
+    # --- many runs ---
 
-    async def wait_for(self, record: RunRecord) -> None:
-        """Wait until a run has ended, here or in another process. Raises RuntimeError if these runs are closed before."""
-        while (live := self._live.get(record.id)) is not None and not live.is_fenced:
-            await live.ended.wait()
-        await self._ends.wait(record.id)
+    def detach(self, live: LiveRun, last: Entry | None = None) -> None:
+        """See `LoggedRuns`."""
+        super().detach(live, last)
+        if last is not None:
+            self._ends.note(live.record.id, last)
 
-    async def _watch_ends(self) -> None:
-        await self._ends.watch(self._log.errors)
+    async def _ended_elsewhere(self, run_ids: Sequence[str]) -> list[str]:
+        here = {run_id for run_id, live in self._live.items() if not live.is_fenced}
+        elsewhere = [run_id for run_id in run_ids if run_id not in here]
+        return await self._database.submit(lambda: log.ended(elsewhere), reads_only=True) if elsewhere else []
+
+    async def wait_for(self, record: RunRecord) -> Entry | None:
+        """Wait for the end of a run in any process. Returns the last entry if the run ended here, otherwise None.
+
+        Raises RuntimeError if these runs are closed first.
+        """
+        return await self._ends.wait(record.id)
 
     def map(
         self,
@@ -429,28 +431,33 @@ class DurableRuns(LoggedRuns):
         concurrency: int = 100,
         context_variables: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[DurableRun, None]:
-        """Run an agent for each item, in all processes together. Yields the runs as they end.
+        """Run an agent for each item, in all processes together. Yields each run when it ends.
 
-        `agent`: its name. `items`: messages, or `Item`s of `aswarm.batch`; an agent of an item must be one of `agents`. `run_ids`: an
-        id for each item, or a function of its position, from 0; without it, the ids of the items. With the same ids, a second
-        call continues the first: a run that has ended is yielded again, and nothing runs twice. `concurrency`: how many runs
-        are started and have not ended. `context_variables`: of all runs; those of an item are laid over them.
+        A second call with the same ids continues the first call: it also yields the ended runs, and runs nothing twice.
 
-        Raises ConfigurationError for an item without an id, and for one with `resume=`: `DurableRun.answer` continues a run that waits.
+        Args:
+            agent: The name of the agent.
+            items: Messages, or `Item`s of `aswarm.batch`. An agent of an item must be one of the agents of these runs.
+            run_ids: An id for each item, or a function of its position, from 0. By default, the ids of the items.
+            concurrency: The number of active runs at once.
+            context_variables: Of all runs; the variables of an item override them.
+
+        Raises:
+            ConfigurationError: For an item without an id, or with `resume=` (`DurableRun.answer` continues a waiting run).
         """
-        return run_all(self, Plan(agent, run_ids, concurrency, context_variables or {}), items)
+        _check_least(1, concurrency=concurrency)
+
+        async def run(run_id: str, item: Item) -> DurableRun:
+            name = agent if item.agent is None else item.agent.name
+            context = {**(context_variables or {}), **(item.context_variables or {})}
+            started = await self.start(name, item.messages, context, run_id=run_id)
+            await started.wait()
+            return started
+
+        return run_all(named(items, run_ids), run, concurrency)
 
 
-async def _started(stack: AsyncExitStack, *works: Callable[[], Coroutine[Any, Any, None]]) -> anyio.abc.TaskGroup:
-    """A task group with these works, which last until the stack ends."""
-    group = await stack.enter_async_context(anyio.create_task_group())
-    stack.callback(group.cancel_scope.cancel)
-    for work in works:
-        group.start_soon(work)
-    return group
-
-
-def _check_least(least: float, **given: float | None) -> None:
-    for name, value in given.items():
+def _check_least(least: float, **numbers: float | None) -> None:
+    for name, value in numbers.items():
         if value is not None and not value >= least:
             raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")

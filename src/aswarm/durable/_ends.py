@@ -1,6 +1,6 @@
-"""Waits for the ends of runs, of this process and of others: one query for all that are waited for.
+"""`Ends`: waits for the ends of runs in any process, with one query for all of them.
 
-Without a wait, the database is not asked. Once the runs are closed, the waits end with an error.
+There are no queries without waiting callers. When the runs are closed, the waits raise an error.
 """
 
 from __future__ import annotations
@@ -10,25 +10,29 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
 
+from aswarm._record.entries import Entry
 from aswarm._run.handlers import NO_RUN
+from aswarm._values.errors import StoreError
+from aswarm.runs._changes import Changes
 
 logger = logging.getLogger("aswarm")
 
-_LOOK_EVERY = 0.05
+_QUERY_EVERY = 1.0  # seconds; usually a change of the log comes first
 _IDS_AT_ONCE = 500
 
 
 class _Wait:
-    """So many callers wait for one run. `has_ended`: the run has; otherwise the runs are closed."""
+    """The wait for one run. `has_ended`: False if the runs were closed before its end. `last`: its last entry."""
 
     def __init__(self) -> None:
         self.callers = 0
         self.has_ended = False
+        self.last: Entry | None = None
         self.is_over = anyio.Event()
 
 
 class Ends:
-    """The runs that are waited for. `ended`: returns those of some runs that do not run any more."""
+    """The runs with waiting callers. `ended`: returns the ended runs among these ids."""
 
     def __init__(self, ended: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
         self._ended = ended
@@ -36,8 +40,8 @@ class Ends:
         self._is_wanted = anyio.Event()
         self._is_closed = False
 
-    async def wait(self, run_id: str) -> None:
-        """Wait until a run has ended. Raises RuntimeError if the runs are closed before."""
+    async def wait(self, run_id: str) -> Entry | None:
+        """Wait for the end of a run. Returns the entry passed to `note`. Raises RuntimeError if the runs are closed first."""
         wait = self._waits.setdefault(run_id, _Wait())
         wait.callers += 1
         self._is_wanted.set()
@@ -50,34 +54,42 @@ class Ends:
                 del self._waits[run_id]
         if not wait.has_ended:
             raise RuntimeError(
-                f"the runs were closed before the run {run_id!r} had ended; another process continues it, or this one when they "
-                "are open again"
+                f"the runs were closed before the end of the run {run_id!r}; another process continues it, or this process "
+                "after it opens the runs again"
             )
+        return wait.last
 
-    async def watch(self, errors: tuple[type[Exception], ...]) -> None:
-        """Look for ends, until this is cancelled. `errors`: of the database; another look follows."""
+    def note(self, run_id: str, last: Entry | None = None) -> None:
+        """Wake the callers that wait for a run. `last`: its last entry, if it ended in this process."""
+        if (wait := self._waits.pop(run_id, None)) is not None:
+            wait.has_ended, wait.last = True, last
+            wait.is_over.set()
+
+    async def watch(self, changes: Changes) -> None:
+        """Query the ends after each change of the log, until cancelled."""
         self._is_closed = False
         try:
             while True:
                 await self._is_wanted.wait()
-                await self._look(errors)
-                if not self._waits:
-                    self._is_wanted = anyio.Event()
-                await anyio.sleep(_LOOK_EVERY)
+                self._is_wanted = anyio.Event()
+                change = changes.waiter()
+                await self._query()
+                if self._waits:
+                    with anyio.move_on_after(_QUERY_EVERY):
+                        await change()
+                    self._is_wanted.set()
         finally:
             self._is_closed = True
             for wait in self._waits.values():
                 wait.is_over.set()
 
-    async def _look(self, errors: tuple[type[Exception], ...]) -> None:
+    async def _query(self) -> None:
         run_ids = list(self._waits)
         for at in range(0, len(run_ids), _IDS_AT_ONCE):
             try:
                 ended = await self._ended(run_ids[at : at + _IDS_AT_ONCE])
-            except errors:
+            except StoreError:
                 logger.exception("the ends of runs cannot be looked up; another attempt follows", extra=NO_RUN)
                 continue
             for run_id in ended:
-                if (wait := self._waits.pop(run_id, None)) is not None:
-                    wait.has_ended = True
-                    wait.is_over.set()
+                self.note(run_id)

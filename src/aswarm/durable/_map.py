@@ -1,100 +1,68 @@
 """Runs of many items, in all processes together.
 
-Decides how many runs are started at once, and which id an item has. A run that is started is not stopped when the caller leaves.
+Decides the number of concurrent runs and the id of each item. Started runs continue if the caller stops reading.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from aswarm._errors import ConfigurationError
 from aswarm._run.options import Messages
+from aswarm._values.errors import ConfigurationError
 from aswarm.batch import Item
-
-from ._durable_run import DurableRun
-
-if TYPE_CHECKING:
-    from ._durable_runs import DurableRuns
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What all items have in common, see `DurableRuns.map`."""
-
-    agent: str
-    run_ids: Iterable[str] | Callable[[int], str] | None
-    concurrency: int
-    context_variables: Mapping[str, Any]
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ConfigurationError(f"concurrency must be at least 1, not {self.concurrency!r}")
-
-
 async def run_all(
-    runs: DurableRuns, plan: Plan, items: Iterable[Messages | Item] | AsyncIterable[Messages | Item]
-) -> AsyncGenerator[DurableRun, None]:
-    """Start a run for each item, and yield the runs as they end."""
-    given = _named(items, plan.run_ids)
-    reader: asyncio.Task[tuple[str, Item] | None] | None = None  # reads the next item
-    running: set[asyncio.Task[DurableRun]] = set()
+    items: AsyncIterator[tuple[str, Item]], run: Callable[[str, Item], Coroutine[Any, Any, T]], concurrency: int
+) -> AsyncGenerator[T, None]:
+    """Run the items concurrently, and yield each result when it is ready. `items`: with the ids of their runs."""
+    reading: set[asyncio.Task[tuple[str, Item] | None]] = set()  # at most one: it reads the next item
+    running: set[asyncio.Task[T]] = set()
     is_open = True
     try:
         while is_open or running:
-            if is_open and reader is None and len(running) < plan.concurrency:
-                reader = asyncio.create_task(_next(given))
-            done, _ = await asyncio.wait({*running, *_present(reader)}, return_when=asyncio.FIRST_COMPLETED)
-            if reader is not None and reader in done:
-                found, reader = reader.result(), None
-                is_open = found is not None
-                if found is not None:
-                    running.add(asyncio.create_task(_ended(runs, plan, *found)))
-            for ended in running & done:
-                running.remove(ended)
-                yield ended.result()
+            if is_open and not reading and len(running) < concurrency:
+                reading.add(asyncio.create_task(_next(items)))
+            done, _ = await asyncio.wait({*running, *reading}, return_when=asyncio.FIRST_COMPLETED)
+            for task in reading & done:
+                reading.remove(task)
+                if (item := task.result()) is None:
+                    is_open = False
+                else:
+                    running.add(asyncio.create_task(run(*item)))
+            for finished in running & done:
+                running.remove(finished)
+                yield finished.result()
     finally:
-        left: list[asyncio.Task[Any]] = [*running, *_present(reader)]
-        for task in left:
+        remaining: list[asyncio.Task[Any]] = [*running, *reading]
+        for task in remaining:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*remaining, return_exceptions=True)
 
 
-def _present(reader: asyncio.Task[T] | None) -> list[asyncio.Task[T]]:
-    return [] if reader is None else [reader]
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)
 
 
-async def _next(given: AsyncIterator[T]) -> T | None:
-    return await anext(given, None)
-
-
-async def _ended(runs: DurableRuns, plan: Plan, run_id: str, item: Item) -> DurableRun:
-    agent = plan.agent if item.agent is None else item.agent.name
-    context = {**plan.context_variables, **(item.context_variables or {})}
-    run = await runs.start(agent, item.messages, context, run_id=run_id)
-    await run.wait()
-    return run
-
-
-async def _named(
+async def named(
     items: Iterable[Messages | Item] | AsyncIterable[Messages | Item],
     run_ids: Iterable[str] | Callable[[int], str] | None,
 ) -> AsyncGenerator[tuple[str, Item]]:
-    """The items with the ids of their runs."""
+    """Yield the items with the ids of their runs, see `DurableRuns.map`."""
     ids = None if run_ids is None else map(run_ids, count()) if callable(run_ids) else iter(run_ids)
-    async for given in items if isinstance(items, AsyncIterable) else _each(items):
-        item = given if isinstance(given, Item) else Item(given)
+    async for each in items if isinstance(items, AsyncIterable) else _each(items):
+        item = each if isinstance(each, Item) else Item(each)
         yield _id_of(item, ids), item
 
 
 def _id_of(item: Item, ids: Iterator[str] | None) -> str:
     if item.resume is not False:
-        raise ConfigurationError("an item of map cannot have resume=; call answer() of the run that waits")
+        raise ConfigurationError("an item of map cannot have resume=; call answer() of the waiting run")
     run_id = item.id if ids is None else next(ids, None)
     if run_id is None:
         raise ConfigurationError("map needs an id for each item: pass run_ids=, or Item(..., id=...)")

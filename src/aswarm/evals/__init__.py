@@ -1,4 +1,4 @@
-"""Evals: how often an agent does what you expect, and what it does instead.
+"""Evals: measure how often an agent behaves as expected, and report the failures.
 
     cases = load_cases("cases.json")  # or [Case("Where is my bag?", function="transfer_to_lost_baggage"), ...]
     report = asyncio.run(evaluate(triage_agent, cases, repeats=5, results="results.json"))
@@ -12,18 +12,15 @@ In pytest (the marker comes from anyio, which aswarm installs):
     async def test_triage(case):
         await assert_case(case, triage_agent)
 
-Decides which attempts pass, and reports them. Never changes an agent.
-
 YAML files need pyyaml, and the progress bar needs rich: the extra `evals` installs both. Importing this module
 needs neither.
 """
 
-from aswarm import _public
+from aswarm._values import public as _public
 
-from ._assert import Options, assert_case
 from ._calls import Call
 from ._case import Case, Extent
-from ._evaluate import evaluate
+from ._evaluate import Options, assert_case, evaluate
 from ._files import FORMATS, import_agent, load_cases
 from ._report import Attempt, CaseReport, Outcome, Report
 

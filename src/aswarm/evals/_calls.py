@@ -1,4 +1,4 @@
-"""The calls that a model made, and whether a case expects them. Decides in plain code; the result is a text."""
+"""The calls of a run, compared with the expectations of a case."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._agent import Response
-from aswarm._json import is_array, is_object, jsonable
-from aswarm._messages import Message, call_name
+from aswarm._values.agent import Response
+from aswarm._values.json import is_array, is_object, jsonable
+from aswarm._values.messages import Message, call_arguments, call_name
 
 from ._case import Case
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that the model made. `arguments`: the JSON text as the model wrote it."""
+    """A call of the model. `arguments`: the JSON text as the model wrote it."""
 
     name: str
     arguments: str
 
     def __str__(self) -> str:
-        """The call on one line, such as `book({"city": "Rome"})`."""
+        """Return the call on one line, such as `book({"city": "Rome"})`."""
         return f"{self.name}({'' if self.parsed == {} else ' '.join(self.arguments.split())})"
 
     @property
@@ -35,22 +35,17 @@ class Call:
 
 
 def calls_of(messages: Iterable[Message]) -> list[Call]:
-    """All calls of the assistant messages, in order, handoffs included."""
+    """Return all calls of the assistant messages, in order, handoffs included."""
     return [
-        Call(call_name(call), _text_of_arguments(call))
+        Call(call_name(call), call_arguments(call))
         for message in messages
         if message.get("role") == "assistant"
         for call in message.get("tool_calls") or ()
     ]
 
 
-def _text_of_arguments(call: Mapping[str, Any]) -> str:
-    function: Mapping[str, Any] = call.get("function") or {}
-    return str(function.get("arguments") or "")
-
-
 def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
-    """What the case expected, as a text, if the calls differ from it; None if they do not. The rules are those of `Case`."""
+    """Return the expectation as a text if the calls do not meet it; None if they do. `Case` has the rules."""
     if case.function is ... and case.arguments is None:
         return None
     if case.calls_nothing:
@@ -58,22 +53,19 @@ def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
     if is_array(case.function) and sorted(case.function) != sorted(call.name for call in calls):
         return f"expected exactly these calls: {', '.join(case.function)}"
     candidates = calls[:1] if case.extent == "completion" else calls
-    return None if any(_fits(case, call) for call in candidates) else _expectation(case)
+    named = [call for call in candidates if not isinstance(case.function, str) or call.name == case.function]
+    return None if any(_has(call, case.arguments or {}) for call in named) else _expectation(case)
 
 
 def unexpected_output(case: Case, response: Response) -> str | None:
-    """What the case expected of an answer with a type, if the answer differs from it. Raises AswarmError if there is none."""
+    """Return the expectation as a text if the typed answer does not meet it. Raises AswarmError if there is no such answer."""
     if case.output is None:
         return None
     answer: Any = jsonable(response.output)
-    given: Mapping[str, Any] = answer if is_object(answer) else {"value": answer}
-    wrong = [name for name, value in case.output.items() if name not in given or not _agrees(value, given[name])]
+    fields: Mapping[str, Any] = answer if is_object(answer) else {"value": answer}
+    wrong = [name for name, value in case.output.items() if name not in fields or not _agrees(value, fields[name])]
     expected = ", ".join(f"{name}={_shown(case.output[name])}" for name in wrong)
     return f"expected an output with {expected}, not {_shown(answer)}" if wrong else None
-
-
-def _fits(case: Case, call: Call) -> bool:
-    return (not isinstance(case.function, str) or call.name == case.function) and _has(call, case.arguments or {})
 
 
 def _expectation(case: Case) -> str:
@@ -83,21 +75,21 @@ def _expectation(case: Case) -> str:
 
 
 def _has(call: Call, expected: Mapping[str, Any]) -> bool:
-    given = call.parsed
-    if not is_object(given):
+    arguments = call.parsed
+    if not is_object(arguments):
         return not expected
-    return all(name in given and _agrees(value, given[name]) for name, value in expected.items())
+    return all(name in arguments and _agrees(value, arguments[name]) for name, value in expected.items())
 
 
-def _agrees(expected: Any, given: Any) -> bool:
-    """Whether two JSON values are equal, where true is not 1. A callable decides itself."""
+def _agrees(expected: Any, actual: Any) -> bool:
+    """Return whether two JSON values are equal; true is not 1. If `expected` is a callable, return its result."""
     if callable(expected):
-        return bool(expected(given))
-    if is_object(expected) and is_object(given):
-        return expected.keys() == given.keys() and all(_agrees(expected[key], given[key]) for key in expected)
-    if is_array(expected) and is_array(given):
-        return len(expected) == len(given) and all(map(_agrees, expected, given))
-    return isinstance(expected, bool) == isinstance(given, bool) and bool(expected == given)
+        return bool(expected(actual))
+    if is_object(expected) and is_object(actual):
+        return expected.keys() == actual.keys() and all(_agrees(expected[key], actual[key]) for key in expected)
+    if is_array(expected) and is_array(actual):
+        return len(expected) == len(actual) and all(map(_agrees, expected, actual))
+    return isinstance(expected, bool) == isinstance(actual, bool) and bool(expected == actual)
 
 
 def _shown(value: Any) -> str:

@@ -1,7 +1,4 @@
-"""`Case`: a conversation, and what is expected of the agent.
-
-Decides what a well-formed case is, and how much of the agent runs for it. Never runs anything.
-"""
+"""`Case`: a conversation, and the expectations of the agent. Checks that a case is well-formed; runs nothing."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias, get_args
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, is_object, shown
-from aswarm._messages import Message, as_plain, normalize, text_of
-from aswarm._text import counted, one_line
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.messages import Message, as_plain, normalize, text_of
+from aswarm._values.text import counted, one_line
 
 Extent: TypeAlias = Literal["completion", "whole", "nothing"]
 """How far a case runs. "completion": one completion, no function runs. "whole": until the agent answers.
 
-"nothing": the messages of the case are the conversation that is looked at; no model is asked.
+"nothing": no agent runs, and the judge reads the messages of the case.
 """
 Function: TypeAlias = str | Sequence[str] | EllipsisType | None
 
@@ -30,44 +27,43 @@ _LINE = 60  # characters of a title, and of a value in a message
 
 @dataclass(frozen=True)
 class Case:
-    """A conversation, and what is expected of the agent. At least one expectation is needed; all of them must hold.
+    """A conversation, and the expectations of the agent. At least one expectation is required; all of them must hold.
 
-    `conversation`: messages, or a str for one user message.
+    Values are compared as JSON, before aswarm converts them: 1 equals 1.0, and differs from "1" and from true. A callable in
+    place of a value is called with the actual value: `{"city": lambda city: "York" in city}`. A call that waits for a decision
+    counts as a call, and the run ends there.
 
-    `function`: the calls that are expected.
-      - a name: the *first* call is of this function; further calls of the same message are ignored (Swarm's rule). A
-        handoff is a call too, named `transfer_to_<name>` or as its function is.
-      - a list of names: exactly these calls, in any order, each as often as it is listed. `["f"]` means that f is
-        called once, and nothing else is called.
-      - None, or "None" as in Swarm's files, or an empty list: no call.
-      - left out (`...`): calls are ignored.
+    Args:
+        conversation: Messages, or a str for one user message.
+        function: The expected calls.
 
-    `arguments`: the values of some arguments of the call of `function`; without `function`, of the first call. Other
-    arguments are ignored. Values are compared as JSON, before aswarm converts them: 1 equals 1.0, and differs from "1"
-    and from true. A callable decides itself: `{"city": lambda city: "York" in city}`.
+            - A name: the *first* call is of this function; further calls of the same message are ignored (Swarm's rule). A
+              handoff is a call too, named `transfer_to_<name>` or after its function.
+            - A list of names: exactly these calls, in any order, each as often as it is listed. `["f"]` means that f is
+              called once, and nothing else is called.
+            - None, or "None" as in Swarm's files, or an empty list: no call.
+            - Left out (`...`): calls are ignored.
+        arguments: Expected values of arguments in the call of `function`; without `function`, in the first call. Other
+            arguments are ignored.
+        judge: A question about the conversation. A model answers it with true (passed) or false.
+        check: A plain or async function. It gets the `Response`, and returns true if the response is right. An
+            AssertionError is a failure too; any other exception is an error.
+        agent: An `Agent`, or "module:attribute"; None for the agent of `evaluate`.
+        context_variables: The context variables of each run.
+        run: How far the agent runs.
 
-    `output`: the values of some fields of an answer with a type, compared as `arguments` are. The agent has the type, as
-    `Agent(output=...)`. An answer that is no object is compared as a whole: `{"value": 7}`.
+            - "completion": one completion is requested, and its calls are not executed. The default with only `function` and
+              `arguments`.
+            - "whole": the run continues to its end, and **its functions really run**. The default with `output`, `check` or
+              `judge`. A name in `function`, and `arguments`, then mean any call of the run; a list means all calls.
+            - "nothing": the judge reads the conversation as it is. The default with only `judge`, if the conversation ends
+              with an answer of the assistant.
+        name: The title in the report; by default the last user message.
+        output: Expected values of fields in an answer of the type `Agent(output=...)`. An answer that is not an object is
+            compared as a whole: `{"value": 7}`.
 
-    `check`: a plain or async function. It gets the `Response`, and returns true if the response is right. An
-    AssertionError is a failure too; any other exception is an error.
-
-    `judge`: a question about the conversation. A model answers it with true (passed) or false.
-
-    `run`: how much of the agent runs.
-      - "completion": one completion is requested, and its calls are not executed. The default with only `function` and
-        `arguments`.
-      - "whole": the run continues to its end, and **its functions really run**. The default with `output`, `check` or `judge`. A
-        name in `function`, and `arguments`, then mean any call of the run, handoffs included; a list means all calls.
-      - "nothing": the judge reads the conversation as it is. The default with only `judge`, if the conversation ends
-        with an answer of the assistant.
-
-    A call that waits for a decision counts as a call. The run ends there.
-
-    `agent`: an `Agent`, or "module:attribute"; None for the agent that `evaluate` gets. `context_variables`: of each
-    run. `name`: the title in the report; by default the last user message.
-
-    Raises ConfigurationError for a case that cannot be used. The text says what to change.
+    Raises:
+        ConfigurationError: For an invalid case. The text has the remedy.
     """
 
     conversation: str | Sequence[Any]
@@ -82,12 +78,15 @@ class Case:
     output: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        _check_kinds(self)
+        for field, (fits, kind) in _KINDS.items():
+            value = getattr(self, field)
+            if value is not None and not fits(value):
+                raise ConfigurationError(f"{field} must be {kind}, not {shown(value, _LINE)}")
         expected = (self.arguments, self.output, self.judge, self.check)
         if self.function is ... and all(each is None for each in expected):
             raise ConfigurationError("the case expects nothing; give function, arguments, output, check or judge")
         if self.output is not None and self.extent == "completion":
-            raise ConfigurationError("output is compared once the run has ended; leave out run, or use run='whole'")
+            raise ConfigurationError("output needs a whole run; leave out run, or use run='whole'")
         if self.arguments is not None and (self.calls_nothing or (is_array(self.function) and len(self.function) > 1)):
             raise ConfigurationError(f"arguments belong to one function, not to {shown(self.function, _LINE)}")
         if self.run == "nothing" and not self._is_judged_alone:
@@ -96,7 +95,7 @@ class Case:
             raise ConfigurationError("the conversation is empty")
 
     def __str__(self) -> str:
-        """The name, or else the last user message, on one short line."""
+        """Return the name, or else the last user message, on one short line."""
         if self.name is not None:
             return self.name
         texts = (
@@ -118,7 +117,7 @@ class Case:
 
     @property
     def extent(self) -> Extent:
-        """How much of the agent runs: `run`, or its default."""
+        """How far the agent runs: `run`, or its default."""
         if self.run is not None:
             return self.run
         if self.judge is None and self.check is None and self.output is None:
@@ -135,7 +134,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Case)]
 
 
 def as_case(data: Case | Mapping[str, Any]) -> Case:
-    """The case that the mapping describes. Raises ConfigurationError for a key that `Case` does not have."""
+    """Return the case of a mapping. Raises ConfigurationError for a key that `Case` does not have."""
     if isinstance(data, Case):
         return data
     if not is_object(data):  # pyright: ignore[reportUnnecessaryIsInstance] - it comes from a file
@@ -151,7 +150,7 @@ def as_case(data: Case | Mapping[str, Any]) -> Case:
 
 
 def _readable(message: object) -> Message:
-    # The judge only reads it. It is never sent as a history, so it need not be a valid one.
+    # Only the judge reads it, as text: it need not be a valid history.
     plain: Message = as_plain(message)
     if not isinstance(plain, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it comes from the caller
         raise ConfigurationError(f"a message must be an object, not {shown(message, _LINE)}")
@@ -163,16 +162,16 @@ def _is_answered(conversation: object) -> bool:
     return is_object(last) and last.get("role") == "assistant" and not last.get("tool_calls")
 
 
-def _is_names(value: object) -> bool:
-    return is_array(value) and all(isinstance(name, str) and name for name in value)
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
+def _names_functions(value: object) -> bool:
+    return value is ... or _is_text(value) or (is_array(value) and all(map(_is_text, value)))
+
+
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "function": (lambda value: value is ... or _is_text(value) or _is_names(value), "a name, a list of names, or None"),
+    "function": (_names_functions, "a name, a list of names, or None"),
     "arguments": (is_object, "an object with values by name"),
     "output": (is_object, "an object with values by name"),
     "judge": (_is_text, "a question"),
@@ -182,10 +181,3 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "run": (lambda value: value in get_args(Extent), f"one of {', '.join(get_args(Extent))}"),
     "name": (_is_text, "a text"),
 }
-
-
-def _check_kinds(case: Case) -> None:
-    for field, (fits, kind) in _KINDS.items():
-        value = getattr(case, field)
-        if value is not None and not fits(value):
-            raise ConfigurationError(f"{field} must be {kind}, not {shown(value, _LINE)}")

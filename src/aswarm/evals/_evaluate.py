@@ -1,6 +1,6 @@
-"""`evaluate`: runs the cases, several at once, and decides the outcome of each attempt.
+"""`evaluate` runs the cases, several at once, and decides the outcome of each attempt; `assert_case` is one case as a test.
 
-A failed attempt never ends the others. A cancelled evaluation keeps the attempts that were finished.
+A failed attempt does not stop the others. A cancelled evaluation keeps its finished attempts.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import anyio
 
-from aswarm._agent import Agent, Response, as_response, default_model, model_of
-from aswarm._errors import AswarmError, ConfigurationError, set_attribute
-from aswarm._json import is_count
-from aswarm._output import answer_text
 from aswarm._run.options import MAX_TURNS
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
+from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
+from aswarm._values.errors import AswarmError, ConfigurationError, set_attribute
+from aswarm._values.json import is_count, shown
+from aswarm._values.output import answer_text
 
 from ._calls import calls_of, unexpected, unexpected_output
 from ._case import Case, as_case
@@ -46,29 +46,36 @@ async def evaluate(
     results: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Report:
-    """Run every case `repeats` times, each time as a separate run, and report how often it passed.
-
-    `agent`: for the cases that do not name one: an `Agent`, or "module:attribute". None if every case names its own.
-    `cases`: from `load_cases`, or made in Python; mappings as in a file are accepted. `Case` says what passes.
-    `swarm`: by default `AsyncSwarm()`, from the environment. `concurrency`: how many attempts run at once, over all
-    cases; every case has its first attempt before any case has its second. `model_override`, `max_turns`: of every run;
-    no run makes more than 100 completions unless `max_turns` says so.
-    `judge_model`: by default `model_override`, or the model of the case's agent. `judge_swarm`: for a judge on another
-    server. `results`: a JSON file; a record of this evaluation is appended to it. `progress`: show the progress on
-    stderr, if that is a terminal.
+    """Run every case `repeats` times, each time as a separate run, and report the results.
 
     An exception in an attempt is an error of that attempt: it is in the report, and the attempt has not passed. If the
     evaluation itself is cancelled (Ctrl-C), the finished attempts are in `results` and in the exception's `.report`.
 
-    Raises ConfigurationError, before the first request, for a case, an agent, a client or a results file that cannot be
-    used.
+    Args:
+        agent: The agent of the cases without one: an `Agent`, or "module:attribute". None if every case has an agent.
+        cases: From `load_cases`, or made in Python; mappings as in a file are accepted.
+        swarm: Runs the agents; by default `AsyncSwarm()`, from the environment.
+        repeats: The number of attempts for each case.
+        concurrency: The maximum number of concurrent attempts, over all cases. Every case gets its first attempt before any case gets
+            its second.
+        model_override: The model of every run.
+        max_turns: The maximum number of completions in one run.
+        judge_model: The model of the judge; by default `model_override`, or the model of the case's agent.
+        judge_swarm: Runs the judge, for a judge on another server.
+        results: A JSON file; a record of this evaluation is appended to it.
+        progress: Show the progress on stderr, if stderr is a terminal.
+
+    Raises:
+        ConfigurationError: Before the first request, for an invalid case, agent, client or results file.
     """
     if not (is_count(repeats) and is_count(concurrency)):
         raise ConfigurationError(
             f"repeats and concurrency must be whole numbers from 1, not {repeats!r} and {concurrency!r}"
         )
-    for given in (swarm, judge_swarm):
-        _check_swarm(given)
+    for each in (swarm, judge_swarm):
+        # With a blocking Swarm every attempt would cost a request, and then fail.
+        if not isinstance(each, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(each).__name__}")
     planned = list(_planned(agent, cases, model_override, swarm.model if swarm else default_model()))
     if not planned:
         raise ConfigurationError("there are no cases")
@@ -76,42 +83,69 @@ async def evaluate(
     async with AsyncExitStack() as stack:
         swarm = await stack.enter_async_context(AsyncSwarm()) if swarm is None else swarm
         judge = Judge(judge_swarm or swarm)
-        swarm.client  # noqa: B018 - raises without a key; otherwise every attempt would fail for it
+        swarm.client  # noqa: B018 - raises if the key is missing, before every attempt fails
         runner = _AttemptRunner(swarm, judge, model_override, max_turns, judge_model)
         return await _run_all(runner, planned, repeats, concurrency, record, progress=progress)
 
 
+class Options(TypedDict, total=False):
+    """The options that `assert_case` passes to `evaluate`; see there."""
+
+    swarm: AsyncSwarm | None
+    concurrency: int
+    model_override: str | None
+    max_turns: float
+    judge_model: str | None
+    judge_swarm: AsyncSwarm | None
+    results: str | os.PathLike[str] | None
+
+
+async def assert_case(
+    case: Case | Mapping[str, Any],
+    agent: Agent | str | None = None,
+    *,
+    repeats: int = 1,
+    threshold: float = 1.0,
+    **options: Unpack[Options],
+) -> Report:
+    """Run a case, and raise AssertionError if its accuracy is below `threshold` (0.0 to 1.0). The text shows the actual behaviour.
+
+    Works in every test framework: with `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or as
+    `asyncio.run(assert_case(...))` in a plain test. Takes the options of `evaluate`. Returns the report.
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test instead
+    report = await evaluate(agent, [case], repeats=repeats, **options)
+    if report.accuracy < threshold:
+        raise AssertionError(f"accuracy {report.accuracy:.1%} is below {threshold:.1%}\n{report.cases[0]}")
+    return report
+
+
 @dataclass(frozen=True, slots=True)
 class _PlannedCase:
-    """A case in the report, and its agent; None if the case runs no agent and names none.
-
-    `hint`: what a failed attempt adds to its reason; empty unless the case names a function that no agent has.
-    """
+    """A case in the report, and its agent, if any. `hint`: a note on an unknown function, for failed attempts."""
 
     report: CaseReport
     agent: Agent | None
     hint: str
 
 
-def _check_swarm(given: object) -> None:
-    # With a blocking Swarm every attempt would cost a request, and then fail.
-    if not isinstance(given, AsyncSwarm | None):
-        raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(given).__name__}")
-
-
 def _planned(
     agent: Agent | str | None, cases: Iterable[Case | Mapping[str, Any]], model_override: str | None, default_model: str
 ) -> Iterator[_PlannedCase]:
+    if isinstance(cases, str):
+        raise ConfigurationError(
+            f"cases must be a list of cases, not {shown(cases, 80)}; read a file with load_cases(...)"
+        )
     functions = FunctionNames()
     for case in map(as_case, cases):
         named = agent if case.agent is None else case.agent
         if named is None and case.extent != "nothing":
             raise ConfigurationError(f"the case {str(case)!r} has no agent; pass one, or name it as module:attribute")
-        found = import_agent(named) if isinstance(named, str) else named
-        runs = None if case.extent == "nothing" else found
+        case_agent = import_agent(named) if isinstance(named, str) else named
+        runs = None if case.extent == "nothing" else case_agent
         hint = "" if runs is None else functions.hint(case, runs)
         names = ("", "") if runs is None else (runs.name, model_override or model_of(runs, default_model))
-        yield _PlannedCase(CaseReport(case, [], *names), found, hint)
+        yield _PlannedCase(CaseReport(case, [], *names), case_agent, hint)
 
 
 async def _run_all(
@@ -125,13 +159,20 @@ async def _run_all(
 ) -> Report:
     report = Report([case.report for case in planned])
     total = len(planned) * repeats
-    # Shared by the workers: each takes the next job.
+    # One generator for all workers: each takes the next job.
     jobs = ((case, number) for number in range(1, repeats + 1) for case in planned)
     try:
         with progress_on(sys.stderr if progress else None, total) as show:
             async with anyio.create_task_group() as workers:
+
+                async def work() -> None:
+                    for case, number in jobs:
+                        attempt = await runner.run(case, number)
+                        case.report.add(attempt)
+                        show(attempt)
+
                 for _ in range(min(concurrency, total)):
-                    workers.start_soon(_work, runner, jobs, show)
+                    workers.start_soon(work)
     except BaseException as error:
         set_attribute(error, "report", report)
         report.interrupted = report.total < total
@@ -147,17 +188,8 @@ def _record(record: ResultsFile | None, report: Report) -> None:
         try:
             record.append(report.to_dict())
         except Exception as error:
-            set_attribute(error, "report", report)  # its attempts have cost requests
+            set_attribute(error, "report", report)  # its attempts are paid for
             raise
-
-
-async def _work(
-    runner: _AttemptRunner, jobs: Iterator[tuple[_PlannedCase, int]], show: Callable[[Attempt], None]
-) -> None:
-    for case, number in jobs:
-        attempt = await runner.run(case, number)
-        case.report.add(attempt)
-        show(attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +203,29 @@ class _AttemptRunner:
     judge_model: str | None
 
     async def run(self, planned: _PlannedCase, number: int) -> Attempt:
-        """One attempt at one case. Raises only cancellation, and exceptions that end the process."""
+        """Make one attempt. Raises only cancellation, and exceptions that end the process."""
         case, agent = planned.report.case, planned.agent
         response: Response | None = None
+        outcome: Outcome
         try:
             response = await self._respond(case, agent)
             verdict = await self._verdict(planned, response)
+            outcome = "passed" if verdict.passed else "failed"
         except Exception as error:  # noqa: BLE001 - it is in the report
-            # The error of a run carries the partial response. After the run, the error can be of the judge.
-            partial = as_response(getattr(error, "response", None) if response is None else response)
-            verdict = Verdict(passed=False, reason=_text_of(error))
-            return _attempt(number, "error", partial or Response(), verdict)
-        return _attempt(number, "passed" if verdict.passed else "failed", response, verdict)
+            text = str(error) if isinstance(error, AswarmError) else f"{type(error).__name__}: {error}"
+            outcome, verdict = "error", Verdict(passed=False, reason=text)
+            # An error of the run has the partial response. An error after the run can come from the judge.
+            response = response or as_response(getattr(error, "response", None)) or Response()
+        return Attempt(
+            number,
+            outcome,
+            verdict.reason,
+            tuple(calls_of(response.messages)),
+            answer_text(response.messages),
+            tuple(response.messages),
+            response.stop,
+            response.usage + verdict.usage,
+        )
 
     async def _respond(self, case: Case, agent: Agent | None) -> Response:
         if agent is None or case.extent == "nothing":
@@ -210,28 +253,11 @@ class _AttemptRunner:
         return await self.judge.ask(case.judge, [*case.messages, *response.messages], model)
 
 
-def _text_of(error: Exception) -> str:
-    return str(error) if isinstance(error, AswarmError) else f"{type(error).__name__}: {error}"
-
-
 async def _check(check: Callable[[Response], Any], response: Response) -> str | None:
-    """Why the check failed; None if it passed."""
+    """Return the reason of a failed check; None if it passed."""
     try:
         result = check(response)
         result = await result if inspect.isawaitable(result) else result
     except AssertionError as error:
         return f"{name_of(check)}: {error}"
     return None if result else f"{name_of(check)} returned {result!r}"
-
-
-def _attempt(number: int, outcome: Outcome, response: Response, verdict: Verdict) -> Attempt:
-    return Attempt(
-        number,
-        outcome,
-        verdict.reason,
-        tuple(calls_of(response.messages)),
-        answer_text(response.messages),
-        tuple(response.messages),
-        response.stop,
-        response.usage + verdict.usage,
-    )

@@ -1,11 +1,11 @@
-"""The files of evals: cases that are read, and results that are appended. Agents by name belong to the cases.
+"""The files of evals: cases to read, and results to append to.
 
-Decides what both files look like; the cases check themselves. A file of cases holds a list, or an object with that list
-under `cases`. The other keys of the object are defaults for all cases:
+A file of cases contains a list, or an object with that list under `cases`. The other keys of the object are defaults for
+all cases:
 
     {"agent": "agents:triage_agent", "cases": [{"conversation": "Where is my bag?", "function": "find_bag"}]}
 
-A file of results is a JSON list with one record for each evaluation, as Swarm's evals keep it. No record is ever lost.
+A file of results is a JSON list with one record for each evaluation, as in Swarm's evals.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
-from aswarm._files import replacing
-from aswarm._json import is_array, is_object, shown
-from aswarm._text import how_to_install
+from aswarm._runtime.files import replacing
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.text import how_to_install
 
 from ._case import Case, as_case
 
@@ -32,10 +32,10 @@ _LINE = 60  # characters of a value in a message
 
 
 def load_cases(path: str | os.PathLike[str], *, agent: Agent | str | None = None) -> list[Case]:
-    """The cases of a file, JSON or YAML by its ending (see `FORMATS`). Swarm's files can be read unchanged.
+    """Return the cases of a file, JSON or YAML by its suffix (see `FORMATS`). Swarm's files can be read unchanged.
 
-    `agent` replaces every agent that the file names. An agent stays a name here; `evaluate` imports it. Raises
-    ConfigurationError that names the file and the case, and OSError if the file cannot be read.
+    `agent` replaces every agent in the file. The name of an agent stays a name; `evaluate` imports it. Raises
+    ConfigurationError with the file and the case, and OSError if the file cannot be read.
     """
     path = Path(path)
     parse = _PARSERS.get(path.suffix.lower())
@@ -44,7 +44,7 @@ def load_cases(path: str | os.PathLike[str], *, agent: Agent | str | None = None
     try:
         data = parse(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+        raise ConfigurationError(f"{path} cannot be parsed: {error}") from error
     return list(_cases(path, data, {} if agent is None else {"agent": agent}))
 
 
@@ -75,7 +75,7 @@ def _parse_yaml(text: str) -> Any:
         raise ConfigurationError(f"YAML files need pyyaml: {how_to_install('evals')}") from error
 
     class Loader(yaml.SafeLoader):
-        """Safe. Values that JSON has no number for (a date, 12:30, 0o17) stay text, as they are in a model's arguments."""
+        """A safe loader. Values that are not numbers in JSON (a date, 12:30, 0o17) stay text, as in the arguments of a model."""
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
             first: [
@@ -93,31 +93,31 @@ def _parse_yaml(text: str) -> Any:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {".json": json.loads, ".yaml": _parse_yaml, ".yml": _parse_yaml}
 FORMATS = (".json", ".yaml", ".yml")
-"""The endings of the files that `load_cases` reads."""
+"""The suffixes of the files that `load_cases` reads."""
 
 
 def import_agent(reference: str) -> Agent:
-    """The agent that "module:attribute" names. Raises ConfigurationError if there is no such agent."""
+    """Return the agent with the name "module:attribute". Raises ConfigurationError if there is no such agent."""
     module, colon, attribute = reference.partition(":")
     if not (module and colon and attribute):
         raise ConfigurationError(f"an agent must be named as module:attribute, not {reference!r}")
     try:
-        found: object = reduce(getattr, attribute.split("."), importlib.import_module(module))
+        agent: object = reduce(getattr, attribute.split("."), importlib.import_module(module))
     except Exception as error:  # a module can raise anything
         raise ConfigurationError(f"there is no agent {reference!r}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Agent):
-        raise ConfigurationError(f"{reference!r} must be an Agent, not {shown(found, _LINE)}")
-    return found
+    if not isinstance(agent, Agent):
+        raise ConfigurationError(f"{reference!r} must be an Agent, not {shown(agent, _LINE)}")
+    return agent
 
 
 class ResultsError(OSError):
-    """The results cannot be written. `strerror` says why."""
+    """The results cannot be written. `strerror` has the reason."""
 
 
 class ResultsFile:
-    """A file that records are appended to. Only one evaluation may write to it at a time.
+    """A file of records. Only one evaluation may write to it at a time.
 
-    Made before the first request. Raises ConfigurationError if the file cannot be written, or holds anything but JSON.
+    Raises ConfigurationError if the file cannot be written, or contains anything but JSON.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -143,12 +143,12 @@ class ResultsFile:
 
     def _records(self) -> list[Any]:
         try:
-            known: Any = json.loads(self._path.read_text(encoding="utf-8") or "[]")
+            records: Any = json.loads(self._path.read_text(encoding="utf-8") or "[]")
         except FileNotFoundError:
             return []
         except ValueError as error:
             raise ConfigurationError(f"{self._path} is not a results file: {error}") from error
-        return list(known) if is_array(known) else [known]
+        return list(records) if is_array(records) else [records]
 
 
 def _plain(value: object) -> str:

@@ -1,14 +1,11 @@
-"""How far an evaluation is, shown in a terminal: a bar by rich, or a line that is written over.
-
-The bar is that of `aswarm batch` too, which counts differently.
-"""
+"""The progress of an evaluation in a terminal: a bar by rich, or a line that is overwritten. `aswarm batch` uses the bar too."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TextIO
 
@@ -34,52 +31,38 @@ class ProgressBar:
         self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-class ProgressLine:
-    """A line of text that each update writes over."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def update(self, _: int, text: str) -> None:
-        """Change the text."""
-        self._stream.write(f"\r{text}")
-        self._stream.flush()
-
-
 @contextmanager
 def progress_bar(stream: TextIO, total: int | None) -> Generator[ProgressBar]:
-    """A bar on this stream until the block ends. `total` is None where it is not known. Needs rich."""
+    """Show a bar on this stream until the block ends. `total`: None if not known. Needs rich."""
     from rich.console import Console  # noqa: PLC0415 - an extra
     from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
     columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-    # What tools print would tear the bar apart, so it goes above the bar; but only if stdout is the terminal.
+    # The output of tools would break the bar, so it goes above the bar; only if stdout is the terminal, not a file.
     redirect = sys.stdout.isatty()
     with Progress(*columns, console=Console(file=stream), refresh_per_second=4, redirect_stdout=redirect) as progress:
         yield ProgressBar(progress, progress.add_task("", total=total))
 
 
 @contextmanager
-def progress_line(stream: TextIO, _: int | None = None) -> Generator[ProgressLine]:
-    """A line on this stream that ends with the block. Needs no extra."""
-    try:
-        yield ProgressLine(stream)
-    finally:
-        stream.write("\n")
-
-
-@contextmanager
 def progress_on(stream: TextIO | None, total: int) -> Generator[Callable[[Attempt], None]]:
-    """A function that counts an attempt and shows the counts on a terminal; elsewhere it shows nothing."""
+    """Yield a function that counts an attempt, and shows the counts if the stream is a terminal."""
     if stream is None or not stream.isatty():
         yield lambda _: None
         return
     outcomes: Counter[str] = Counter()
-    with (progress_bar if find_spec("rich") else progress_line)(stream, total) as progress:
+    with progress_bar(stream, total) if find_spec("rich") else nullcontext() as bar:
 
         def show(attempt: Attempt) -> None:
             outcomes[attempt.outcome] += 1
-            done = outcomes.total()
-            progress.update(done, f"{done}/{total}, {outcomes['passed']} passed")
+            text = f"{outcomes.total()}/{total}, {outcomes['passed']} passed"
+            if bar is None:
+                print(end=f"\r{text}", file=stream, flush=True)
+            else:
+                bar.update(outcomes.total(), text)
 
-        yield show
+        try:
+            yield show
+        finally:
+            if bar is None:
+                print(file=stream)

@@ -1,7 +1,7 @@
 """The result of an evaluation: attempts, counted for each case and overall, as a table and as plain data.
 
-Counts only; never runs or judges. Accuracy is passed attempts / all attempts, 0.0 to 1.0. An error (the provider failed,
-the judge gave no verdict) is an attempt that did not pass.
+Accuracy is passed attempts / all attempts, 0.0 to 1.0. An error (the provider failed, the judge gave no verdict) is an
+attempt that did not pass.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from aswarm._agent import StopReason
-from aswarm._json import shown
-from aswarm._messages import Message
-from aswarm._text import counted
-from aswarm._usage import Usage
+from aswarm._values.agent import StopReason
+from aswarm._values.json import shown
+from aswarm._values.messages import Message
+from aswarm._values.text import counted
+from aswarm._values.usage import Usage
 
 from ._calls import Call
 from ._case import Case
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
-"""How an attempt ended: the expectation was met, was not met, or the run raised an error."""
+"""The end of an attempt: the expectation was met, was not met, or the run raised an error."""
 _STOPS = {
     "budget": "was stopped by its budget",
     "max_turns": "was stopped by max_turns",
@@ -38,8 +38,15 @@ _ANSWER = 200  # characters of an answer that a line shows
 class Attempt:
     """One run of one case.
 
-    `number`: which repeat, from 1. `reason`: the expectation that failed, the text of the error, or the judge's reason.
-    `calls`, `text`, `messages`, `stop`: what the model did until the end or the error. `usage`: the judge's included.
+    Args:
+        number: The number of the repeat, from 1.
+        outcome: "passed", "failed" or "error".
+        reason: The expectation that failed, the text of the error, or the judge's reason.
+        calls: The calls of the model, until the end or the error.
+        text: The answer of the model.
+        messages: The messages of the run.
+        stop: The reason why the run stopped.
+        usage: The tokens of the run and of the judge.
     """
 
     number: int
@@ -53,7 +60,7 @@ class Attempt:
 
     @property
     def did(self) -> str:
-        """What the model did, on one line: its calls and its answer. Empty if it was not asked, or never answered."""
+        """The calls and the answer of the model, on one line. Empty if there was no completion."""
         parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
         if self.text:
             parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
@@ -62,13 +69,13 @@ class Attempt:
         return ", ".join(parts) or ("said nothing" if self.messages else "")
 
     def __str__(self) -> str:
-        """The outcome, the reason, and what the model did."""
+        """Return the outcome, the reason, and the calls and the answer of the model."""
         parts = [self.reason, self.did and f"the model {self.did}"]
         return f"{self.outcome}: {'; '.join(part for part in parts if part)}"
 
 
 class _AttemptCounts(ABC):
-    """Counts over the attempts that a subclass provides."""
+    """Base class of the reports: counts over attempts."""
 
     @abstractmethod
     def _attempts(self) -> Iterator[Attempt]: ...
@@ -78,22 +85,22 @@ class _AttemptCounts(ABC):
 
     @property
     def total(self) -> int:
-        """Attempts that were made."""
+        """The number of attempts."""
         return sum(1 for _ in self._attempts())
 
     @property
     def passed(self) -> int:
-        """Attempts that met every expectation."""
+        """The number of attempts that met every expectation."""
         return self._count("passed")
 
     @property
     def errors(self) -> int:
-        """Attempts without a result: the provider failed, the judge gave no verdict, or the check raised."""
+        """The number of attempts without a result: the provider failed, the judge gave no verdict, or the check raised."""
         return self._count("error")
 
     @property
     def accuracy(self) -> float:
-        """Passed / all, 0.0 to 1.0; 0.0 if no attempt was made."""
+        """`passed` / `total`, 0.0 to 1.0; 0.0 without attempts."""
         return self.passed / self.total if self.total else 0.0
 
 
@@ -114,10 +121,10 @@ class CaseReport(_AttemptCounts):
 
     def add(self, attempt: Attempt) -> None:
         """Insert an attempt in the order of the numbers."""
-        bisect.insort(self.attempts, attempt, key=lambda known: known.number)
+        bisect.insort(self.attempts, attempt, key=lambda other: other.number)
 
     def __str__(self) -> str:
-        """The line of the table, and a line for each kind of failure, the most frequent first."""
+        """Return the line of the table, and a line for each kind of failure, the most frequent first."""
         wrong = Counter(str(attempt) for attempt in self.attempts if attempt.outcome != "passed")
         line = f"{f'{self.passed}/{self.total}':>7} {self.accuracy:>8.1%}  {self.case}"
         return "\n".join([line, *(f"{'':18}{count}x {text}" for text, count in wrong.most_common())])
@@ -127,8 +134,11 @@ class CaseReport(_AttemptCounts):
 class Report(_AttemptCounts):
     """All cases of one evaluation. `str(report)` is a table.
 
-    `interrupted`: some attempts were not made. `id`: a new UUID. `timestamp`: when the report was begun, in ISO 8601 with
-    the offset from UTC.
+    Args:
+        cases: The cases with their attempts.
+        interrupted: Whether attempts are missing.
+        id: A new UUID.
+        timestamp: The start of the evaluation, in ISO 8601 with the offset from UTC.
     """
 
     cases: list[CaseReport]
@@ -141,11 +151,11 @@ class Report(_AttemptCounts):
 
     @property
     def usage(self) -> Usage:
-        """Tokens of all attempts, those of the judge included."""
+        """The tokens of all attempts, the judge included."""
         return sum((attempt.usage for attempt in self._attempts()), Usage())
 
     def __str__(self) -> str:
-        """A table: the accuracy of each case, its failures below it, and the sum."""
+        """Return a table: the accuracy of each case, its failures below it, and the sum."""
         head = f"{'passed':>7} {'accuracy':>8}  case"
         errors = f", {counted(self.errors, 'error')}" if self.errors else ""
         stopped = " (interrupted)" if self.interrupted else ""
@@ -153,7 +163,7 @@ class Report(_AttemptCounts):
         return "\n".join([head, *map(str, self.cases), last])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with Swarm's keys; the details of each attempt are under "attempts"."""
+        """Return plain data for JSON, with Swarm's keys; the details of each attempt are under "attempts"."""
         return {
             "id": self.id,
             "timestamp": self.timestamp,
@@ -162,7 +172,7 @@ class Report(_AttemptCounts):
             "correct_evals": self.passed,
             "error_evals": self.errors,
             "total_evals": self.total,
-            "overall_accuracy_percent": _percent(self.accuracy),
+            "overall_accuracy_percent": f"{self.accuracy:.2%}",
             "usage": asdict(self.usage),
         }
 
@@ -180,10 +190,6 @@ def _case_record(report: CaseReport) -> dict[str, Any]:
         **{key: value for key, value in more.items() if value is not None},
         "actual_function": [attempt.calls[0].name if attempt.calls else "None" for attempt in report.attempts],
         "actual_message": [attempt.text or "None" for attempt in report.attempts],
-        "case_accuracy": _percent(report.accuracy),
+        "case_accuracy": f"{report.accuracy:.2%}",
         "attempts": [asdict(attempt) for attempt in report.attempts],
     }
-
-
-def _percent(accuracy: float) -> str:
-    return f"{accuracy:.2%}"

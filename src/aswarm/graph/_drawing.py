@@ -1,15 +1,12 @@
-"""The nodes and edges of a graph of agents, and how they are written as Mermaid and as DOT.
-
-Decides the look, and what must be escaped. How handoffs are found is decided elsewhere.
-"""
+"""Nodes and edges of a graph of agents, and their form and escapes in Mermaid and in DOT."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aswarm._agent import Agent
-from aswarm._text import one_line
+from aswarm._values.agent import Agent
+from aswarm._values.text import one_line
 
 _LONGEST = 1000  # characters of a name or a note
 
@@ -18,9 +15,11 @@ _LONGEST = 1000  # characters of a name or a note
 class AgentNode:
     """An agent in a graph.
 
-    `id`: "a1", "a2", … in the order in which the agents were found. `label`: the agent's name, with a number where
-    another agent of the graph has the same name. `functions`: the functions of the agent by their names for the model,
-    in order, without those that are certain handoffs.
+    Args:
+        id: "a1", "a2", … in the order of the search.
+        agent: The agent.
+        label: The agent's name, with a number if another agent of the graph has the same name.
+        functions: The functions of the agent by their names for the model, in order, without the certain handoffs.
     """
 
     id: str
@@ -31,11 +30,13 @@ class AgentNode:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """One agent can hand off to another, through a function.
+    """A possible handoff from one agent to another, through a function.
 
-    `source` and `target` are ids of nodes; `target` is None for an agent that cannot be found without calling the
-    function. `function`: its name for the model. `certain`: True where the source shows that the function returns the
-    agent, False where the function only refers to it.
+    Args:
+        source: The id of a node.
+        target: The id of a node; None for an agent that only a call of the function shows.
+        function: The name of the function for the model.
+        certain: True if the source shows that the function returns the agent, False if it only refers to the agent.
     """
 
     source: str
@@ -46,28 +47,25 @@ class Handoff:
 
 # --- Mermaid ---
 
-# Mermaid reads `#number;` as a character. Inside quotes, these would end the text, or begin markup or a directive.
+# Mermaid reads `#number;` as a character. Inside quotes, these characters would end the text, or start markup or a directive.
 _ESCAPED = str.maketrans({character: f"#{ord(character)};" for character in '"#&<>`\\%;:'})
 
 
 def mermaid(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], notes: Sequence[str]) -> str:
-    """The graph as a Mermaid flowchart, with a line break at its end."""
-    return "\n".join(["flowchart LR", *_mermaid_lines(agents, handoffs, notes), ""])
-
-
-def _mermaid_lines(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], notes: Sequence[str]) -> Iterator[str]:
+    """Return the graph as a Mermaid flowchart, with a line break at its end."""
+    lines = ["flowchart LR"]
     for node in agents:
-        lines = [f"<b>{_mermaid_text(node.label)}</b>", *map(_mermaid_text, node.functions)]
-        yield f'    {node.id}["{"<br/>".join(lines)}"]'
+        label = "<br/>".join([f"<b>{_mermaid_text(node.label)}</b>", *map(_mermaid_text, node.functions)])
+        lines.append(f'    {node.id}["{label}"]')
     if any(handoff.target is None for handoff in handoffs):
-        yield '    unknown(("?"))'
-    for handoff in handoffs:
-        arrow, maybe = ("-->", "") if handoff.certain else ("-.->", " (maybe)")
-        yield f'    {handoff.source} {arrow}|"{_mermaid_text(handoff.function)}{maybe}"| {handoff.target or "unknown"}'
+        lines.append('    unknown(("?"))')
+    for each in handoffs:
+        arrow, maybe = ("-->", "") if each.certain else ("-.->", " (maybe)")
+        lines.append(f'    {each.source} {arrow}|"{_mermaid_text(each.function)}{maybe}"| {each.target or "unknown"}')
     if notes:
-        yield "    %% dashed: maybe"
-    for note in notes:
-        yield "    %% " + one_line(note, _LONGEST).replace("%", "#37;")
+        lines.append("    %% dashed: maybe")
+    lines += ["    %% " + one_line(note, _LONGEST).replace("%", "#37;") for note in notes]
+    return "\n".join([*lines, ""])
 
 
 def _mermaid_text(text: str) -> str:
@@ -78,32 +76,31 @@ def _mermaid_text(text: str) -> str:
 
 
 def dot(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], notes: Sequence[str]) -> str:
-    """The graph as a digraph for Graphviz, with a line break at its end."""
-    return "\n".join(["digraph agents {", *_dot_lines(agents, handoffs, notes), "}", ""])
-
-
-def _dot_lines(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], notes: Sequence[str]) -> Iterator[str]:
-    yield "    rankdir=LR;"
-    yield '    graph [charset="UTF-8", fontname="sans-serif", labelloc=b, labeljust=l, fontsize=10];'
-    yield '    node [shape=box, style=rounded, fontname="sans-serif"];'
-    yield '    edge [fontname="sans-serif", fontsize=10];'
+    """Return the graph as a digraph for Graphviz, with a line break at its end."""
+    lines = [
+        "digraph agents {",
+        "    rankdir=LR;",
+        '    graph [charset="UTF-8", fontname="sans-serif", labelloc=b, labeljust=l, fontsize=10];',
+        '    node [shape=box, style=rounded, fontname="sans-serif"];',
+        '    edge [fontname="sans-serif", fontsize=10];',
+    ]
     if notes:
-        yield f"    label={_quoted(['dashed: maybe', *notes], end='l')};"
-    for node in agents:
-        yield f"    {node.id} [label={_quoted([node.label, *node.functions])}];"
+        lines.append(f"    label={_quoted(['dashed: maybe', *notes], end='l')};")
+    lines += [f"    {node.id} [label={_quoted([node.label, *node.functions])}];" for node in agents]
     if any(handoff.target is None for handoff in handoffs):
-        yield '    unknown [label="?", shape=circle];'
+        lines.append('    unknown [label="?", shape=circle];')
     for handoff in handoffs:
         maybe = "" if handoff.certain else ", style=dashed"
         label = _quoted([handoff.function if handoff.certain else f"{handoff.function} (maybe)"])
-        yield f"    {handoff.source} -> {handoff.target or 'unknown'} [label={label}{maybe}];"
+        lines.append(f"    {handoff.source} -> {handoff.target or 'unknown'} [label={label}{maybe}];")
+    return "\n".join([*lines, "}", ""])
 
 
 def _quoted(lines: Sequence[str], end: str = "n") -> str:
-    """The lines as one quoted string; `end` is "n" for centred lines, "l" for lines that begin at the left."""
+    """Return the lines as one quoted string; `end` is "n" for centred lines, "l" for left-aligned lines."""
     return '"' + f"\\{end}".join(map(_dot_text, lines)) + (f'\\{end}"' if end == "l" else '"')
 
 
 def _dot_text(text: str) -> str:
-    # In a label a backslash begins an escape, and `&` an HTML entity.
+    # In a label a backslash starts an escape, and `&` an HTML entity.
     return one_line(text, _LONGEST).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

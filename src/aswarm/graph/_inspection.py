@@ -1,10 +1,12 @@
 """The plain Python function behind a tool, partial, method or callable object, and the values of the names in it.
 
-Nothing is called to find them, also no property and no `__getattr__`. A value that cannot be found is `MISSING`.
+Agents among these values are possible handoffs: the code does not show which of them the function returns. Nothing is called
+to find them, not even a property or `__getattr__`. A value that cannot be found is `MISSING`.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import types
@@ -16,111 +18,94 @@ from typing import Any, Final
 
 from aswarm._tools.hints import signature_of
 from aswarm._tools.tool import Tool
+from aswarm._values.agent import Agent
 
 MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
 class InspectedFunction:
-    """A `types.FunctionType`, and the values that its parameters already have: from partials, defaults, and `self`."""
+    """A `types.FunctionType`, and the known values of its parameters: from partials, defaults, and `self`."""
 
     function: Any  # a `types.FunctionType`, which type checkers would bind like a method
     bound: dict[str, Any]
 
     @property
     def code(self) -> types.CodeType:
-        """The code object of the function."""
         code: types.CodeType = self.function.__code__
         return code
 
     def value(self, name: str) -> Any:
-        """The present value of a name in the function; MISSING for a local variable and for a name without a value yet."""
+        """Return the current value of a name in the function; MISSING for a local variable or a name without a value."""
         if name in self.bound:
             return self.bound[name]
         if name in self.code.co_varnames or name in self.code.co_cellvars:
             return MISSING
         if name in self.code.co_freevars:
-            return self._cell(name)
+            cells = self.function.__closure__ or ()
+            with suppress(ValueError):  # not assigned yet, such as when two functions refer to each other
+                return cells[self.code.co_freevars.index(name)].cell_contents
+            return MISSING
         return self.function.__globals__.get(name, self.function.__builtins__.get(name, MISSING))
-
-    def _cell(self, name: str) -> Any:
-        cells = self.function.__closure__ or ()
-        with suppress(ValueError):  # not assigned yet, as where two functions refer to each other
-            return cells[self.code.co_freevars.index(name)].cell_contents
-        return MISSING
 
 
 def inspect_function(function: Any) -> InspectedFunction | None:
-    """The function behind partials, tools, methods, wrappers and callable objects; None for classes and builtins."""
+    """Return the function behind partials, tools, methods, wrappers and callable objects; None for classes and builtins."""
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
-    for inner, more, more_named in _layers(function):
-        function = inner
+    seen: set[int] = set()
+    # The `__wrapped__` of a wrapper may be the wrapper itself.
+    while id(function) not in seen and (layer := _layer(function)) is not None:
+        seen.add(id(function))
+        function, more, more_named = layer
         args, named = (*more, *args), {**more_named, **named}
     if not isinstance(function, types.FunctionType):
         return None
-    return InspectedFunction(function, _bound(function, args, named))
-
-
-def _layers(function: Any) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
-    """The layers around a function, the outermost first: the callable inside, and the arguments that the layer adds."""
-    seen: set[int] = set()
-    while id(function) not in seen:  # the `__wrapped__` of a wrapper may be the wrapper itself
-        seen.add(id(function))
-        layer = _layer(function)
-        if layer is not None:
-            yield layer
-            function = layer[0]
-
-
-def _layer(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    match function:
-        case functools.partial():
-            partial = typing.cast("Any", function)
-            return partial.func, partial.args, partial.keywords
-        case types.MethodType():
-            return function.__func__, (function.__self__,), {}
-        case Tool() | PropertyValue() | staticmethod() | types.FunctionType():
-            inside = _inside(function)
-            return None if inside is None else (inside, (), {})
-        case type():
-            return None
-        case _:
-            call = inspect.getattr_static(typing.cast("Any", type(function)), "__call__", None)
-            return (call, (function,), {}) if isinstance(call, types.FunctionType) else None
-
-
-def _inside(function: Any) -> Any:
-    match function:
-        case Tool():
-            return typing.cast("Any", function).function
-        case PropertyValue():
-            return function.method
-        case staticmethod():
-            return typing.cast("Any", function).__func__
-        case _:
-            return getattr(function, "__wrapped__", None)
-
-
-def _bound(function: types.FunctionType, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     signature = signature_of(function, follow_wrapped=False)
     try:
         arguments = signature.bind_partial(*args, **named)
     except TypeError:  # these arguments do not fit, so a call would fail too
-        return {}
+        return InspectedFunction(function, {})
     arguments.apply_defaults()
-    return arguments.arguments
+    return InspectedFunction(function, arguments.arguments)
+
+
+def _layer(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
+    """Return the callable inside a callable, and the added arguments; None if there is none inside."""
+    inside: Any = None
+    args: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
+    match function:
+        case functools.partial():
+            partial = typing.cast("Any", function)
+            inside, args, named = partial.func, partial.args, partial.keywords
+        case types.MethodType():
+            inside, args = function.__func__, (function.__self__,)
+        case Tool():
+            inside = typing.cast("Any", function).function
+        case PropertyValue():
+            inside = function.method
+        case staticmethod():
+            inside = typing.cast("Any", function).__func__
+        case types.FunctionType():
+            inside = getattr(function, "__wrapped__", None)
+        case type():
+            pass
+        case _:
+            call = inspect.getattr_static(typing.cast("Any", type(function)), "__call__", None)
+            inside, args = (call, (function,)) if isinstance(call, types.FunctionType) else (None, ())
+    return None if inside is None else (inside, args, named)
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyValue:
-    """The value of a property, which is known only after a call. `method`: its getter, bound to the object."""
+    """Value of a property, which only a call shows. `method`: the getter, bound to the object."""
 
     method: types.MethodType
 
 
 def member(holder: Any, name: str) -> Any:
-    """An attribute, found without running a descriptor or `__getattr__`; a method is bound to `holder`."""
+    """Return an attribute without running a descriptor or `__getattr__`; a method is bound to `holder`."""
     found = inspect.getattr_static(holder, name, MISSING)
     if isinstance(found, types.MemberDescriptorType):  # a slot: reading it runs no code of the user
         with suppress(AttributeError):
@@ -144,7 +129,7 @@ def _bound_member(holder: Any, found: Any) -> Any:
 
 
 def has_members(value: Any) -> bool:
-    """Whether the attributes of a value may be agents."""
+    """Return whether the attributes of a value may be agents."""
     return isinstance(value, types.ModuleType | type) or not isinstance(value, _PLAIN)
 
 
@@ -152,7 +137,7 @@ _PLAIN = (str, bytes, int, float, complex, types.NoneType, types.FunctionType, t
 
 
 def contents(value: Any, depth: int = 3) -> Iterable[Any]:
-    """The value, and for a dict, list or tuple the items in it; at most the first thousand of each container."""
+    """Yield the value, and the items in a dict, list or tuple; at most the first thousand of each container."""
     yield value
     if depth:
         for item in _items(value):
@@ -166,9 +151,69 @@ def _items(value: Any) -> list[Any]:
     return []
 
 
-# The methods of Python's own types: those of a subclass would run its code. A set holds no agents: they have no hash.
+# Methods of Python's own types, because methods of a subclass would run its code. A set has no agents: they have no hash.
 _READ: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
     (dict, dict[Any, Any].values),
     (list, list[Any].__iter__),
     (tuple, tuple[Any, ...].__iter__),
 )
+
+
+# --- the agents that a function refers to, by the names in its code and in the code of the functions that it calls ---
+
+# A function, its helper, and a helper of the helper.
+_DEPTH = 3
+
+
+def referenced_agents(function: InspectedFunction) -> list[Agent]:
+    """Return the agents in the order of the code; an agent may be listed twice."""
+    search = _Search()
+    search.follow(function, _DEPTH)
+    return search.agents
+
+
+class _Search:
+    def __init__(self) -> None:
+        self.agents: list[Agent] = []
+        self._followed: set[tuple[int, ...]] = set()
+
+    def follow(self, inspected: InspectedFunction, depth: int) -> None:
+        """Collect the agents that the function refers to, also through its helpers."""
+        owner = id(next(iter(inspected.bound.values()), None))  # a method of another object may reach other agents
+        key = (id(inspected.function), owner)
+        if not depth or key in self._followed:
+            return
+        self._followed.add(key)
+        for value in _referenced(inspected):
+            for item in contents(value):
+                if isinstance(item, Agent):
+                    self.agents.append(item)
+                elif (helper := inspect_function(item)) is not None:
+                    self.follow(helper, depth - 1)
+
+
+def _referenced(inspected: InspectedFunction) -> Iterator[Any]:
+    codes = list(_codes(inspected.code))
+    # In the order of the code, without duplicates.
+    attributes = list(dict.fromkeys(name for code in codes for name in code.co_names))
+    names = dict.fromkeys(name for code in codes for name in _variables(code))
+    bound = inspected.bound
+    for value in [*bound.values(), *(inspected.value(name) for name in names if name not in bound)]:
+        yield value
+        # `shop.agents`, `self.sales`: bytecode does not show the object of an attribute's name.
+        if value is not MISSING and not isinstance(value, Agent) and has_members(value):
+            yield from (found for name in attributes if (found := member(value, name)) is not MISSING)
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield the code of a function and of the functions inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _variables(code: types.CodeType) -> Iterator[str]:
+    """Yield the names of globals, and of variables of the enclosing functions."""
+    yield from (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
+    yield from code.co_freevars

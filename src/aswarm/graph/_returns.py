@@ -1,12 +1,13 @@
-"""The agents that a function returns, as its source and its return annotation show.
+"""Agents that a function returns, from its source and its return annotation.
 
 Follows names, attributes, local variables, conditions and `Result(agent=...)`. Other returned values (the result of a
-function, an item of a dict) stay open: then `is_complete` is False, and the agents are searched in another way.
+function, an item of a dict) stay open: `is_complete` is then False, and `_inspection` searches for agents.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import types
 import warnings
@@ -15,19 +16,22 @@ from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from aswarm._agent import Agent, Result
 from aswarm._tools.hints import resolve_hints
+from aswarm._values.agent import Agent, Result
 
 from ._inspection import MISSING, InspectedFunction, PropertyValue, member
-from ._source import FunctionTree, tree_of
+
+NamedFunction = ast.FunctionDef | ast.AsyncFunctionDef
+FunctionTree = NamedFunction | ast.Lambda
+Span = tuple[tuple[int, int], tuple[int, int]]
 
 
 @dataclass(slots=True)
 class ReturnedAgents:
-    """The `agents` that the source shows to be returned.
+    """The `agents` that the source returns.
 
     `makes_agent`: the function makes an agent, which does not exist before the call. `hands_off`: the function returns
-    a `Result` with an `agent` that cannot be found. `is_complete`: False where something else may be returned too.
+    a `Result` with an `agent` that cannot be found. `is_complete`: False if other values may be returned too.
     """
 
     agents: list[Agent] = field(default_factory=list[Agent])
@@ -37,25 +41,21 @@ class ReturnedAgents:
 
 
 def read_returns(function: InspectedFunction) -> ReturnedAgents:
-    """Read the source of a function. Without a source, nothing is found, and the answer is not complete."""
-    tree = tree_of(function.function)
+    """Read the source of a function. Without a source, the result is empty and not complete."""
+    tree = _tree_of(function.function)
     if tree is None:
         return ReturnedAgents(is_complete=False)
     reader = _ReturnReader(function, tree)
-    for value in _returned(tree):
-        reader.read(value)
+    if isinstance(tree, ast.Lambda):
+        reader.read(tree.body)
+    else:
+        returned = [node.value for node in _own_nodes(tree) if isinstance(node, ast.Return)]
+        reader.read_all([value for value in returned if value])
     return reader.found
 
 
-def _returned(tree: FunctionTree) -> Iterator[ast.expr]:
-    if isinstance(tree, ast.Lambda):
-        yield tree.body
-    else:
-        yield from (node.value for node in _own_nodes(tree) if isinstance(node, ast.Return) and node.value)
-
-
 def _own_nodes(tree: FunctionTree) -> Iterator[ast.AST]:
-    """The nodes of the function in the order of its source, without those of functions and classes inside it."""
+    """Yield the nodes of the function in the order of its source, without nodes of inner functions and classes."""
     waiting: list[ast.AST] = [tree.body] if isinstance(tree, ast.Lambda) else [*tree.body]
     while waiting:
         node = waiting.pop(0)
@@ -72,16 +72,16 @@ class _ReturnReader:
         nodes = list(_own_nodes(tree))
         self._assigned = list(_assignments(nodes))
         stores = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-        # Names that get values in other ways too: by a loop, by unpacking, by +=.
+        # Names with values from a loop, from unpacking, or from +=.
         self._opaque = stores - Counter(name for name, _ in self._assigned)
 
     def read(self, value: ast.expr) -> None:
-        """Add what one returned expression shows."""
+        """Add the agents of one returned expression."""
         match value:
             case ast.IfExp(body=body, orelse=orelse):
-                self._read_all([body, orelse])
+                self.read_all([body, orelse])
             case ast.BoolOp(values=values):
-                self._read_all(values)
+                self.read_all(values)
             case ast.NamedExpr(value=inner) | ast.Await(value=inner):
                 self.read(inner)
             case ast.Name(id=name):
@@ -95,7 +95,7 @@ class _ReturnReader:
             case _:
                 pass
 
-    def _read_all(self, values: list[ast.expr]) -> None:
+    def read_all(self, values: list[ast.expr]) -> None:
         for value in values:
             self.read(value)
 
@@ -104,7 +104,7 @@ class _ReturnReader:
             return
         self._followed.add(name)
         assigned = [value for target, value in self._assigned if target == name]
-        self._read_all(assigned)
+        self.read_all(assigned)
         if self._opaque[name] or not assigned or name in self._function.bound:
             self._add(self._function.value(name))
 
@@ -119,9 +119,9 @@ class _ReturnReader:
         else:
             self.found.is_complete &= callee is not MISSING and annotated_handoff(callee) is False
 
-    def _read_agent_of_result(self, given: list[ast.expr]) -> None:
+    def _read_agent_of_result(self, arguments: list[ast.expr]) -> None:
         before, self.found.is_complete = self.found.is_complete, True
-        self._read_all(given)
+        self.read_all(arguments)
         self.found.hands_off |= not self.found.is_complete
         self.found.is_complete &= before
 
@@ -152,7 +152,7 @@ _NO_AGENT = (
 
 
 def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """The names that an assignment gives a whole value, and the value."""
+    """Yield the names and values of assignments without unpacking."""
     for node in nodes:
         match node:
             case ast.Assign(targets=targets, value=value):
@@ -165,11 +165,69 @@ def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
                 pass
 
 
+# --- the syntax tree of the source, which is never run ---
+
+
+def _tree_of(function: types.FunctionType) -> FunctionTree | None:
+    """Return the syntax tree of a function; None if its source is missing, or may belong to another lambda."""
+    return _tree_of_code(function.__code__, function.__code__.co_filename)
+
+
+# Cached, because a service searches for the agent of a waiting run at each decision, and reading sources takes most of the time.
+@functools.lru_cache(maxsize=512)
+def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # two files may have equal code
+    try:
+        lines, _ = inspect.findsource(code)
+        named, lambdas = _parsed("".join(lines))
+    except (OSError, SyntaxError, ValueError):  # typed in, executed from a string, or edited since
+        return None
+    if code.co_name == "<lambda>":
+        return _lambda(lambdas, code)
+    return named.get((code.co_name, code.co_firstlineno))
+
+
+@functools.lru_cache(maxsize=8)  # a few modules; walking the tree for each function would take quadratic time
+def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast.Lambda]]:
+    """Return the functions in a source by their names and first lines, and the lambdas."""
+    named: dict[tuple[str, int], NamedFunction] = {}
+    lambdas: list[ast.Lambda] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Lambda):
+            lambdas.append(node)
+        elif isinstance(node, NamedFunction):
+            # The first line of a code object is the line of its first decorator.
+            line = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            named.setdefault((node.name, line), node)
+    return named, lambdas
+
+
+def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | None:
+    """Return the innermost lambda whose body contains all of the code; several lambdas may be on one line."""
+    spans = list(_spans(code))
+    if not spans:
+        return None
+    first, last = min(start for start, _ in spans), max(end for _, end in spans)
+    around = [node for node in lambdas if _span(node.body)[0] <= first and last <= _span(node.body)[1]]
+    return max(around, key=lambda node: _span(node.body)[0], default=None)
+
+
+def _spans(code: types.CodeType) -> Iterator[Span]:
+    for line, end_line, column, end_column in code.co_positions():
+        # Instructions that Python adds have no position or an empty position. `-X no_debug_ranges` removes all columns.
+        if line is not None and end_line is not None and column is not None and end_column:
+            yield (line, column), (end_line, end_column)
+
+
+def _span(node: ast.expr) -> Span:
+    end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    return (node.lineno, node.col_offset), (end_line, end_column)
+
+
 # --- annotations ---
 
 
 def annotated_handoff(function: Any) -> bool | None:
-    """What the return annotation says. True: it names an agent or a `Result`; False: it excludes both; None: open."""
+    """Read the return annotation. True: it contains an agent or a `Result`; False: it excludes both; None: it is open."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a hint that cannot be resolved is reported when the function is offered
         try:
@@ -192,7 +250,7 @@ def _admits_agent(hint: Any) -> bool | None:
 
 def _class_admits_agent(kind: Any) -> bool | None:
     if kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type):
-        return None  # no annotation, or one (a type variable, a NewType) that leaves it open
+        return None  # no annotation, or an open one (a type variable, a NewType)
     if issubclass(kind, Agent | Result):
         return True
     try:

@@ -1,24 +1,20 @@
-"""A guard of answers, as middleware: no part of an answer is shown before its check has seen all of it.
-
-Decides which completions are answers. A completion with a call is not an answer: it is passed on from its first call on.
-"""
+"""Guard of answers, as middleware: no part of a completion is shown before a check of its whole text."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from aswarm._messages import text_of
 from aswarm._run.handlers import Handlers, Middleware
-from aswarm._wire.accumulator import Accumulator
+from aswarm._values.messages import SENT_INPUT, Message
+from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest
 
 from ._check import Check, OnError, guarding
-from ._checked import CheckedAnswer
-from ._chunks import Chunk, Chunks, text_completion
-from ._verdicts import Block, Blocked, Replace, Say, refusal
+from ._checked import CheckedAnswer, texts_of
+from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, refusal, text_completion
 
 _AnswerVerdict: TypeAlias = Block | Say | Replace | None
 
@@ -26,20 +22,21 @@ _AnswerVerdict: TypeAlias = Block | Say | Replace | None
 def hold_answer(
     check: Callable[[CheckedAnswer], _AnswerVerdict | Awaitable[_AnswerVerdict]], *, on_error: OnError = "block"
 ) -> Middleware:
-    """Middleware that holds each answer back, with its reasoning, until a check has seen all of it.
+    """Return middleware that delays each completion until a check has judged its text, its refusal and its reasoning.
 
-    None lets it pass, and its chunks follow at once. `Block(reason)` ends the run with `Blocked`; neither the history nor a
-    reader gets the answer. `Say(text)` and `Replace(text)` put a text in its place. The tokens of the completion count
-    in any case.
+    If the check returns None, the chunks follow at once. `Block(reason)` ends the run with `Blocked`; neither the history nor
+    a reader gets the completion, and its calls do not run. `Say(text)` and `Replace(text)` replace all judged texts. The
+    tokens of the completion count in any case.
 
-    A completion with calls is not an answer: its text before the first call is shown, and is not judged. A call of
-    `final_answer` is not judged either: use `Output(check=...)` for answers with a type.
+    A text next to calls is judged too, because it is shown, and may be the last text of a run. Calls are not judged, and run
+    also if the text was replaced: see `guard_tool`. A completion that has only calls is not judged, and neither is a call of
+    `final_answer`: use `Output(check=...)` for structured output.
 
     `on_error="pass"`: if the check raises, the error is logged and the answer passes; by default the run ends with `Blocked`.
     A plain check is called on the event loop and must not block it. Raises ConfigurationError for an argument of another
-    kind. The run raises it for a value of the check that is not one of these verdicts.
+    kind. If the check returns any other value, the run raises it.
     """
-    judged = Check(check, "an answer", (Block, Say, Replace), _is_text, on_error)
+    judged = Check(check, "an answer", (Block, Say, Replace), lambda value: isinstance(value, str), on_error)
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> Chunks:
@@ -47,21 +44,17 @@ def hold_answer(
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     held.append(chunk)
-                    if _has_calls(accumulator.feed(chunk)):
-                        for each in held:
-                            yield each
-                        async for later in chunks:
-                            yield later
-                        return
+                    accumulator.feed(chunk)
             completion = accumulator.finish()
-            text = text_of(completion.message["content"])
-            checked = CheckedAnswer(text, completion.message, messages, request.agent, handlers.run)
-            try:
-                instead = await _text_instead(judged, checked)
-            except Blocked:
-                handlers.run.add_usage(completion.usage, request.body["model"])
-                raise
-            for each in held if instead is None else [text_completion(instead, completion.usage)]:
+            text, replacement = texts_of(completion.message), None
+            if text or not completion.message["tool_calls"]:
+                checked = CheckedAnswer(text, completion.message, messages, request.agent, handlers.run)
+                try:
+                    replacement = await _replacement(judged, checked)
+                except Blocked:
+                    handlers.run.add_usage(completion.usage, request.body["model"])
+                    raise
+            for each in held if replacement is None else [_with_text(replacement, completion)]:
                 yield each
 
         return replace(handlers, complete=complete)
@@ -69,8 +62,8 @@ def hold_answer(
     return guarding(wrap)
 
 
-async def _text_instead(check: Check, checked: CheckedAnswer) -> str | None:
-    """The text in place of the answer; None if the answer passes. Raises Blocked."""
+async def _replacement(check: Check, checked: CheckedAnswer) -> str | None:
+    """Return the text that replaces the answer; None if the answer passes. Raises Blocked."""
     match await check.judge(checked):
         case Block(reason):
             raise refusal(check.name, reason)
@@ -80,9 +73,11 @@ async def _text_instead(check: Check, checked: CheckedAnswer) -> str | None:
             return None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _has_calls(delta: Mapping[str, Any] | None) -> bool:
-    return delta is not None and bool(delta["tool_calls"])
+def _with_text(text: str, completion: Completion) -> Chunk:
+    """Return the completion with this text instead of all texts of the model; its calls stay."""
+    calls: list[Message] = completion.message["tool_calls"] or []
+    # The indexes separate calls with equal ids.
+    kept: Message = {"tool_calls": [{"index": position, **call} for position, call in enumerate(calls)] or None}
+    if SENT_INPUT in completion.message:
+        kept[SENT_INPUT] = completion.message[SENT_INPUT]
+    return text_completion(text, completion.usage, kept)

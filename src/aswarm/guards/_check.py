@@ -1,7 +1,7 @@
-"""Calling the check of a user: which verdicts it may give, and what follows if it fails.
+"""Calls of a user's checks: the allowed verdicts, and the failures.
 
-If a check fails, the thing that it should have judged does not happen. The code that a check calls is not guarded itself:
-else a check that runs an agent on the same swarm would call itself without end.
+A failed check blocks. Code that a check calls is not guarded: otherwise a check that runs an agent on the same swarm would
+call itself endlessly.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 import anyio
 
-from aswarm._errors import ConfigurationError, Hold
-from aswarm._json import shown
-from aswarm._run.handlers import Handlers, Middleware
+from aswarm._run.handlers import Middleware
 from aswarm._runtime.backend import raise_if_own
+from aswarm._values.errors import ConfigurationError, Hold
+from aswarm._values.json import shown
 
 from ._checked import Checked
 from ._verdicts import Replace, Verdict, refusal
@@ -29,14 +29,15 @@ logger = logging.getLogger("aswarm")
 OnError: TypeAlias = Literal["block", "pass"]
 _is_checking: ContextVar[bool] = ContextVar("aswarm_is_checking", default=False)
 _SHOWN = 80
+_FAILED = "the check failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check of a user.
 
-    `place`: what it judges, for error texts. `kinds`: the verdicts that it may give. `fits`: whether the value of a `Replace`
-    can be used there.
+    `place`: the judged thing, for error texts. `kinds`: the allowed verdicts. `fits`: whether the value of a `Replace` can be
+    used here.
     """
 
     function: Callable[[Any], Any]
@@ -55,67 +56,57 @@ class Check:
 
     @property
     def name(self) -> str:
-        """The name of the function."""
         function: Any = self.function
         while isinstance(function, functools.partial):
             function = cast("Any", function.func)
         return str(getattr(function, "__name__", type(function).__name__))
 
-    def begin(self, checked: Checked) -> Verdict | Pending:
-        """Call the check. Returns the verdict of a plain check, and a Pending for an async one. Raises Blocked if it fails."""
+    def start(self, checked: Checked) -> Verdict | Pending:
+        """Call the check. Return the verdict of a plain check, a Pending for an async check. Raises Blocked if it fails."""
         with _unguarded():
             try:
                 returned: Any = self.function(checked)
             except Exception as error:  # noqa: BLE001 - of any check
-                return self._accepted(self._of_failure(error, checked), checked)
-        return Pending(self, returned, checked) if inspect.isawaitable(returned) else self._accepted(returned, checked)
+                returned = self.verdict_of_failure(error, checked)
+        return Pending(self, returned, checked) if inspect.isawaitable(returned) else self.accepted(returned, checked)
 
     async def judge(self, checked: Checked) -> Verdict:
-        """Call the check, and wait for its verdict. Raises Blocked if the check fails."""
-        verdict = self.begin(checked)
+        """Call the check and wait for its verdict. Raises Blocked if the check fails."""
+        verdict = self.start(checked)
         return await verdict.verdict() if isinstance(verdict, Pending) else verdict
 
-    async def finish(self, returned: Awaitable[Any], checked: Checked) -> Verdict:
-        """Wait for the verdict of an async check that was called. Raises Blocked if it fails."""
-        with _unguarded():
-            try:
-                verdict = await returned
-            except anyio.get_cancelled_exc_class() as error:
-                await raise_if_own(error)
-                raise refusal(self.name, "the check was cancelled, but not by its run") from error
-            except Exception as error:  # noqa: BLE001 - of any check
-                verdict = self._of_failure(error, checked)
-        return self._accepted(verdict, checked)
-
-    def _of_failure(self, error: Exception, checked: Checked) -> Verdict:
-        """The verdict of a check that has raised this error. Raises Blocked, unless `on_error` is "pass"."""
+    def verdict_of_failure(self, error: Exception, checked: Checked) -> Verdict:
+        """Return the verdict of a check that raised this error. Raises Blocked, unless `on_error` is "pass"."""
         if isinstance(error, Hold):  # a check may raise it, as a function does
             return error.with_traceback(None)
         if isinstance(error, ConfigurationError):  # a mistake in the program, which `on_error` must not hide
             raise error
-        reason = f"the check failed: {type(error).__name__}: {error}"
+        details = f"{type(error).__name__}: {error}"
         if self.on_error == "block":
-            raise refusal(self.name, reason) from error
-        logger.warning("the check %s lets pass: %s", self.name, reason, exc_info=error, extra=checked.run.log_fields)
+            # Users may read the reason, and the history has it. The text of an exception is for the developer.
+            raise refusal(self.name, _FAILED, details) from error
+        logger.warning(
+            "the check %s lets pass: %s: %s", self.name, _FAILED, details, exc_info=error, extra=checked.run.log_fields
+        )
         return None
 
-    def _accepted(self, verdict: Any, checked: Checked) -> Verdict:
-        """The verdict. Raises ConfigurationError for another value, which could mean yes as well as no."""
-        is_known = verdict is None or isinstance(verdict, self.kinds)
-        if not is_known or (isinstance(verdict, Replace) and not self.fits(verdict.value)):
+    def accepted(self, verdict: Any, checked: Checked) -> Verdict:
+        """Return the verdict. Raises ConfigurationError for any other value, such as True, which may mean yes or no."""
+        is_allowed = verdict is None or isinstance(verdict, self.kinds)
+        if not is_allowed or (isinstance(verdict, Replace) and not self.fits(verdict.value)):
             names = ", ".join(kind.__name__ for kind in self.kinds)
             raise ConfigurationError(
-                f"the check {self.name} returned {shown(verdict, _SHOWN)}; a check of {self.place} returns None to let pass, "
-                f"or one of {names} (see aswarm.guards)"
+                f"the check {self.name} returned {shown(verdict, _SHOWN)}; a check of {self.place} must return None to let "
+                f"pass, or one of {names} (see aswarm.guards)"
             )
         if verdict is not None:
-            logger.info("the check %s says %s", self.name, type(verdict).__name__, extra=checked.run.log_fields)
+            logger.info("the check %s returned %s", self.name, type(verdict).__name__, extra=checked.run.log_fields)
         return cast("Verdict", verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """An async check that was called. `verdict` is awaited at most once, and `close` is called in any case."""
+    """An async check that was called. Await `verdict` at most once, and call `close` in any case."""
 
     check: Check
     returned: Awaitable[Any]
@@ -123,21 +114,26 @@ class Pending:
 
     async def verdict(self) -> Verdict:
         """Wait for the verdict. Raises Blocked if the check fails."""
-        return await self.check.finish(self.returned, self.checked)
+        check, checked = self.check, self.checked
+        with _unguarded():
+            try:
+                verdict = await self.returned
+            except anyio.get_cancelled_exc_class() as error:
+                await raise_if_own(error)
+                raise refusal(check.name, "the check was cancelled, but not by its run") from error
+            except Exception as error:  # noqa: BLE001 - of any check
+                verdict = check.verdict_of_failure(error, checked)
+        return check.accepted(verdict, checked)
 
     def close(self) -> None:
-        """Close a coroutine that was never awaited: a run may be left before its check has begun."""
+        """Close the coroutine if it was never awaited, such as when a run is left early."""
         if inspect.iscoroutine(self.returned):
             self.returned.close()
 
 
 def guarding(wrap: Middleware) -> Middleware:
-    """The middleware, for all runs except those that a check has begun."""
-
-    def guarded(handlers: Handlers) -> Handlers:
-        return handlers if _is_checking.get() else wrap(handlers)
-
-    return guarded
+    """Return the middleware for all runs, except runs that a check starts."""
+    return lambda handlers: handlers if _is_checking.get() else wrap(handlers)
 
 
 @contextmanager

@@ -1,27 +1,36 @@
-"""The argument of a check: the input, the call, the result or the answer that it judges. Values only."""
+"""Arguments of checks: an input, a call, a result or an answer. Values only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile, takewhile
+from itertools import chain, dropwhile, takewhile
 from typing import Any, TypeAlias
 
 from pydantic_core import to_json
 
-from aswarm._agent import Agent
-from aswarm._messages import Message, text_of
 from aswarm._run.handlers import RunInfo
+from aswarm._values.agent import Agent
+from aswarm._values.json import is_array, is_object
+from aswarm._values.messages import SENT_INPUT, Message, last_of_user, text_of
+from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _INSTRUCTIONS = ("system", "developer")
+# Keys of a completion without a text of their own: calls, items that repeat the message, and data.
+_NO_TEXT = frozenset(
+    {"data", "encrypted_content", "format", "function_call", "id", "role", "signature", "tool_calls", "type"}
+) | {OUTPUT_ITEMS, SENT_INPUT}
+_MEDIA = frozenset({"file_data", "image_url", "url"})  # keys that may have bytes as base64
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedInput:
     """The messages of a request before it is sent.
 
-    `messages` are all of them, with the instructions first; a check must not change them. `agent` is the active agent. `run`
-    has the id of the run and its `context_variables`, read-only.
+    Args:
+        messages: All messages, with the instructions first; a check must not change them.
+        agent: The active agent.
+        run: Has the id of the run and its `context_variables`, read-only.
     """
 
     messages: Sequence[Message] = field(repr=False)
@@ -30,13 +39,13 @@ class CheckedInput:
 
     @property
     def text(self) -> str:
-        """The texts of the user's messages since the last answer, joined by line breaks."""
+        """Texts of the user's messages since the last answer, joined by line breaks."""
         return "\n".join(text_of(message.get("content")) for message in last_of_user(self.messages))
 
     @property
     def new(self) -> list[Message]:
-        """The messages after the last completion, without instructions: first those of the user, later the results of calls."""
-        tail = takewhile(_is_not_assistant, dropwhile(_is_assistant, reversed(self.messages)))
+        """Messages after the last completion, without instructions: messages of the user, or results of calls."""
+        tail = takewhile(lambda message: not _is_assistant(message), dropwhile(_is_assistant, reversed(self.messages)))
         return [message for message in tail if message["role"] not in _INSTRUCTIONS][::-1]
 
 
@@ -44,9 +53,13 @@ class CheckedInput:
 class CheckedCall:
     """A call before its function runs.
 
-    `arguments` are validated and converted, as the function gets them. `is_approved`: a user has decided that the call may
-    run; a `Hold` then lets it pass. `agent` has made the call. `run` has the id of the run and its `context_variables`,
-    read-only.
+    Args:
+        name: The name of the function for the model.
+        arguments: The validated and converted arguments, as the function gets them.
+        id: The id of the call.
+        is_approved: Whether a user has approved the call; a `Hold` then lets it pass.
+        agent: The agent that made the call.
+        run: Has the id of the run and its `context_variables`, read-only.
     """
 
     name: str
@@ -58,7 +71,7 @@ class CheckedCall:
 
     @property
     def text(self) -> str:
-        """The arguments as JSON text. A value that JSON lacks is a text in it."""
+        """Arguments as JSON text. A value that JSON does not have becomes a text."""
         return to_json(self.arguments, fallback=str).decode()
 
 
@@ -66,9 +79,14 @@ class CheckedCall:
 class CheckedResult:
     """The result of a call before the model reads it.
 
-    `content` is a text or a list of content parts. `error` is the exception of a call that failed, or None. `arguments` is the
-    JSON text of the arguments of the call. `agent` has made the call. `run` has the id of the run and its
-    `context_variables`, read-only.
+    Args:
+        name: The name of the function for the model.
+        arguments: The JSON text of the arguments.
+        content: A text or a list of content parts.
+        error: The exception of a failed call, or None.
+        id: The id of the call.
+        agent: The agent that made the call.
+        run: Has the id of the run and its `context_variables`, read-only.
     """
 
     name: str
@@ -81,16 +99,20 @@ class CheckedResult:
 
     @property
     def text(self) -> str:
-        """The text of the content."""
+        """Text of the content."""
         return text_of(self.content)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedAnswer:
-    """A completion without calls, before any part of it is shown.
+    """A completion before any part of it is shown.
 
-    `text` is the text of the answer, `message` the whole message, with the reasoning. `messages` are those of the request,
-    with the instructions first. `agent` has answered. `run` has the id of the run and its `context_variables`, read-only.
+    Args:
+        text: All visible texts, joined by line breaks: the answer, its refusal, its reasoning and other texts of the provider.
+        message: The whole message. Its `content` is the answer alone. Arguments of its `tool_calls` are not in `text`.
+        messages: The messages of the request, with the instructions first.
+        agent: The agent that answered.
+        run: Has the id of the run and its `context_variables`, read-only.
     """
 
     text: str
@@ -101,22 +123,29 @@ class CheckedAnswer:
 
 
 Checked: TypeAlias = CheckedInput | CheckedCall | CheckedResult | CheckedAnswer
-"""What a check gets: one of the four things that a guard looks at."""
+"""Argument of a check: an input, a call, a result or an answer."""
 
 
-def last_of_user(messages: Sequence[Message]) -> list[Message]:
-    """The messages of the user after the last answer. An assistant message with calls is not an answer."""
-    tail = takewhile(lambda message: not _is_answer(message), dropwhile(_is_assistant, reversed(messages)))
-    return [message for message in tail if message["role"] == "user"][::-1]
+def texts_of(message: Message) -> str:
+    """Return all visible texts of a completion, for `CheckedAnswer.text`."""
+    content = message["content"]
+    parts = [part for part in content if not isinstance(part.get("text"), str)] if is_array(content) else []
+    others = {key: value for key, value in message.items() if key != "content"}
+    return "\n".join(filter(None, chain([text_of(content)], _texts(parts), _texts(others))))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if is_object(value):
+        for key, item in value.items():
+            is_bytes = key in _MEDIA and isinstance(item, str) and item.startswith("data:")
+            if key not in _NO_TEXT and not is_bytes:
+                yield from _texts(item)
+    elif is_array(value):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
 
 
 def _is_assistant(message: Message) -> bool:
     return bool(message["role"] == "assistant")
-
-
-def _is_not_assistant(message: Message) -> bool:
-    return not _is_assistant(message)
-
-
-def _is_answer(message: Message) -> bool:
-    return _is_assistant(message) and not message.get("tool_calls")

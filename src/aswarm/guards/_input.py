@@ -1,7 +1,7 @@
 """Guards of the input, as middleware.
 
-Decides when a check is asked, and what follows from its verdict. While an async check runs, the completion is requested
-already. No chunk of it is passed on before the verdict, so the run gets no delta and no call of it.
+The completion is requested while an async check runs. No chunk is passed on before the verdict, so the run gets no delta and
+no call before it.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Literal, TypeAlias
 
 import anyio
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
-from aswarm._json import shown
-from aswarm._messages import Message
 from aswarm._run.handlers import Handlers, Middleware
 from aswarm._runtime.backend import TaskResult
-from aswarm._usage import Usage
+from aswarm._values.agent import Agent
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.json import shown
+from aswarm._values.messages import SENT_INPUT, Message, last_of_user
+from aswarm._values.usage import Usage
+from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
 from ._check import Check, OnError, Pending, guarding
-from ._checked import CheckedInput, last_of_user
-from ._chunks import Chunk, Chunks, text_completion, usage_of
-from ._verdicts import Block, Blocked, Content, Replace, Say, Verdict, is_content, refusal
+from ._checked import CheckedInput
+from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, Verdict, is_content, refusal, text_completion
 
 _InputVerdict: TypeAlias = Block | Say | Replace | None
 _END: Any = object()
@@ -40,23 +40,28 @@ def guard_input(
     *,
     on_error: OnError = "block",
 ) -> Middleware:
-    """Middleware that asks a check of the messages before the run gets a completion.
+    """Return middleware that checks the messages before the run gets a completion.
 
-    None lets them pass. `Block(reason)` ends the run with `Blocked`. `Say(text)` is the answer of the run. `Replace(content)` is
-    sent as the user's last message, in each request of the run; the history keeps the original.
+    If the check returns None, the messages pass. `Block(reason)` ends the run with `Blocked`. `Say(text)` is the answer of the
+    run. `Replace(content)` is sent as the user's last message, in each request of the run. The history keeps the original
+    message. The assistant message after it contains the replacement as `sent_input`, and every later run with this history
+    sends the replacement, with or without the guard.
 
-    `parallel=True`: the completion is requested while an async check runs. The run gets no delta and no call of it before the
-    verdict. Unless the check lets the messages pass, the request is cancelled; but the provider has seen the messages, may
-    have run tools of its own, and may charge for it. With False the completion is requested only after the verdict.
+    A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the start of a run are not
+    judged here; see `guard_tool`. If the check returns any other value, the run raises ConfigurationError.
 
-    `every="run"` asks the check before the first completion of a run, and again for messages of the user that come later,
-    such as those of `run.send`. A `Say` then holds for the rest of the run. "turn" asks it before each completion. `agents`:
-    the check is asked only before completions of these agents, which are compared by name. `on_error="pass"`: if the check
-    raises, the error is logged and the messages pass; by default the run ends with `Blocked`.
+    Args:
+        check: The check.
+        parallel: Request the completion while an async check runs. The run gets no delta and no call before the verdict.
+            Unless the messages pass, the request is cancelled; but the provider has read the messages, may have run its own
+            tools, and may charge for it. With False the completion is requested after the verdict.
+        every: "run" checks before the first completion of a run, and again for later messages of the user, such as from
+            `run.send`; a `Say` applies to the rest of the run. "turn" checks before each completion.
+        agents: Check only before completions of these agents, which are compared by name.
+        on_error: With "pass", an error of the check is logged and the messages pass; by default the run ends with `Blocked`.
 
-    A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the beginning of a run
-    are not judged here; see `guard_tool`. Raises ConfigurationError for an argument of another kind. The run raises it for a
-    value of the check that is not one of these verdicts.
+    Raises:
+        ConfigurationError: An argument has a wrong type or value.
     """
     judged = Check(check, "an input", (Block, Say, Replace), is_content, on_error)
     if every not in ("run", "turn"):
@@ -79,7 +84,7 @@ def _names(agents: Iterable[Agent | str]) -> frozenset[str]:
 
 
 class _InputGuard:
-    """The guard of one run."""
+    """Guard of one run."""
 
     def __init__(
         self, handlers: Handlers, check: Check, parallel: bool, every_turn: bool, names: frozenset[str] | None
@@ -89,23 +94,37 @@ class _InputGuard:
         self._parallel = parallel
         self._every_turn = every_turn
         self._names = names
-        self._passed: list[Message] | None = None  # the messages of the user that have passed
-        self._answer: Say | None = None  # it holds for the run, because the run may ask again for an answer with a type
-        self._replacements = _Replacements()
+        self._passed: list[Message] | None = None  # the user's messages that have passed
+        self._answer: Say | None = None  # for the whole run, which may ask again for structured output
+        # Messages of the user with their replacements, None for no message. The history keeps the originals. They are
+        # compared as values: other middleware may send copies, or leave out a part of the history.
+        self._replacements: list[tuple[Message, Message | None]] = []
+        self._sent: Any = None  # the content of a replacement, until a completion passes it on to the history
 
     def complete(self, request: CompletionRequest) -> Chunks:
-        """The completion, after the verdict if the check is asked. Raises Blocked while it is read."""
-        self._replacements.apply(request)
+        """Return the completion, after the verdict if a check is due. The completion may raise Blocked."""
+        self._replace_in(request)
         if self._answer is not None:
             return _only(self._answer)
-        return self._judged(request) if self._is_due(request) else self._handlers.complete(request)
+        return self._judged(request) if self._is_due(request) else self._requested(request)
+
+    def _requested(self, request: CompletionRequest) -> Chunks:
+        return self._handlers.complete(request) if self._sent is None else self._marked(request)
+
+    async def _marked(self, request: CompletionRequest) -> Chunks:
+        """Yield the completion, then the sent content: as the last chunk, so that other middleware can still retry."""
+        async with aclosing(self._handlers.complete(request)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+        sent, self._sent = self._sent, None
+        yield {"choices": [{"index": 0, "delta": {SENT_INPUT: sent}}]}
 
     def _is_due(self, request: CompletionRequest) -> bool:
         if self._names is not None and request.agent.name not in self._names:
             return False
         if self._every_turn or self._passed is None:
             return True
-        passed = self._passed  # compared as values, as in _Replacements
+        passed = self._passed  # also compared as values
         return any(message not in passed for message in last_of_user(request.body["messages"]))
 
     def _let_pass(self, messages: Sequence[Message]) -> None:
@@ -113,27 +132,25 @@ class _InputGuard:
 
     async def _judged(self, request: CompletionRequest) -> Chunks:
         checked = CheckedInput(request.body["messages"], request.agent, self._handlers.run)
-        unused: list[Chunk] = []
-        begun = self._check.begin(checked)
-        if not isinstance(begun, Pending):
-            verdict = begun
+        unused: list[Chunk] = []  # of a completion that is requested before the verdict
+        started = self._check.start(checked)
+        if not isinstance(started, Pending):
+            verdict = started
         elif not self._parallel:
-            verdict = await begun.verdict()
+            verdict = await started.verdict()
         else:
-            with closing(begun):
-                async with aclosing(self._handlers.complete(request.copy())) as chunks:
-                    ahead = _ReadAhead(begun)
-                    unused = ahead.received
+            with closing(started):
+                async with aclosing(self._requested(request.copy())) as chunks:
                     try:
-                        verdict = await ahead.read(chunks)
+                        verdict, failure = await _read_ahead(started, chunks, unused)
                     except Blocked:
                         self._count(unused, request)
                         raise
                     if verdict is None:
                         self._let_pass(checked.messages)
-                        for chunk in ahead.received:
+                        for chunk in unused:
                             yield chunk
-                        ahead.failure.get()
+                        failure.get()
                         async for chunk in chunks:
                             yield chunk
                         return
@@ -144,91 +161,79 @@ class _InputGuard:
     def _after(
         self, verdict: Verdict, checked: CheckedInput, request: CompletionRequest, unused: list[Chunk]
     ) -> Chunks:
-        """The chunks that follow from the verdict. `unused`: the chunks of a completion that was requested and is not used."""
+        """Return the chunks after the verdict. `unused`: the chunks of a completion that was requested and is not used."""
         if isinstance(verdict, Say):
             self._answer = None if self._every_turn else verdict
-            return _only(verdict, usage_of(unused))
+            return _only(verdict, _usage_of(unused))
         self._count(unused, request)
         if isinstance(verdict, Block):
             raise refusal(self._check.name, verdict.reason)
         if isinstance(verdict, Replace):
-            self._replace(last_of_user(checked.messages), verdict.value)
-            self._replacements.apply(request)
+            messages = last_of_user(checked.messages)
+            if not messages:
+                reason = "it replaces the message of the user, but the user has sent nothing since the last answer"
+                raise refusal(self._check.name, reason)
+            self._replacements += [(message, None) for message in messages[:-1]]
+            self._replacements.append((messages[-1], {**messages[-1], "content": verdict.value}))
+            self._replace_in(request)
+            self._sent = verdict.value
         self._let_pass(request.body["messages"])
-        return self._handlers.complete(request)
+        return self._requested(request)
 
     def _count(self, unused: list[Chunk], request: CompletionRequest) -> None:
-        """Count the tokens of a completion that is not used. For a request that was cancelled, the provider reports none."""
-        if (usage := usage_of(unused)) is not None:
+        """Count the tokens of an unused completion. For a cancelled request, the provider reports none."""
+        if (usage := _usage_of(unused)) is not None:
             self._handlers.run.add_usage(usage, request.body["model"])
 
-    def _replace(self, messages: list[Message], content: Content) -> None:
-        if not messages:
-            raise refusal(
-                self._check.name,
-                "it replaces the message of the user, but the user has sent nothing since the last answer",
-            )
-        self._replacements.add(messages, content)
-
-
-class _Replacements:
-    """What is sent in place of messages of the user. The history keeps the originals.
-
-    Messages are compared as values: other middleware may send copies, or leave out a part of the history.
-    """
-
-    def __init__(self) -> None:
-        self._pairs: list[tuple[Message, Message | None]] = []
-
-    def add(self, messages: list[Message], content: Content) -> None:
-        """Send the last of these messages with this content, and the others not at all."""
-        *earlier, last = messages
-        self._pairs += [(message, None) for message in earlier] + [(last, {**last, "content": content})]
-
-    def apply(self, request: CompletionRequest) -> None:
-        """Replace what is known in the messages of this request."""
-        if self._pairs:
-            sent = [self._replaced(message) for message in request.body["messages"]]
+    def _replace_in(self, request: CompletionRequest) -> None:
+        """Apply all replacements to the messages of this request."""
+        if self._replacements:
+            sent = map(self._replaced, request.body["messages"])
             request.body["messages"] = [message for message in sent if message is not None]
 
     def _replaced(self, message: Message) -> Message | None:
         current: Message | None = message
-        for original, instead in self._pairs:
-            current = instead if current == original else current
+        for original, replacement in self._replacements:
+            current = replacement if current == original else current
         return current
 
 
-class _ReadAhead:
-    """Reads a completion while its check runs. `received`: the chunks so far. `failure`: the exception of the completion."""
+async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -> tuple[Verdict, TaskResult[None]]:
+    """Read a completion into `received` until the verdict of its check. Return the verdict and the completion's failure.
 
-    def __init__(self, pending: Pending) -> None:
-        self.received: list[Chunk] = []
-        self.failure = TaskResult[None]()
-        self._pending = pending
-        self._verdict = TaskResult[Verdict]()
+    A failed completion waits for the verdict too: the timing must not change the outcome. This is a coroutine, so that the
+    task group is open across no `yield`. Raises the exception of the check.
+    """
+    verdict, failure = TaskResult[Verdict](), TaskResult[None]()
 
-    async def read(self, chunks: Chunks) -> Verdict:
-        """Read until the verdict. A completion that fails waits for it too: the timing must not change the outcome.
-
-        This is one await, so the task group is open across no `yield`. Raises the exception of the check.
-        """
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._judge, group.cancel_scope)
-            try:
-                while not self._verdict.is_there and (chunk := await anext(chunks, _END)) is not _END:
-                    self.received.append(chunk)
-            except Exception as error:  # noqa: BLE001 - raised once the verdict is there
-                self.failure.set_error(error)
-        # Without a verdict the check was cancelled, by itself or by the end of the event loop.
-        return self._verdict.get() if self._verdict.is_there else Block("the check has given no verdict")
-
-    async def _judge(self, scope: anyio.CancelScope) -> None:
+    async def judge(scope: anyio.CancelScope) -> None:
         try:
-            self._verdict.set_value(await self._pending.verdict())
-        except Exception as error:  # noqa: BLE001 - raised by `read`, outside of the group
-            self._verdict.set_error(error)
-        if self._verdict.error is not None or self._verdict.value is not None:
+            verdict.set_value(await pending.verdict())
+        except Exception as error:  # noqa: BLE001 - raised below, because the group would wrap it
+            verdict.set_error(error)
+        if verdict.error is not None or verdict.value is not None:
             scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(judge, group.cancel_scope)
+        try:
+            while not verdict.is_there and (chunk := await anext(chunks, _END)) is not _END:
+                received.append(chunk)
+        except Exception as error:  # noqa: BLE001 - raised after the verdict
+            failure.set_error(error)
+    # Without a verdict the check was cancelled, by itself or by the end of the event loop.
+    return verdict.get() if verdict.is_there else Block("the check gave no verdict"), failure
+
+
+def _usage_of(chunks: Sequence[Chunk]) -> Usage | None:
+    """Return the usage of a completion, or None if it is incomplete."""
+    accumulator = Accumulator()
+    try:
+        for chunk in chunks:
+            accumulator.feed(chunk)
+        return accumulator.finish().usage
+    except AswarmError:
+        return None
 
 
 async def _only(answer: Say, usage: Usage | None = None) -> Chunks:

@@ -1,7 +1,4 @@
-"""Guards of tool calls, as middleware: before the function runs, and before the model reads the result.
-
-Decides the result that the model gets in place of a call or a result that a check does not let pass.
-"""
+"""Guards of tool calls, as middleware: before the function runs, and before the model reads the result."""
 
 from __future__ import annotations
 
@@ -10,15 +7,16 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from aswarm._errors import ConfigurationError, Hold, ToolArgumentsError
-from aswarm._json import is_json, is_object
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.conversion import parse_arguments
+from aswarm._tools.tool import names_hold
+from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
+from aswarm._values.json import is_json, is_object
 
 from ._check import Check, OnError, guarding
 from ._checked import CheckedCall, CheckedResult
-from ._verdicts import Block, Blocked, Halt, Replace, Say, Verdict, is_content, refusal
+from ._verdicts import Block, Blocked, Halt, Replace, Say, Verdict, is_content, refusal, with_reason
 
 _CallVerdict: TypeAlias = Block | Say | Replace | Halt | Hold | None
 _ResultVerdict: TypeAlias = Block | Say | Replace | Halt | None
@@ -32,26 +30,36 @@ def guard_tool(
     *,
     on_error: OnError = "block",
 ) -> Middleware:
-    """Middleware that asks `before` about each call before its function runs, and `after` about each result.
+    """Return middleware that checks each call with `before`, before its function runs, and each result with `after`.
 
-    None lets it pass. `Block(reason)` of `before`: the function does not run. `Block(reason)` of `after`: the model gets the
-    reason in place of the result, and a handoff of the function does not happen. `Say(text)` is the result. `Replace` changes
-    the arguments (a dict) or the result (a text or content parts). `Halt(reason)` ends the run with `Blocked`.
-    `Hold(reason)`, which `before` returns or raises, leaves the call open for a decision; once a user has let the call run,
-    the Hold lets it pass.
+    A check returns None to let pass, or a verdict:
 
-    `after` cannot undo what a function has done. Handoffs are calls too; a call of `final_answer` is not judged: use
-    `Output(check=...)`. Arguments that do not fit the function are an error for the model, and no check is asked, nor
-    `AsyncSwarm(tool_error=...)`. Middleware further in may change a call after `before`; put the guard last in the list.
+    - `Block(reason)` of `before`: the function does not run. `Block(reason)` of `after`: the model gets the reason instead of
+      the result, and a handoff of the function does not happen.
+    - `Say(text)`: the text is the result.
+    - `Replace(value)`: the value replaces the arguments (a dict) or the result (a text or content parts). A user who decides
+      on a call sees these arguments. If a check later replaces them again, the call waits for another decision.
+    - `Halt(reason)`: the run ends with `Blocked`.
+    - `Hold(reason)`, returned or raised by `before`: the call stays open for a decision. After an approval, the Hold lets it
+      pass.
+
+    `after` cannot undo the effects of a function. Handoffs are calls too; a call of `final_answer` is not judged: use
+    `Output(check=...)`. Arguments that do not fit the function are an error for the model, without a check and without
+    `AsyncSwarm(tool_error=...)`. Inner middleware may change a call after `before`; put the guard last in the list.
 
     `on_error="pass"`: if a check raises, the error is logged and the call passes; by default the run ends with `Blocked`. A
     plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for an
-    argument of another kind. The run raises it for a value of a check that is not one of these verdicts.
+    argument of another kind. If a check returns any other value, the run raises it.
     """
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")
     kinds = (Block, Say, Replace, Halt)
-    first = None if before is None else Check(before, "a call", (*kinds, Hold), _are_arguments, on_error)
+    first = (
+        None
+        if before is None
+        else Check(before, "a call", (*kinds, Hold), lambda value: is_object(value) and is_json(dict(value)), on_error)
+    )
+    may_hold = before is not None and names_hold(before)
     last = None if after is None else Check(after, "a result", kinds, is_content, on_error)
 
     def wrap(handlers: Handlers) -> Handlers:
@@ -61,31 +69,28 @@ def guard_tool(
             outcome = await handlers.call_tool(call, context, started)
             return outcome if last is None else await _after(last, call, outcome, handlers)
 
-        return dataclasses.replace(handlers, call_tool=call_tool)
+        return dataclasses.replace(handlers, call_tool=call_tool, may_hold=handlers.may_hold or may_hold)
 
     return guarding(wrap)
 
 
-def _are_arguments(value: object) -> bool:
-    return is_object(value) and is_json(dict(value))
-
-
 async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutcome | None:
-    """The outcome of a call that must not run, or None if it may run. Raises Hold and Blocked."""
+    """Return the outcome of a call that must not run, or None if it may run. Raises Hold and Blocked."""
     try:
         arguments = parse_arguments(call.arguments)
         arguments = arguments if call.tool is None else call.tool.schema.validate(arguments)
     except ToolArgumentsError as error:  # a check cannot judge such a call
-        return ToolOutcome(f"Error: {error}", error=error)
+        return call.refused(f"Error: {error}", error)
     is_approved = call.decided is not None
     checked = CheckedCall(call.name, arguments, call.id, is_approved, call.agent, handlers.run)
-    match await _judged(check, checked, call, ToolOutcome(NOT_RUN)):
+    match await _judged(check, checked, call, call.refused(NOT_RUN)):
         case Block(reason):
-            return ToolOutcome(_text(NOT_RUN, reason))
+            return call.refused(with_reason(NOT_RUN, reason))
         case Say(text):
-            return ToolOutcome(text)
+            return ToolOutcome(text, unknown=call.has_started_inside)
         case Replace(value):
-            call.arguments = json.dumps(dict(value), ensure_ascii=False)
+            call.replaced = value = dict(value)
+            call.arguments = json.dumps(value, ensure_ascii=False)
         case Hold() as hold if not is_approved:
             raise hold
         case _:
@@ -94,14 +99,14 @@ async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutco
 
 
 async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: Handlers) -> ToolOutcome:
-    """The outcome that the model gets. Raises Blocked."""
+    """Return the outcome for the model. Raises Blocked."""
     checked = CheckedResult(
         call.name, call.arguments, outcome.content, outcome.error, call.id, call.agent, handlers.run
     )
     withheld = dataclasses.replace(outcome, content=WITHHELD, result=None)
     match await _judged(check, checked, call, withheld):
         case Block(reason):
-            return dataclasses.replace(withheld, content=_text(WITHHELD, reason))
+            return dataclasses.replace(withheld, content=with_reason(WITHHELD, reason))
         case Say(content) | Replace(content):
             return dataclasses.replace(outcome, content=content if isinstance(content, str) else [*content])
         case _:
@@ -109,17 +114,13 @@ async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: H
 
 
 async def _judged(check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, refused: ToolOutcome) -> Verdict:
-    """The verdict. If the run ends here, the history has `refused` with the reason as the result of the call."""
+    """Return the verdict. If the run ends here, `refused` with the reason is the result of the call in the history."""
     try:
         verdict = await check.judge(checked)
         if isinstance(verdict, Halt):
             raise refusal(check.name, verdict.reason)
     except Blocked as error:
-        # A call without a result would run when the history is resumed, or its outcome would be unknown.
-        call.outcome = dataclasses.replace(refused, content=_text(str(refused.content), error.reason))
+        # Without a result, the call would run when the history is resumed, or its outcome would be unknown.
+        call.outcome = dataclasses.replace(refused, content=with_reason(str(refused.content), error.reason))
         raise
     return verdict
-
-
-def _text(text: str, reason: str) -> str:
-    return f"{text}: {reason}" if reason else text

@@ -1,13 +1,14 @@
-"""The verdicts of a check, and the error of a run that a guard has ended. Values only."""
+"""Verdicts of checks, with their effects on a run: an error, or a completion with a text. Values only."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from aswarm._errors import Hold, RunRefused
-from aswarm._json import is_array, is_object
+from aswarm._values.errors import Hold, RunRefused
+from aswarm._values.json import is_array, is_object
+from aswarm._values.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Block:
     """The input, the call, the result or the answer is refused, for this `reason`.
 
     For an input or an answer, the run ends with `Blocked`. For a call, its function does not run, and the model gets the
-    reason as its result. For a result, the model gets the reason in its place.
+    reason as its result. For a result, the model gets the reason instead.
     """
 
     reason: str = ""
@@ -30,10 +31,11 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The `value` is used in place of the original.
+    """The `value` replaces the original.
 
-    For an input it is the content of the user's last message, as it is sent; the history keeps the original. For a call it is
-    the arguments, as a dict. For a result it is the text or the content parts that the model gets. For an answer it is the text.
+    For an input it is the sent content of the user's last message; the history keeps the original. For a call it is the
+    arguments, as a dict; a user who decides on the call sees them. For a result it is the text or the content parts for the
+    model. For an answer it is the text.
     """
 
     value: Any
@@ -47,11 +49,12 @@ class Halt:
 
 
 class Blocked(RunRefused):
-    """A guard has ended the run: it blocked an input or an answer, halted at a call, or its check failed.
+    """A guard ended the run: it blocked an input or an answer, halted at a call, or its check failed.
 
-    `reason` is that of the verdict, `check` the name of the check. `response` is valid, as with every RunError; it has no
-    part of a completion that was blocked. If a check has failed, its exception is the `__cause__`. A `Conversation`
-    does not keep the messages of the user that nothing follows; a program that keeps its own history leaves them out too.
+    `reason` is the reason of the verdict, `check` the name of the check. `response` is valid, as in every RunError, without
+    the blocked completion. If a check failed, its exception is the `__cause__`, and `reason` does not contain its text. A
+    `Conversation` does not keep the user's last messages without an answer; a program with its own history should leave
+    them out too.
     """
 
     def __init__(self, message: str, *, reason: str = "", check: str = "") -> None:
@@ -60,17 +63,31 @@ class Blocked(RunRefused):
         self.check = check
 
 
-# All verdicts. The signatures of the guards name the verdicts that each of them takes.
+# All verdicts. The signature of each guard lists its own.
 Verdict: TypeAlias = Block | Say | Replace | Halt | Hold | None
-Content: TypeAlias = str | Sequence[Mapping[str, Any]]
+Chunk: TypeAlias = Mapping[str, Any]
+Chunks: TypeAlias = AsyncGenerator[Chunk, None]
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
-def refusal(check: str, reason: str) -> Blocked:
-    """The error of a run that this check has ended."""
-    text = f"the check {check} has blocked the run"
-    return Blocked(f"{text}: {reason}" if reason else text, reason=reason, check=check)
+def refusal(check: str, reason: str, details: str = "") -> Blocked:
+    """Return the error of a run that this check ends. `details`: for the text of the error alone."""
+    text = with_reason(with_reason(f"the check {check} blocked the run", reason), details)
+    return Blocked(text, reason=reason, check=check)
+
+
+def with_reason(text: str, reason: str) -> str:
+    return f"{text}: {reason}" if reason else text
+
+
+def text_completion(text: str, usage: Usage | None = None, kept: Mapping[str, Any] | None = None) -> Chunk:
+    """Return a whole completion with this text. `usage`: of the replaced completion. `kept`: other keys of its message."""
+    message = {"role": "assistant", "content": text, **(kept or {})}
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    reported = usage and {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": reason}], "usage": reported}
 
 
 def is_content(value: object) -> bool:
-    """Whether the value can be the content of a message."""
+    """Return whether the value can be the content of a message."""
     return isinstance(value, str) or (is_array(value) and bool(value) and all(map(is_object, value)))

@@ -9,17 +9,16 @@
 
     serve_agents(triage, swarm).streamable_http_app()   # the other way round: a server of the SDK, one tool for each agent
 
-This room decides how a tool of a server becomes a function, what a call sends, what the model is told of a result, when a
-lost session is opened again, and when a lost call is made again. It never decides how a run goes: the loop knows tools only.
-It never repeats a call that may have run, unless the server says that repeating does no harm.
+Turns the tools of a server into functions, calls them, and shows their results to the model. Opens a lost session again. Repeats
+a call that may have run only if the server marks its tool as safe to repeat. The loop of a run sees tools only.
 
-It needs the package `mcp`, which the extra `mcp` installs. It speaks stdio and streamable HTTP, the protocol of 2026-07-28,
-and the sessions before it.
+Needs the package `mcp`, which the extra `mcp` installs. Supports stdio and streamable HTTP, in the protocol of 2026-07-28 and in
+the earlier versions, which have sessions.
 """
 
-from aswarm import _public
-from aswarm._errors import ConfigurationError
-from aswarm._text import how_to_install
+from aswarm._values import public as _public
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.text import how_to_install
 
 try:
     from ._server import MCPServer

@@ -1,6 +1,6 @@
 """The tools of a server as functions of an agent: their names, their schemas, and how they may run.
 
-Decides which tools are offered, which ask for an approval, and which run beside other calls. Never calls a tool.
+Chooses the tools to offer, the tools that need an approval, and the tools that run alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from mcp.types import Tool as ServerTool
 from mcp.types import ToolAnnotations
 
-from aswarm._errors import ConfigurationError
 from aswarm._tools.tool import Approval
+from aswarm._values.errors import ConfigurationError
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
-_LONGEST = 64  # characters of a name that the APIs take
-_DOCUMENT_KEYS = ("$schema", "$id")  # they say what kind of document a schema is, and some APIs refuse them
+_LONGEST = 64  # characters of a name that the APIs accept
+_DOCUMENT_KEYS = ("$schema", "$id")  # some APIs reject them
 _WILDCARDS = frozenset("*?[")
 _NO_HINTS = ToolAnnotations()
 DESTRUCTIVE = "destructive"
@@ -34,9 +34,9 @@ class FunctionOptions:
     approve: Approval | Collection[str]
 
     def offered(self, tools: list[ServerTool], server: str) -> dict[str, ServerTool]:
-        """The tools to offer, by the name that the model sees.
+        """Return the tools to offer, by their names for the model.
 
-        Raises ConfigurationError if two have the same name, and for a name in `only` or `approve` that no tool has.
+        Raises ConfigurationError for a tool without a name, for two tools with one name, and for an unknown name in `only` or `approve`.
         """
         self._check_names([tool.name for tool in tools], server)
         offered: dict[str, ServerTool] = {}
@@ -44,6 +44,10 @@ class FunctionOptions:
             name = _REFUSED.sub("_", f"{self.prefix}{tool.name}")[:_LONGEST]
             if self.only is not None and not _matches(tool.name, self.only):
                 continue
+            if not name:
+                raise ConfigurationError(
+                    f"a tool of the MCP server {server} has no name; leave it out with only={{'?*'}}, or give a prefix"
+                )
             if name in offered:
                 raise ConfigurationError(
                     f"two tools of the MCP server {server}, {offered[name].name!r} and {tool.name!r}, have the same name {name!r} "
@@ -53,26 +57,22 @@ class FunctionOptions:
         return offered
 
     def approval(self, tool: ServerTool) -> Approval:
-        """The option `approve` of the function."""
+        """Return the option `approve` of the function."""
         if isinstance(self.approve, bool) or callable(self.approve):
             return self.approve
         is_named = _matches(tool.name, self.approve)
         return is_named or (DESTRUCTIVE in _patterns(self.approve) and may_destroy(tool))
 
     def _check_names(self, names: list[str], server: str) -> None:
-        _check_patterns("only", self.only or (), names, server)
-        if not (isinstance(self.approve, bool) or callable(self.approve)):
-            wanted = [pattern for pattern in _patterns(self.approve) if pattern != DESTRUCTIVE]
-            _check_patterns("approve", wanted, names, server)
-
-
-def _check_patterns(option: str, patterns: Collection[str], names: list[str], server: str) -> None:
-    for pattern in _patterns(patterns):
-        # A pattern may match tools that the server gets later. A name that no tool has is misspelled.
-        if pattern not in names and not _WILDCARDS.intersection(pattern):
-            raise ConfigurationError(
-                f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"
-            )
+        approve = () if isinstance(self.approve, bool) or callable(self.approve) else _patterns(self.approve)
+        wanted = [("only", pattern) for pattern in _patterns(self.only or ())]
+        wanted += [("approve", pattern) for pattern in approve if pattern != DESTRUCTIVE]
+        for option, pattern in wanted:
+            # A pattern may match tools that the server gets later. An unknown name is misspelled.
+            if pattern not in names and not _WILDCARDS.intersection(pattern):
+                raise ConfigurationError(
+                    f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"
+                )
 
 
 def _patterns(option: Collection[str]) -> Collection[str]:
@@ -84,24 +84,24 @@ def _matches(name: str, patterns: Collection[str]) -> bool:
 
 
 def parameters_of(tool: ServerTool) -> dict[str, Any]:
-    """The schema of the server, with the keys that OpenAI requires of every schema."""
+    """Return the schema of the server, with the keys that OpenAI requires in every schema."""
     schema = {key: value for key, value in tool.input_schema.items() if key not in _DOCUMENT_KEYS}
     return {"type": "object", "properties": {}, **schema}
 
 
 def may_repeat(tool: ServerTool) -> bool:
-    """Whether the server says that calling it twice does no harm."""
+    """Return whether the server marks the tool as safe to repeat."""
     hints = tool.annotations or _NO_HINTS
     return bool(hints.read_only_hint or hints.idempotent_hint)
 
 
 def runs_alone(tool: ServerTool) -> bool:
-    """Whether the server says that the tool destroys something. Without a hint, calls run together."""
+    """Return whether the server marks the tool as destructive. Without a hint, its calls run together with others."""
     hints = tool.annotations or _NO_HINTS
     return bool(hints.destructive_hint and not hints.read_only_hint)
 
 
 def may_destroy(tool: ServerTool) -> bool:
-    """Whether the tool may destroy something. By the protocol it may, unless a hint of the server excludes it."""
+    """Return whether the tool may destroy something. By the protocol it may, unless a hint of the server excludes it."""
     hints = tool.annotations or _NO_HINTS
     return hints.destructive_hint is not False and not hints.read_only_hint

@@ -1,17 +1,21 @@
-"""Connections to a server that is given as a URL.
+"""Connections to a server at a URL.
 
-Decides how long a read may take, adds the headers of the program, and keeps the HTTP status of an error, which the errors of
-the SDK lack. Never decides what else is sent.
+Sets the timeouts and the headers, recognises the HTTP responses that prove that a call has not run, and keeps the HTTP status of
+an error, which the errors of the SDK lack.
 """
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import HEADER_MISMATCH, INVALID_REQUEST
 
 _CONNECT_SECONDS = 30.0  # as in the SDK, and so is the next
 _READ_SECONDS = 300.0
@@ -19,24 +23,60 @@ NO_REASON = "Server returned an error response"
 STATUS_TEXTS = (NO_REASON, "Not Found")  # the texts of the SDK for a status without an error of JSON-RPC
 _REASONS = {401: ", it wants authentication", 404: ", there is no MCP server at this path"}
 _WANT_HEADERS = (401, 403)
+# Replaces the message of a response that proves that the call has not run. Random, so that no server can send it.
+_UNKNOWN_SESSION = "the server does not know the session any more"
+NOT_RUN = f"{_UNKNOWN_SESSION} ({uuid.uuid4().hex})"
+_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
+_SESSION_HEADER = "mcp-session-id"
+# The protocol requires 404 for an unknown session. After a restart, servers of the Python and TypeScript SDKs answer 400.
+_NO_SESSION = (
+    "Bad Request: Missing session ID",
+    "Bad Request: No valid session ID provided",
+    "Bad Request: Mcp-Session-Id header is required",
+    "Invalid or missing session ID",
+)
+
+
+class _Client(httpx2.AsyncClient):
+    """A client that replaces a response which proves that the call has not run with the error `NOT_RUN`."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        response = await super().send(request, **options)
+        if request.method != "POST" or response.status_code not in _REFUSALS or not await _has_not_run(response):
+            return response
+        await response.aclose()
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": INVALID_REQUEST, "message": NOT_RUN}}
+        return httpx2.Response(response.status_code, json=error, request=request)
+
+
+async def _has_not_run(response: httpx2.Response) -> bool:
+    has_session = _SESSION_HEADER in response.request.headers
+    if has_session and response.status_code == HTTPStatus.NOT_FOUND:
+        return True
+    try:
+        error = json.loads(await response.aread())["error"]
+        # HEADER_MISMATCH: the tool has changed since it was listed.
+        return error["code"] == HEADER_MISMATCH or (has_session and error["message"] in _NO_SESSION)
+    except (httpx2.HTTPError, ValueError, LookupError, TypeError):
+        return False
 
 
 class HttpTransport:
-    """Opens a transport of the SDK for each session. `status`: the HTTP status of the last message that the server refused."""
+    """The transports of the SDK, one for each session. `status`: the HTTP status of the last message that the server refused."""
 
     def __init__(self, url: str, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self.status: int | None = None
         self._url = url
         self._headers = headers
-        # A server may send nothing until a call has ended.
+        # A server may send nothing before the result of a call.
         self._timeouts = httpx2.Timeout(_CONNECT_SECONDS, read=max(_READ_SECONDS, timeout))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Any]:
-        """The streams of one session."""
+        """Yield the streams of one session."""
         hooks = {"response": [self._note]}
         async with (
-            httpx2.AsyncClient(headers=self._headers, timeout=self._timeouts, event_hooks=hooks) as client,
+            _Client(headers=self._headers, timeout=self._timeouts, event_hooks=hooks) as client,
             streamable_http_client(self._url, http_client=client) as streams,
         ):
             yield streams
@@ -46,7 +86,9 @@ class HttpTransport:
             self.status = response.status_code
 
     def reason(self, text: str) -> str:
-        """The text of an error. A text that the SDK has for a status is replaced by the status, and what to do about it."""
+        """Return the text of an error. If the SDK has only a general text, it is replaced by the HTTP status and the remedy."""
+        if text == NOT_RUN:
+            return _UNKNOWN_SESSION
         if self.status is None or text not in STATUS_TEXTS:
             return text
         reason = f"HTTP status {self.status}{_REASONS.get(self.status, '')}"

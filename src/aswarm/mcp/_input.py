@@ -1,24 +1,25 @@
-"""What a server asks of the user in the middle of a call, and the answers: as a call that waits, or by a callback.
+"""The questions of a server to the user during a call (elicitation), answered by a callback or by a decision on a waiting call.
 
-Decides the form of the data that a waiting call has, and the form of the answers. A server of the protocol of 2026-07-28
-returns its requests and a state of its own. The call is then made again with the answers, from any process. An older server
-waits for the answer during the call, so only a callback can answer it.
+Defines the data of the waiting call, and the form of the answers. With the protocol of 2026-07-28, a server returns its questions
+and a state; any process can then make the call again with the answers. An older server waits for the answer during the call, so only
+a callback can answer it.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from mcp.types import ElicitRequest, ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
 
-from aswarm._errors import ConfigurationError, Hold, ToolError
-from aswarm._json import is_object, shown
 from aswarm._run.plan import Decided, ToolCall
+from aswarm._values.errors import CallLost, ConfigurationError, Hold
+from aswarm._values.json import is_object, shown
+from aswarm._values.messages import STARTED_INSIDE
 
-# Gets the message, and all of the request as JSON data: "requestedSchema" of a form, or "url". Returns the fields of the
-# form as a dict, True to consent where there is no form, or None to decline.
+# Gets the message, and the whole request as JSON data: "requestedSchema" of a form, or "url". Returns the fields of the
+# form as a dict, True to consent to a request without a form, or None to decline.
 InputAnswer: TypeAlias = Mapping[str, Any] | bool | None
 OnInput: TypeAlias = Callable[[str, dict[str, Any]], InputAnswer | Awaitable[InputAnswer]]
 
@@ -28,29 +29,44 @@ _SHOWN = 120
 
 
 def questions_in(result: InputRequiredResult, server: str) -> dict[str, ElicitRequest]:
-    """The questions to the user, by their keys. Raises ToolError for a request of another kind, which aswarm has not offered."""
+    """Return the questions to the user, by their keys. Raises CallLost for a request of another kind."""
     questions: dict[str, ElicitRequest] = {}
     for key, request in (result.input_requests or {}).items():
         if not isinstance(request, ElicitRequest):
-            raise ToolError(f"The MCP server {server} asks for {request.method}, which is not supported.")
+            raise CallLost(
+                f"The MCP server {server} asks for {request.method}, which is not supported; the outcome of the call is unknown."
+            )
         questions[key] = request
     return questions
 
 
 def hold_of(questions: Mapping[str, ElicitRequest], state: str | None) -> Hold:
-    """The Hold of a call that waits for the answers. Its data has everything that another process needs to make the call again."""
+    """Return the Hold of a call that waits for the answers. Its data is enough to make the call again in another process."""
     requests = {key: request.params.model_dump(**_JSON) for key, request in questions.items()}
     message = "; ".join(request.params.message for request in questions.values())
-    return Hold(message, data={"requests": requests, "state": state})
+    # The server may have done anything before its question.
+    return Hold(message, data={"requests": requests, "state": state, STARTED_INSIDE: True})
+
+
+def question_of(decided: Decided | None) -> Hold | None:
+    """Return the question of the server again if the user approved the call without an answer to it."""
+    data = None if decided is None or decided.is_answered else decided.data
+    if not _is_question(data):
+        return None
+    return Hold("; ".join(request["message"] for request in data["requests"].values()), data=data)
+
+
+def _is_question(data: object) -> TypeGuard[Mapping[str, Any]]:
+    return is_object(data) and data.keys() >= _DATA
 
 
 def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | None]:
-    """The answers of the user, and the state of the server. Both are None for a call that is made for the first time.
+    """Return the answers of the user, and the state of the server. Both are None the first time that a call is made.
 
     Raises ConfigurationError for an answer that does not fit the questions.
     """
     data = None if decided is None or not decided.is_answered else decided.data
-    if decided is None or not (is_object(data) and set(data) == _DATA):
+    if decided is None or not _is_question(data):
         return None, None
     requests, answer = data["requests"], decided.answer
     if not (is_object(answer) and answer.keys() == requests.keys()):
@@ -62,7 +78,7 @@ def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | 
 
 
 def check_decision(call: ToolCall, earlier: Decided) -> None:
-    """Raise ConfigurationError if the decision does not fit the call. The run asks it before it runs any call."""
+    """Raise ConfigurationError if the decision does not fit the call. The run checks all decisions before it runs any call."""
     try:
         responses_of(call.decided or earlier)
     except ConfigurationError as error:
@@ -70,9 +86,9 @@ def check_decision(call: ToolCall, earlier: Decided) -> None:
 
 
 def response_of(answer: Any, request: Mapping[str, Any]) -> ElicitResult:
-    """The answer in the form of the protocol. A field that it leaves out gets the default of the form.
+    """Return the answer in the form of the protocol. A missing field gets the default of the form.
 
-    Raises ConfigurationError for a value that is no answer, and for fields that are not of simple types.
+    Raises ConfigurationError for a value that is not an answer, and for fields that are not of simple types.
     """
     if answer is None or answer is False:
         return ElicitResult(action="decline")

@@ -1,4 +1,4 @@
-"""What the model is told of a result: texts, images and files. Decides their form. Never sends or reads anything."""
+"""The result of a call, as the model gets it: texts, images and files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mcp.types import (
     TextResourceContents,
 )
 
-from aswarm._content import File, Image
-from aswarm._errors import ToolError
+from aswarm._values.content import File, Image
+from aswarm._values.errors import ToolError
 
 Shown: TypeAlias = str | Image | File
 
 
 def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
-    """What the function returns for this result. Raises ToolError if the server says that the call has failed."""
-    shown: list[Shown] = [_readable(block) for block in result.content]
+    """Return the value of the function for this result. Raises ToolError if the server reports a failed call."""
+    shown: list[Shown] = [_shown(block) for block in result.content]
     if not shown and result.structured_content is not None:
         shown = [json.dumps(result.structured_content, ensure_ascii=False)]
     if result.is_error:
@@ -39,26 +39,22 @@ def _texts(shown: list[Shown]) -> str:
     return "\n".join(each for each in shown if isinstance(each, str))
 
 
-def _readable(block: ContentBlock) -> Shown:
-    try:
-        return _shown(block)
-    except ValueError:  # the call has succeeded, so the model gets the rest of its result
-        return f"[{block.type}: its data is not valid base64]"
-
-
 def _shown(block: ContentBlock) -> Shown:
-    match block:
-        case TextContent():
-            return block.text
-        case ImageContent():
-            return Image(base64.b64decode(block.data), media_type=block.mime_type)
-        case AudioContent():
-            name = f"audio.{block.mime_type.rpartition('/')[2]}"
-            return File(base64.b64decode(block.data), name, media_type=block.mime_type)
-        case ResourceLink():
-            return f"{block.title or block.name}: {block.uri}"
-        case _:
-            return _resource(block.resource)
+    try:
+        match block:
+            case TextContent():
+                return block.text
+            case ImageContent():
+                return Image(base64.b64decode(block.data), media_type=block.mime_type)
+            case AudioContent():
+                name = f"audio.{block.mime_type.rpartition('/')[2]}"
+                return File(base64.b64decode(block.data), name, media_type=block.mime_type)
+            case ResourceLink():
+                return f"{block.title or block.name}: {block.uri}"
+            case _:
+                return _resource(block.resource)
+    except ValueError:  # the call succeeded, so the model gets the rest of its result
+        return f"[{block.type}: its data is not valid base64]"
 
 
 def _resource(resource: TextResourceContents | BlobResourceContents) -> Shown:

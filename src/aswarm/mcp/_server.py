@@ -1,6 +1,6 @@
-"""`MCPServer`: a server of the Model Context Protocol as functions of agents.
+"""`MCPServer`: the tools of a server of the Model Context Protocol as functions of agents.
 
-Decides what one call of a function does: what it sends, whether it sends it again, and what the model is told.
+Sends the calls, repeats a lost call if that is safe, and turns errors into tool messages.
 """
 
 from __future__ import annotations
@@ -29,57 +29,59 @@ from pydantic import ValidationError
 
 from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
-from aswarm._errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
 from aswarm._run.current_call import progress, running_call
 from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import current_loop
 from aswarm._tools.tool import Approval, Tool, function_tool
+from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
 
 from ._functions import FunctionOptions, may_repeat, parameters_of, runs_alone
 from ._http import HttpTransport
-from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, questions_in, responses_of
+from ._input import InputAnswer, OnInput, ask, check_decision, hold_of, question_of, questions_in, responses_of
+from ._lines import readable
 from ._outcomes import CallOutcome, outcome_of
 from ._results import Shown, value_of
 from ._server_name import name_of
 from ._session import Connection, ServerSession, SessionError, all_tools, error_text
 
-# A URL, a command, a server of the SDK in this process, or a function that makes a transport of the SDK for each session.
+# A URL, a command, a server of the SDK in this process, or a function that makes a transport of the SDK, called for each session.
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-_SDK_ERRORS = (
-    MCPError,
-    RuntimeError,
-    ValidationError,
-)  # what a request of the SDK raises; the last two where a result is not valid
-_CLOSED = "Connection closed"  # the SDK's text for a program that has ended
-_MOST_ROUNDS = 10  # how often a server may ask during one call
-_POLL_SECONDS = 0.1  # before the next round of a call whose server asks nothing yet
-_CHECK_SECONDS = 5.0  # how long a server that has not answered a call has for another request
+_SDK_ERRORS = (MCPError, RuntimeError, ValidationError)  # of a request; the last two if a result is not valid
+_CLOSED = "Connection closed"  # the SDK's text if the server process stopped
+_MOST_ROUNDS = 10  # rounds of questions during one call
+_POLL_SECONDS = 0.1  # pause before the next round, if the server returned no question
+_CHECK_SECONDS = 5.0  # limit for a second request to a server that has not answered a call
 
 
 class MCPServer:
     """A server of the Model Context Protocol, open inside `async with`; `functions` are its tools, for `Agent(functions=[...])`.
 
-    `server`: a URL of streamable HTTP, the SDK's `StdioServerParameters` of a process to start, a server object of the SDK
-    in this process, or a function without parameters that makes a transport of the SDK, for all other ways to authenticate.
-    `prefix`: stands before each name that the model sees. `only`: the names of the tools to offer, or patterns such as
-    "read_*"; by default all tools. `approve`: which calls wait for an approval. It is True for all, a function as in
-    `@tool(approve=...)`, or names and patterns of tools. "destructive" among them means the tools that the server marks
-    neither as read-only nor as not destructive. `timeout`: seconds for opening, and for each call. `on_input`: a plain or
-    async function that answers the questions of the server to the user. It gets the message, and the request as a dict, and
-    returns the fields as a dict, True, or None to decline. Without it, the call waits for an `Answer`; for a server older
-    than 2026-07-28, whose calls cannot wait, the user declines. `headers`: sent with each request to a URL, such as
-    `{"Authorization": "Bearer ..."}`.
-
-    Attributes: `functions`, and `name`, which stands for the server in error texts.
-
-    The next call opens a session again that was lost. A lost call is made again only if the server marks its tool with
-    `readOnlyHint` or `idempotentHint`; otherwise the model is told that the outcome is unknown. Any task of its event loop may
+    If the session is lost, the next call opens another one. A lost call is made again only if the server marks its tool with
+    `readOnlyHint` or `idempotentHint`; otherwise the tool message is that the outcome is unknown. Any task of its event loop may
     open, use and close it. `with MCPServer(...)` opens it on the event loop of `Swarm`, for code without `await`.
 
-    Raises ConfigurationError for a text that is no URL, and for a `timeout` that is not positive. Opening raises it if the
-    server cannot be reached, if two tools have the same name, and for a name in `only` or `approve` that no tool has.
+    Args:
+        server: A URL of streamable HTTP; the SDK's `StdioServerParameters`, to start a process; a server object of the SDK in this
+            process; or a function without parameters that makes a transport of the SDK, for other ways to authenticate.
+        prefix: Put before each name that the model gets.
+        only: The names of the tools to offer, or patterns such as "read_*"; by default all tools.
+        approve: The calls that wait for an approval: True for all, a function as in `@tool(approve=...)`, or names and patterns
+            of tools. "destructive" adds the tools that the server marks neither as read-only nor as not destructive.
+        timeout: Seconds for opening, and for each call.
+        on_input: A plain or async function that answers the questions of the server to the user. It gets the message, and the
+            request as a dict. It returns the fields as a dict, True, or None to decline. Without it, the call waits for an
+            `Answer`; if the server is older than 2026-07-28, the question is declined, because its calls cannot wait.
+        headers: Sent with each request to a URL, such as `{"Authorization": "Bearer ..."}`.
+
+    Attributes:
+        functions: The tools, as functions of an agent.
+        name: The name of the server in error texts.
+
+    Raises:
+        ConfigurationError: For a text that is not a URL, or a `timeout` that is not positive. Opening raises it if the server
+            cannot be reached, if two tools have the same name, or for an unknown name in `only` or `approve`.
     """
 
     def __init__(
@@ -94,12 +96,12 @@ class MCPServer:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         if headers is not None and not isinstance(server, str):
-            raise ConfigurationError("headers are sent to a URL only; give another server what it needs in its own way")
+            raise ConfigurationError("headers need a URL; pass the credentials of another server in its own parameters")
         if not timeout > 0:
             raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
         self.name = name_of(server)
         self.functions: list[Tool[..., Any]] = []
-        self._server = server
+        self._server = readable(server) if isinstance(server, StdioServerParameters) else server
         self._options = FunctionOptions(prefix, only, approve)
         self._timeout = timeout
         self._on_input = on_input
@@ -147,9 +149,8 @@ class MCPServer:
     async def refresh(self) -> list[Tool[..., Any]]:
         """Read the list of tools again. Returns the new `functions`; agents keep the functions that they have.
 
-        The list is read here and at opening only: functions that change in the middle of a run would confuse the model, and
-        spoil the cache of the provider. Raises ConfigurationError as opening does, and if the list cannot be read; `functions`
-        then stay as they were.
+        The list is read only here and at opening: functions that change during a run confuse the model, and the cache of the
+        provider misses. Raises ConfigurationError as opening does, and if the list cannot be read; `functions` are then unchanged.
         """
         try:
             client = await self._opened().session().opened()
@@ -174,7 +175,7 @@ class MCPServer:
     def _reason(self, error: Exception) -> str:
         text = error_text(error)
         if isinstance(self._server, StdioServerParameters) and text == _CLOSED:
-            return "its program has ended, and its stderr may say why"
+            return "its program has stopped; look for the reason in its stderr"
         return text if self._http is None else self._http.reason(text)
 
     def _client(self) -> Client:
@@ -187,7 +188,7 @@ class MCPServer:
         )
 
     async def _answer_now(self, context: object, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG002 - the SDK's
-        """Answer a question of an older server, which waits for the answer."""
+        """Answer a question of a server older than 2026-07-28, which waits for the answer."""
         return await ask(self._on_input or _decline, params)
 
     # --- calls ---
@@ -204,7 +205,7 @@ class MCPServer:
             name=name,
             description=tool.description or tool.title or "",
             parameters=parameters_of(tool),
-            concurrent=not runs_alone(tool),
+            concurrent=False if runs_alone(tool) else None,
             repeatable=may_repeat(tool),
             approve=self._options.approval(tool),
         )
@@ -213,13 +214,17 @@ class MCPServer:
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
         call = running_call.get()
-        result = await send(*responses_of(None if call is None else call.decided))
+        decided = None if call is None else call.decided
+        if (hold := question_of(decided)) is not None:
+            raise hold  # starting the call again would repeat its effects before the question
+        result = await send(*responses_of(decided))
         for _ in range(_MOST_ROUNDS):
             if isinstance(result, CallToolResult):
                 return value_of(result, tool.name)
             result = await send(*await self._answer(result))
-        raise ToolError(
-            f"{tool.name} has no result: the MCP server {self.name} has asked {_MOST_ROUNDS} times during this call."
+        raise CallLost(
+            f"{tool.name} has no result: the MCP server {self.name} has asked {_MOST_ROUNDS} times during this call, whose "
+            "outcome is unknown."
         )
 
     async def _answer(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
@@ -229,72 +234,92 @@ class MCPServer:
             return None, result.request_state
         if self._on_input is None:
             raise hold_of(questions, result.request_state)
-        answers: InputResponses = {
-            key: await ask(self._on_input, question.params) for key, question in questions.items()
-        }
+        try:
+            answers: InputResponses = {
+                key: await ask(self._on_input, question.params) for key, question in questions.items()
+            }
+        except Exception as error:
+            logger.exception("on_input of the MCP server %s failed", self.name, extra=NO_RUN)
+            raise CallLost(
+                f"The question of the MCP server {self.name} was not answered ({error_text(error)}); the outcome of the call is unknown."
+            ) from error
         return answers, result.request_state
 
     async def _send(
-        self,
-        tool: ServerTool,
-        arguments: dict[str, Any],
-        responses: InputResponses | None,
-        state: str | None,
-        *,
-        is_second: bool = False,
+        self, tool: ServerTool, arguments: dict[str, Any], responses: InputResponses | None, state: str | None
     ) -> CallToolResult | InputRequiredResult:
         connection = self._opened()
-        session = connection.session()
-        try:
-            client = await session.opened()
-        except SessionError as error:
-            raise ToolError(
-                f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {self._reason(error)}"
-            ) from error
-        try:
-            return await client.session.call_tool(
-                tool.name,
-                arguments,
-                self._timeout,
-                _reporter(),
-                input_responses=responses,
-                request_state=state,
-                allow_input_required=True,
-            )
-        except _SDK_ERRORS as error:
-            outcome = outcome_of(error)
-            await self._give_up_if_lost(connection, session, client, outcome)
-            repeats = outcome is CallOutcome.NOT_RUN or (outcome is CallOutcome.LOST and may_repeat(tool))
-            if is_second or not repeats:
-                raise self._failure(tool, outcome, error) from error
-        return await self._send(tool, arguments, responses, state, is_second=True)
+        # The error of an attempt that may have run. A call with a question has run already, up to the question.
+        lost: Exception | None = None if responses is None and state is None else RuntimeError("after its question")
+        for is_last in (False, True):
+            try:
+                session = connection.session()
+                client = await session.opened()
+            except SessionError as error:
+                raise self._not_called(tool, error, lost) from error
+            except CallerMistake as error:
+                if not is_last:
+                    raise
+                raise self._not_called(tool, error, lost) from error  # it was closed during the first attempt
+            try:
+                return await client.session.call_tool(
+                    tool.name,
+                    arguments,
+                    self._timeout,
+                    _reporter(),
+                    input_responses=responses,
+                    request_state=state,
+                    allow_input_required=True,
+                )
+            except _SDK_ERRORS as error:
+                outcome = outcome_of(error)
+                await self._give_up_if_lost(connection, session, client, outcome)
+                repeats = outcome is CallOutcome.NOT_RUN or (outcome is CallOutcome.LOST and may_repeat(tool))
+                if is_last or not repeats:
+                    raise self._failure(tool, outcome, error, lost) from error
+                lost = error if outcome is CallOutcome.LOST else lost
+        raise AssertionError  # the last attempt returns or raises
 
     async def _give_up_if_lost(
         self, connection: Connection, session: ServerSession, client: Client, outcome: CallOutcome
     ) -> None:
         if outcome is CallOutcome.TIMED_OUT and await _answers_requests(client, self._timeout):
             return
-        if outcome is not CallOutcome.ANSWERED:
+        if outcome not in (CallOutcome.ANSWERED, CallOutcome.UNREADABLE):
             connection.give_up(session)
 
-    def _failure(self, tool: ServerTool, outcome: CallOutcome, error: Exception) -> ToolError:
+    def _failure(self, tool: ServerTool, outcome: CallOutcome, error: Exception, lost: Exception | None) -> ToolError:
         match outcome:
             case CallOutcome.ANSWERED:
                 return ToolError(self._reason(error))
+            case CallOutcome.NOT_RUN:
+                return self._not_called(tool, error, lost)
             case CallOutcome.TIMED_OUT:
                 return ToolTimeout(
                     f"{tool.name} did not answer within {self._timeout:g} s; its outcome is unknown.",
                     still_running=True,
                 )
-            case _:
+            case CallOutcome.UNREADABLE:
+                return CallLost(
+                    f"{tool.name} has no result that can be read ({self._reason(error)}); the outcome of the call is unknown."
+                )
+            case CallOutcome.LOST:
                 return CallLost(
                     f"The connection to the MCP server {self.name} was lost during {tool.name} ({self._reason(error)}); the outcome of "
                     "the call is unknown."
                 )
 
+    def _not_called(self, tool: ServerTool, error: Exception, lost: Exception | None) -> ToolError:
+        """Return the error of an attempt that has not run. `lost`: the error of an earlier attempt, which may have run."""
+        if lost is not None:
+            return self._failure(tool, CallOutcome.LOST, lost, None)
+        return ToolError(
+            f"The MCP server {self.name} cannot be reached, and {tool.name} was not called: {self._reason(error)}"
+        )
+
 
 async def _answers_requests(client: Client, seconds: float) -> bool:
-    """Whether the server answers another request: then it is only slow, and its session works."""
+    """Return whether the server answers another request: then it is only slow, and its session works."""
     with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
         await client.session.list_tools()
         return True
@@ -303,15 +328,15 @@ async def _answers_requests(client: Client, seconds: float) -> bool:
 
 def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
     logger.warning(
-        "an MCP server asked the user %r, and the answer was to decline; a function for MCPServer(on_input=...) can answer",
+        "the question %r of an MCP server was declined; pass a function as MCPServer(on_input=...) to answer it",
         message,
-        extra=NO_RUN,  # the question does not say which call it belongs to
+        extra=NO_RUN,  # the question does not name its call
     )
     return None
 
 
 def _reporter() -> Any:
-    """A callback for the SDK that reports the progress of this call. The SDK calls it in a task without the call's context."""
+    """Return a callback for the SDK that reports the progress of this call. The SDK calls it in a task without the call's context."""
     context = contextvars.copy_context()
 
     async def report(done: float, total: float | None, message: str | None) -> None:

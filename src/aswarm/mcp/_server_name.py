@@ -1,4 +1,4 @@
-"""The name of a server in error texts. Decides which parts of a URL or a command may be secret, and leaves them out."""
+"""The name of a server in error texts, without the parts of a URL or a command that may be secret."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from urllib.parse import urlsplit
 
 from mcp import StdioServerParameters
 
-from aswarm._errors import ConfigurationError
+from aswarm._values.errors import ConfigurationError
 
 _LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
 _MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
 
 
 def name_of(server: Any) -> str:
-    """The server in error texts, which the model reads too, without passwords, queries and arguments.
+    """Return the name of the server, without passwords, queries and arguments: the model reads error texts too.
 
-    Raises ConfigurationError for a text that is no URL.
+    Raises ConfigurationError for a text that is not a URL.
     """
     if isinstance(server, StdioServerParameters):
         return _program_of([server.command, *server.args])
@@ -27,14 +27,14 @@ def name_of(server: Any) -> str:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https"):
             raise ConfigurationError(
-                f"an MCP server is a URL that begins with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
+                f"an MCP server is a URL that starts with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
             )
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
 
 
 def _program_of(words: list[str]) -> str:
-    """The program that a command starts: its name, and after a launcher the package or the file that it launches."""
+    """Return the program of a command: its name, and after a launcher the package or the file that it launches."""
     if PurePath(words[0]).name == "env":
         words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
     command, *arguments = words

@@ -1,12 +1,14 @@
 """Agents as a server of the Model Context Protocol: one tool for each agent, and a run for each call.
 
-Decides what a client gets: the answer, an error, and the progress of the run. A run belongs to its call: it is cancelled with
-the call, and keeps nothing for the next one. The transports are those of the SDK.
+A client gets the answer or an error, the progress of the run, and the questions to its user. A run belongs to its call: it is
+cancelled with the call, and keeps nothing for the next call. The SDK has the transports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,6 +18,8 @@ from mcp.types import (
     CallToolRequestParams,
     CallToolResult,
     ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
     InputRequests,
     InputRequiredResult,
     InputResponses,
@@ -27,21 +31,29 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from aswarm import __version__
-from aswarm._agent import Agent, Response, slug
 from aswarm._agent_tool import PARAMETERS, description_of
-from aswarm._decisions import Decision
-from aswarm._errors import AswarmError, ConfigurationError
-from aswarm._events import Event, HandedOff, ToolCallStarted, TurnStarted
-from aswarm._output import answer_text
 from aswarm._run.options import MAX_TURNS
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
+from aswarm._tools.tool import RUNS_ELSEWHERE
+from aswarm._values.agent import Agent, Response, slug
+from aswarm._values.decisions import Answer, Decision, Deny, OpenCall, waiting, waiting_entries
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
+from aswarm._values.json import is_json
+from aswarm._values.messages import Message
+from aswarm._values.output import answer_text
+from aswarm._values.text import one_line
+from aswarm.graph._directory import AgentDirectory
 from aswarm.graph._find import reachable_agents
 
-from ._serving_questions import PausedRun, Questions, decisions_of
-
+Questions: TypeAlias = Mapping[str, ElicitRequestFormParams]
 _Result: TypeAlias = CallToolResult | InputRequiredResult
-_ASKS_SECONDS = 86_400.0  # how long a client may take to answer
+_ASKS_SECONDS = 86_400.0  # limit for a client to answer
+_SHOWN = 2000  # characters of a call in a question
+_APPROVE = {"type": "boolean", "title": "Run it", "description": "Whether the call may run."}
+_REASON = {"type": "string", "title": "Why not", "description": "What the agent is told if the call may not run."}
+_ANSWER = {"type": "string", "title": "Answer", "description": "The answer to the question."}
 _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used up"}
 
 
@@ -53,17 +65,21 @@ def serve_agents(
     max_turns: float = MAX_TURNS,
     model_override: str | None = None,
 ) -> Server[Any]:
-    """A server of the SDK with one tool for each agent. A tool gets a request, runs until the agent answers, and returns the text.
+    """Return a server of the SDK with one tool for each agent. A tool gets a request, runs until the agent answers, and returns the text.
 
-    `agents`: the agents to serve. A single agent is served with all agents that it can hand off to. `max_turns`: the most
-    completions of one call. `model_override`: the model for all agents. `name`: the name of the server for its clients.
+    The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It supports the protocol
+    of 2026-07-28 and earlier versions. A client gets the steps of the run as progress, and its cancellation cancels the run. If a
+    call of the run waits for a decision, the client asks its user; if the client cannot ask, the result is an error.
 
-    The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It answers clients
-    of the protocol of 2026-07-28, and of the sessions before it. A client gets the steps of the run as progress, and its
-    cancellation cancels the run. If a call of the run waits for a decision, the client asks its user. The result is an error if
-    the client cannot ask.
+    Args:
+        agents: The agents to serve. A single agent is served with all agents that it can hand off to.
+        swarm: Runs the agents.
+        name: The name of the server for its clients.
+        max_turns: The maximum number of completions in one call.
+        model_override: The model for all agents.
 
-    Raises ConfigurationError if two agents have the same name, or the name of an agent cannot be the name of a tool.
+    Raises:
+        ConfigurationError: If two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
     served = _by_name(reachable_agents(agents) if isinstance(agents, Agent) else agents)
     tools = [
@@ -85,35 +101,35 @@ def serve_agents(
             return _error(f"{type(error).__name__}: {error}")
 
     server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
-    # The client keeps a run that waits. This server accepts only runs that it has sealed, so no client can make up a history.
+    # The client keeps a waiting run. This server accepts only runs that it has sealed, so no client can invent a history.
     seal = RequestStateSecurity.ephemeral(ttl=_ASKS_SECONDS)
     server.middleware.append(RequestStateBoundary(seal, default_audience=name))
     return server
 
 
 class _ServedCall:
-    """One call of a tool: a run, and another one after each decision of the user."""
+    """One call of a tool: a run, and another run after each decision of the user."""
 
     def __init__(self, context: ServerRequestContext[Any], agent: Agent, stream: Callable[..., EventStream]) -> None:
         self._context = context
-        self._agents = {each.name: each for each in reversed(reachable_agents(agent))}
+        self._agents = AgentDirectory((agent,)).known
         self._agent = agent
         self._stream = stream
         self._done = 0
 
     async def carry_out(self, request: str, params: CallToolRequestParams) -> _Result:
         """Run until the agent answers, or until the client has to ask its user."""
-        paused = PausedRun(self._agent.name, [{"role": "user", "content": request}], {})
+        paused = _PausedRun(self._agent.name, [{"role": "user", "content": request}], {})
         decisions: dict[str, Decision] | None = None
         if params.request_state is not None:
-            paused = PausedRun.from_text(params.request_state)
+            paused = _PausedRun(*json.loads(params.request_state))
             if not params.input_responses:
                 return _asking(paused)
-            decisions = decisions_of(paused.questions, params.input_responses)
+            decisions = _decisions_of(paused.questions, params.input_responses)
         while decisions != {}:
             response = await self._run(paused, decisions)
             history = [*paused.messages, *response.messages]
-            paused = PausedRun(response.agent.name, history, response.context_variables)
+            paused = _PausedRun(response.agent.name, history, response.context_variables)
             if response.stop != "waiting" or not self._may_ask(paused, response.agent):
                 return _result(response)
             if not self._has_session:
@@ -121,7 +137,7 @@ class _ServedCall:
             decisions = await self._asked(paused.questions)
         return _error("The agent has not continued, because the user has made no decision.")
 
-    async def _run(self, paused: PausedRun, decisions: dict[str, Decision] | None) -> Response:
+    async def _run(self, paused: _PausedRun, decisions: dict[str, Decision] | None) -> Response:
         agent = self._agents[paused.agent]
         resume = False if decisions is None else decisions
         async with self._stream(agent, paused.messages, paused.context_variables, resume=resume, deltas=False) as run:
@@ -137,8 +153,8 @@ class _ServedCall:
     def _has_session(self) -> bool:
         return self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
-    def _may_ask(self, paused: PausedRun, agent: Agent) -> bool:
-        """Whether the client can show forms, and a later call can find the agent again."""
+    def _may_ask(self, paused: _PausedRun, agent: Agent) -> bool:
+        """Return whether the client can show forms, and a later call can find the agent again."""
         session = self._context.session
         capabilities = session.client_capabilities
         forms = None if capabilities is None else capabilities.elicitation
@@ -150,15 +166,15 @@ class _ServedCall:
         return self._agents.get(agent.name) is agent and paused.as_text() is not None
 
     async def _asked(self, questions: Questions) -> dict[str, Decision]:
-        """Ask during the call, because a client with a session cannot continue it in a later call."""
+        """Ask during the call: a client with a session cannot continue the run in a later call."""
         session, request = self._context.session, self._context.request_id
         answers: InputResponses = {}
         for key, form in questions.items():
             answers[key] = await session.elicit_form(form.message, form.requested_schema, related_request_id=request)
-        return decisions_of(questions, answers)
+        return _decisions_of(questions, answers)
 
 
-def _asking(paused: PausedRun) -> InputRequiredResult:
+def _asking(paused: _PausedRun) -> InputRequiredResult:
     requests: InputRequests = {key: ElicitRequest(params=form) for key, form in paused.questions.items()}
     return InputRequiredResult(input_requests=requests, request_state=paused.as_text())
 
@@ -166,6 +182,8 @@ def _asking(paused: PausedRun) -> InputRequiredResult:
 def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
     served: dict[str, Agent] = {}
     for agent in agents:
+        if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+            raise ConfigurationError(f"agents must be Agents; one item is {type(agent).__name__}")
         name = slug(agent.name)
         if not name or name in served:
             raise ConfigurationError(
@@ -204,3 +222,53 @@ def _result(response: Response) -> CallToolResult:
 
 def _error(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
+
+
+# --- the questions to the user: whether a call may run, and the question of a function ---
+
+
+@dataclass(frozen=True, slots=True)
+class _PausedRun:
+    """A run that waits for decisions. `agent`: the name of the active agent."""
+
+    agent: str
+    messages: list[Message]
+    context_variables: dict[str, Any]
+
+    @property
+    def questions(self) -> Questions:
+        """A form for each waiting call, by its index; empty if one of the calls cannot be answered by a form."""
+        entries = waiting_entries(self.messages) or {}
+        calls = [call for call in waiting(self.messages) if call.reason is not None]
+        is_approval = {call.index: bool(entries[call.index].get("approval")) for call in calls}
+        # A question with data needs an answer in its own form. The data of an agent as a tool is a whole run.
+        if not all(is_approval[each.index] or (each.data is None and each.reason != RUNS_ELSEWHERE) for each in calls):
+            return {}
+        return {str(call.index): _form(call, is_approval=is_approval[call.index]) for call in calls}
+
+    def as_text(self) -> str | None:
+        """Return the run as JSON; None if its context variables are not JSON."""
+        kept = [self.agent, self.messages, self.context_variables]
+        return json.dumps(kept) if is_json(kept) else None
+
+
+def _form(call: OpenCall, *, is_approval: bool) -> ElicitRequestFormParams:
+    properties = {"approve": _APPROVE, **({"reason": _REASON} if is_approval else {"answer": _ANSWER})}
+    shown = one_line(f"{call.name}({call.arguments})", _SHOWN)
+    return ElicitRequestFormParams(
+        message=f"{call.agent}: {call.reason}: {shown}",
+        requested_schema={"type": "object", "properties": properties, "required": ["approve"]},
+    )
+
+
+def _decisions_of(questions: Questions, answers: InputResponses | None) -> dict[str, Decision]:
+    """Return the decisions of the user, by the index of the call. A cancelled form decides nothing."""
+    forms = {key: each for key, each in (answers or {}).items() if key in questions and isinstance(each, ElicitResult)}
+    return {key: _decision(each) for key, each in forms.items() if each.action != "cancel"}
+
+
+def _decision(answer: ElicitResult) -> Decision:
+    fields: Mapping[str, str | int | float | bool | Sequence[str] | None] = answer.content or {}
+    if answer.action == "decline" or fields.get("approve") is not True:
+        return Deny(str(fields.get("reason") or ""))
+    return Answer(fields["answer"]) if fields.get("answer") else True

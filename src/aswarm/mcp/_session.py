@@ -1,8 +1,7 @@
-"""One session with a server: opened, held and closed by one task of its own.
+"""A session with a server, opened and closed by its own task.
 
-The SDK's client must be entered and left in the same task. Here all other tasks only wait for events. So a session may be
-opened in one task, used in a second and closed in a third, and sessions may be closed in any order. Decides when a session is
-given up. Never decides what is sent.
+The SDK's client must be entered and left in the same task. Other tasks only wait for events, so a session may be opened in one
+task, used in a second and closed in a third, and sessions may be closed in any order.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ import anyio
 from mcp import Client
 from mcp.types import Tool
 
-from aswarm._errors import CallerMistake
 from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
+from aswarm._values.errors import CallerMistake
 
-_CLOSE_SECONDS = 5.0  # how long a server may take to end; then its process is stopped, or its connection dropped
-# For a server that is still being opened. Not 0: asyncio kills a process whose start is cancelled, but does not wait for it.
+_CLOSE_SECONDS = 5.0  # limit for a server to stop; then its process is killed, or its connection dropped
+# The same limit while a session is being opened. Not 0: asyncio kills a process whose start is cancelled, but does not wait for it.
 _START_SECONDS = 0.5
-_MOST_PAGES = 100  # of a list of tools: a server may never end it
+_MOST_PAGES = 100  # of a list of tools: a broken server may always return another page
 
 
 class SessionError(Exception):
-    """No session could be opened; the text says why. Nothing was called."""
+    """No session could be opened, for the reason in the text. No tool was called."""
 
 
 class ServerSession:
-    """One client of the SDK, in a task that begins with this object. Any number of tasks may wait until it is `opened`."""
+    """A client of the SDK, in a task that starts with this object. Any number of tasks may wait until it is `opened`."""
 
     def __init__(self, connect: Callable[[], Client], timeout: float) -> None:
         self.tools: list[Tool] = []
@@ -44,11 +43,11 @@ class ServerSession:
         self._task = BackgroundTask(self._run, self._end)
 
     async def _run(self) -> None:
-        # A call may have begun this task, and the session outlives that call.
+        # A call may have started this task, and the session outlives that call.
         running_call.set(None)
         running_run.set(None)
         try:
-            # The scope surrounds the client. If it ended while the client is open, scopes would be left in the wrong order.
+            # The scope surrounds the client. If it ended while the client is open, the scopes would exit in the wrong order.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
@@ -67,12 +66,12 @@ class ServerSession:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is open, or is being opened. It is False too once an idle server has ended, so that no call is lost."""
+        """Whether the session is open or being opened. False if an idle server has stopped, so that no call is lost."""
         return not (self._closing.is_set() or self._ended.is_set() or _is_cut(self._client))
 
     @property
     def has_ended(self) -> bool:
-        """Whether its task has ended, and with it the process or the connection."""
+        """Whether its task has finished, and with it the process or the connection."""
         return self._ended.is_set()
 
     async def opened(self) -> Client:
@@ -83,11 +82,11 @@ class ServerSession:
         return self._client
 
     def give_up(self) -> None:
-        """Begin to close it. Calls that still wait for an answer fail as calls on a closed connection do."""
+        """Start to close it. Calls without an answer fail, as on a closed connection."""
         self._closing.set()
 
     async def close(self) -> None:
-        """Close it and wait until it has ended, even if the waiting task is cancelled meanwhile."""
+        """Close it and wait for its end, even if the waiting task is cancelled meanwhile."""
         self.give_up()
         seconds = _CLOSE_SECONDS if self._ready.is_set() else _START_SECONDS
         try:
@@ -98,7 +97,7 @@ class ServerSession:
 
 
 class Connection:
-    """The sessions with one server. One of them is used at a time; after a loss, the next one is opened."""
+    """The sessions with one server, one at a time. After a loss, the next session is opened."""
 
     def __init__(self, name: str, connect: Callable[[], Client], timeout: float) -> None:
         self._name = name
@@ -109,9 +108,9 @@ class Connection:
         self._is_closed = False
 
     def session(self) -> ServerSession:
-        """The session to use. Calls that lose a session at the same time share one attempt to open the next.
+        """Return the session to use. Calls that lose a session at the same time share one attempt to open the next.
 
-        Raises CallerMistake once the connection is closed.
+        Raises CallerMistake if the connection is closed.
         """
         if self._is_closed:
             raise CallerMistake(
@@ -125,13 +124,13 @@ class Connection:
         return current
 
     def give_up(self, session: ServerSession) -> None:
-        """Do not use this session any more."""
+        """Stop using this session, and start to close it."""
         session.give_up()
-        known = [each for each in self._given_up if not each.has_ended and each is not session]
-        self._given_up = [*known, session]
+        still_open = [each for each in self._given_up if not each.has_ended and each is not session]
+        self._given_up = [*still_open, session]
 
     async def close(self) -> None:
-        """Close every session; all of them at the same time."""
+        """Close all sessions at the same time."""
         self._is_closed = True
         async with anyio.create_task_group() as group:
             for session in [*self._given_up, *([self._current] if self._current else ())]:
@@ -139,31 +138,31 @@ class Connection:
 
 
 def _is_cut(client: Client | None) -> bool:
-    """Whether the other side has closed the streams. The SDK has no public sign of it, and a call would be lost to find out."""
+    """Return whether the server has closed the streams. The SDK has no public attribute for it; a call would be lost."""
     dispatcher = getattr(client and client.session, "_dispatcher", None)
     return bool(getattr(dispatcher, "_closed", False))
 
 
 async def all_tools(client: Client) -> list[Tool]:
-    """All pages of the server's list of tools; not from the SDK's cache."""
-    found: list[Tool] = []
+    """Return the tools on all pages of the server's list, not from the SDK's cache."""
+    tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        found += page.tools
+        tools += page.tools
         cursor = page.next_cursor
         if cursor is None:
             break
-    return found
+    return tools
 
 
 def first_error(error: Exception) -> Exception:
-    """The first error in a group, as the task groups of the SDK raise them; any other error as it is."""
+    """Return the first error of a group (the task groups of the SDK raise groups); any other error unchanged."""
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     return error
 
 
 def error_text(error: Exception) -> str:
-    """The text of the error, or the name of its class if it has no text."""
+    """Return the text of the error, or the name of its class if it has no text."""
     return str(error) or type(error).__name__

@@ -1,26 +1,27 @@
-"""Completions that were asked for before, as middleware."""
+"""Cache of completions, as middleware."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
 from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
+from operator import setitem
 from os import PathLike
 from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
-from aswarm._errors import ConfigurationError
 from aswarm._run.handlers import Handlers, Middleware, RunInfo
+from aswarm._values.errors import ConfigurationError
+from aswarm._wire.accumulator import as_one_chunk, whole_message
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.whole import as_one_chunk, whole_message
 
-from ._requests import asked_by
+from ._recording import question_of
 
 T = TypeVar("T")
 logger = logging.getLogger("aswarm")
@@ -30,31 +31,37 @@ Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
 
 
 def cache(store: Store = None) -> Middleware:
-    """Middleware that answers a request that was asked before with the completion that it had then.
+    """Return middleware that answers a repeated request with its earlier completion.
 
-    `store`: None keeps completions in memory, as long as the middleware lives and without a limit; a dict, or another
-    mapping from texts to texts, keeps them there; a path keeps them in a SQLite file, for several processes too. A mapping
-    is used on the event loop, so it must not block.
+    `store` keeps the completions. None keeps them in memory, without a limit, as long as the middleware exists. A dict or
+    another mapping from texts to texts is used on the event loop and must not block. The path of a SQLite file may be shared
+    by several processes.
 
-    Requests are equal if they ask the same of a model of the same name: messages, tools and settings. The provider is not
-    part of the key: use one file for each provider. A completion from the cache answers a stream in one piece. It has no
-    usage, because it cost no tokens; `usage.requests` counts it like any other completion.
+    Requests are equal if they have the same model name, messages, tools and settings, including `extra_headers` and
+    `extra_query`. The provider is not part of the key: use one file for each provider. A completion from the cache is
+    streamed in one piece. It has no usage, because it cost no tokens; `usage.requests` counts it.
 
-    A completion that did not come to its end is not kept: one that broke, or was cut by `max_tokens` or by a content filter
-    (the finish reasons "length" and "content_filter"). If the store fails, or has something else than a completion, the log
-    says so, and the model is asked.
+    Incomplete completions are not saved: cut streams, and the finish reasons "length" (`max_tokens`) and "content_filter".
+    Completions of another client in an outer `fallback` are not saved either. If the store fails or contains an invalid
+    value, this is logged, and the request is sent to the model.
 
     Raises ConfigurationError for a file that cannot be opened, and for ":memory:", which is no file.
     """
     if store == ":memory:":
         raise ConfigurationError('":memory:" is no file; pass None to keep completions in memory')
-    kept = _File(store) if isinstance(store, str | PathLike) else _Memory({} if store is None else store)
+    kept: MutableMapping[str, str] | _File = {}
+    if store is not None:
+        kept = _File(store) if isinstance(store, str | PathLike) else store
 
     def wrap(handlers: Handlers) -> Handlers:
-        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            key = blake2b(json.dumps(asked_by(request.body)).encode(), digest_size=16).hexdigest()
-            if (known := await _tried(handlers.run, _completion, kept, key)) is not None:
-                yield known
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            # The key does not contain the provider, so a completion of another client in a `fallback` is not saved.
+            return cached(request) if request._send is None else handlers.complete(request)  # noqa: SLF001
+
+        async def cached(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            key = _key(request.body)
+            if (saved := await _tried(handlers.run, kept, _completion, key)) is not None:
+                yield saved
                 return
             received: list[Mapping[str, Any]] = []
             async with aclosing(handlers.complete(request)) as chunks:
@@ -64,15 +71,22 @@ def cache(store: Store = None) -> Middleware:
             completion = as_one_chunk(received)
             if completion["choices"][0].get("finish_reason") not in _CUT:
                 value = json.dumps({**completion, "usage": None}, default=to_jsonable_python)
-                await _tried(handlers.run, kept.put, key, value)
+                await _tried(handlers.run, kept, setitem, key, value)
 
         return replace(handlers, complete=complete)
 
     return wrap
 
 
-async def _completion(kept: _Memory | _File, key: str) -> Mapping[str, Any] | None:
-    if (value := await kept.get(key)) is None:
+def _key(body: Mapping[str, Any]) -> str:
+    # Only a header or a parameter may distinguish two tenants. The key is a digest, so it shows no secret of a header.
+    sent_with = {key: body[key] for key in ("extra_headers", "extra_query") if body.get(key)}
+    parts = [question_of(body), to_jsonable_python(sent_with, fallback=repr)]
+    return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _completion(kept: MutableMapping[str, str] | _File, key: str) -> Mapping[str, Any] | None:
+    if (value := kept.get(key)) is None:
         return None
     completion = json.loads(value)
     if whole_message(completion) is None:
@@ -80,28 +94,21 @@ async def _completion(kept: _Memory | _File, key: str) -> Mapping[str, Any] | No
     return cast("Mapping[str, Any]", completion)
 
 
-async def _tried(run: RunInfo, access: Callable[..., Awaitable[T]], *arguments: Any) -> T | None:
-    """The value, or None if the store fails: without its cache a run goes on."""
+async def _tried(
+    run: RunInfo, kept: MutableMapping[str, str] | _File, access: Callable[..., T], *values: str
+) -> T | None:
+    """Return the value, or None if the store fails: a run continues without its cache. A thread accesses a file."""
     try:
-        return await access(*arguments)
+        if isinstance(kept, _File):
+            return await anyio.to_thread.run_sync(access, kept, *values)
+        return access(kept, *values)
     except Exception as error:  # noqa: BLE001 - of any store
         logger.warning("the cache failed: %s: %s", type(error).__name__, error, extra=run.log_fields)
         return None
 
 
-class _Memory:
-    def __init__(self, values: MutableMapping[str, str]) -> None:
-        self._values = values
-
-    async def get(self, key: str) -> str | None:
-        return self._values.get(key)
-
-    async def put(self, key: str, value: str) -> None:
-        self._values[key] = value
-
-
 class _File:
-    """A SQLite file. A connection for each access: threads share nothing, and a fork harms nothing."""
+    """A SQLite file with a connection for each access, so that threads share nothing and a fork is safe."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         import sqlite3  # noqa: PLC0415 - aswarm itself imports this package, and most programs have no cache
@@ -112,12 +119,12 @@ class _File:
         except sqlite3.Error as error:
             raise ConfigurationError(f"the cache {path} cannot be opened: {error}") from error
 
-    async def get(self, key: str) -> str | None:
-        rows = await anyio.to_thread.run_sync(self._execute, "SELECT value FROM completion WHERE key = ?", key)
+    def get(self, key: str) -> str | None:
+        rows = self._execute("SELECT value FROM completion WHERE key = ?", key)
         return rows[0][0] if rows else None
 
-    async def put(self, key: str, value: str) -> None:
-        await anyio.to_thread.run_sync(self._execute, "INSERT OR REPLACE INTO completion VALUES (?, ?)", key, value)
+    def __setitem__(self, key: str, value: str) -> None:
+        self._execute("INSERT OR REPLACE INTO completion VALUES (?, ?)", key, value)
 
     def _execute(self, statement: str, *values: str) -> list[tuple[str]]:
         with closing(self._connect()) as connection, connection:

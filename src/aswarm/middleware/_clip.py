@@ -1,23 +1,23 @@
-"""Long results of tools, shortened for the model, as middleware."""
+"""Shortening of long tool results, as middleware."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from aswarm._content import Part
-from aswarm._errors import ConfigurationError
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._values.content import Part
+from aswarm._values.errors import ConfigurationError
 
-_LEAST = 100  # less than this could not hold the note
+_LEAST = 100  # a shorter text has no space for the note
 
 
 def clip_results(characters: int) -> Middleware:
-    """Middleware that shortens the results of tools to this many characters, at least 100.
+    """Return middleware that shortens the results of tools to this number of characters, at least 100.
 
-    The model gets the head and the tail of a longer text, and between them how much was left out. The history has the
-    same. In a result with images or files, each text is shortened by itself. Raises ConfigurationError for a smaller number.
+    The model and the history get the start and the end of a longer text, with a note between them. In a result with images
+    or files, each text is shortened separately. Raises ConfigurationError for a smaller number.
     """
     if type(characters) is not int or characters < _LEAST:
         raise ConfigurationError(f"characters must be a whole number from {_LEAST}, not {characters!r}")
@@ -43,9 +43,9 @@ def _clipped_part(part: Part, characters: int) -> Part:
 
 
 def _clipped(text: str, characters: int) -> str:
-    # One note for any length: the numbers in it have the same width, whatever is left out.
+    # Space for the longest note: the first number has at most as many digits as the second.
     note = "\n[... {:,} of {:,} characters left out ...]\n"
     kept = characters - len(note.format(len(text), len(text)))
     note = note.format(len(text) - kept, len(text))
-    tail = kept // 3  # results begin with what they are; errors and totals stand at the end
+    tail = kept // 3  # a result starts with its subject; errors and totals are at the end
     return text[: kept - tail] + note + text[len(text) - tail :]

@@ -1,4 +1,4 @@
-"""Another model or provider in place of one that fails, as middleware."""
+"""Fallback to another model or provider, as middleware."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from aswarm._errors import CompletionError, ConfigurationError
-from aswarm._json import shown
 from aswarm._providers.openai import source_for
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, isolated
-from aswarm._wire.chat_request import chunk_without_items, without_items
-from aswarm._wire.request import CompletionRequest
+from aswarm._values.errors import CompletionError, ConfigurationError
+from aswarm._values.json import shown
+from aswarm._wire.request import CompletionRequest, chunk_without_items, without_items
 
-from ._answers import checked
+from ._retry import checked
 
 logger = logging.getLogger("aswarm")
 
 _GONE = (404, 410)
-_GONE_CODES = ("model_not_found", "model_decommissioned")  # some servers answer them with 400
+_GONE_CODES = ("model_not_found", "model_decommissioned")  # some servers send them with status 400
 _SHOWN = 80
 
 
 def fallback(*alternatives: Any) -> Middleware:
-    """Middleware that asks another model or provider where the first one fails retryably, or does not have the model.
+    """Return middleware that uses another model or provider after a retryable failure, or if a model does not exist.
 
-    Each of the `alternatives` is the name of a model of the same client (a str); a client or `CompletionSource`, which is
-    asked for the model of the agent; or a pair of such a client and the name of its model:
-    `fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))`. They are tried in order, each for one completion, and
-    the next completion begins at the first again. The caller closes the clients. An `AsyncOpenAI` works in a `Swarm` too.
+        fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))
 
-    An error after several failures has the earlier ones as notes (`__notes__`), which a traceback shows.
+    Each of the `alternatives` is the name of a model of the same client (a str); a client or `CompletionSource`, which gets
+    the model name of the agent; or a pair of such a client and a model name. They are tried in order, and the next completion
+    starts with the first model again. The caller closes the clients. An `AsyncOpenAI` works in a `Swarm` too.
 
-    It changes only before the first chunk: a stream that breaks in the middle fails as without it. Another client is
-    outside of the limits of the swarm. Neither of two providers can read the reasoning of the other, so it is not sent there:
-    output items of the Responses API that another client answers with are not in the history.
+    An error after several failures has the earlier errors as notes (`__notes__`), which a traceback shows.
+
+    A stream that is cut after its first shown chunk fails as without `fallback`. Middleware after `fallback` in the list, such
+    as `redact`, gets the requests to all alternatives; middleware before it gets each request once. The rate limits of the
+    swarm do not apply to another client. A provider cannot read the reasoning of another one, so reasoning is not sent there,
+    and output items of the Responses API from another client are not in the history.
 
     Raises ConfigurationError for no alternatives, for a value of another kind, and for a blocking `OpenAI`.
     """
@@ -45,26 +46,26 @@ def fallback(*alternatives: Any) -> Middleware:
     others = [_checked(each) for each in alternatives]
 
     def wrap(handlers: Handlers) -> Handlers:
-        asks = [handlers.complete, *(_asking(handlers.complete, source, model) for source, model in others)]
+        candidates = [handlers.complete, *(_asking(handlers.complete, source, model) for source, model in others)]
 
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             failed: list[str] = []
-            left = [*asks]
+            remaining = [*candidates]
             while True:
-                ask = left.pop(0)
-                has_begun = False
+                ask = remaining.pop(0)
+                has_started = False
                 try:
                     async with aclosing(checked(ask(request.copy()), stream=request.stream)) as chunks:
                         async for chunk in chunks:
-                            has_begun = True
+                            has_started = True
                             yield chunk
                         return
                 except CompletionError as error:
-                    if has_begun or not left or not (error.retryable or _is_gone(error)):
+                    if has_started or not remaining or not (error.retryable or _is_gone(error)):
                         _add_notes(error, failed)
                         raise
-                    failed.append(f"asked before: {error}")
-                    logger.warning("asking another model after: %s", error, extra=handlers.run.log_fields)
+                    failed.append(f"failed before: {error}")
+                    logger.warning("trying another model after: %s", error, extra=handlers.run.log_fields)
 
         return replace(handlers, complete=complete)
 
@@ -82,7 +83,7 @@ def _is_gone(error: CompletionError) -> bool:
 
 
 def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
-    """The handler of another client, and the name of another model; None for what stays the same."""
+    """Return the handler of another client, and the name of another model; None for the same client or model."""
     match alternative:
         case str(model) if model:
             return None, model
@@ -92,27 +93,25 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
             return isolated(source_for(alternative).complete), None
         case _:
             raise ConfigurationError(
-                "an alternative of fallback is the name of a model, a client, or a pair of a client and the name of its "
+                "an alternative of fallback must be the name of a model, a client, or a pair of a client and the name of its "
                 f"model, not {shown(alternative, _SHOWN)}"
             )
 
 
 def _asking(first: CompletionHandler, source: CompletionHandler | None, model: str | None) -> CompletionHandler:
-    """Asks the source, or the first one if None, for the model, or that of the request if None."""
+    """Return a handler that sends requests to a source and a model; None means the first source, the requested model."""
 
     def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if model is not None:
             request.body["model"] = model
-        return first(request) if source is None else _without_items(source, request)
+        return first(request) if source is None else _without_items(first, replace(request, _send=source))
 
     return ask
 
 
-async def _without_items(
-    source: CompletionHandler, request: CompletionRequest
-) -> AsyncGenerator[Mapping[str, Any], None]:
-    # Neither can the other provider read the reasoning of the first, nor the first that of the other in the next turn.
+async def _without_items(ask: CompletionHandler, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+    # A provider cannot read the reasoning of another provider, now or in the next turn.
     request.body["messages"] = without_items(request.body["messages"])
-    async with aclosing(source(request)) as chunks:
+    async with aclosing(ask(request)) as chunks:
         async for chunk in chunks:
             yield chunk_without_items(chunk)

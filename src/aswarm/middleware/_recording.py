@@ -1,4 +1,4 @@
-"""Recording completions to a file, and answering from it, as middleware: for tests without a network."""
+"""Recording of completions in a file, and replay of the file, as middleware: for tests without a network."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from typing import Any, Literal
 import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_object
 from aswarm._run.handlers import Handlers, Middleware
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._wire.accumulator import as_one_chunk
 from aswarm._wire.request import CompletionRequest
-from aswarm._wire.whole import as_one_chunk
 
-from ._requests import asked_by, difference, likeness
-
+# Settings of the transport, which are not recorded. Headers may contain a key.
+_NOT_RECORDED = frozenset({"extra_headers", "extra_query", "stream", "stream_options", "timeout"})
+_SHOWN = 60
 _USED = "all recorded answers to it were used"
 
 
 def record(path: str | PathLike[str]) -> Middleware:
-    """Middleware that writes each request and its completion to a recording: a file with a line of JSON for each.
+    """Return middleware that records each request and its completion in a file, as one line of JSON.
 
-    The first request replaces a file that is there already. Headers are not recorded; the messages are, as they are sent.
-    A completion that fails, or is left before its end, is not recorded. Functions of tools run as always, here and in
-    `replay`. A file that cannot be written ends the run with a ConfigurationError: if it cannot be made, before anything is
-    asked.
+    The first request replaces an existing file. Headers are not recorded; messages are recorded as they are sent. Failed or
+    abandoned completions are not recorded. Functions of tools run as always, here and in `replay`. If the file cannot be
+    written, the run ends with a ConfigurationError; if it cannot be created, before the first request.
     """
     recording = _Recording(Path(path))
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            await anyio.to_thread.run_sync(recording.begin)
-            asked, received = asked_by(request.body), list[Mapping[str, Any]]()
+            await anyio.to_thread.run_sync(recording.start)
+            question, received = question_of(request.body), list[Mapping[str, Any]]()
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     received.append(chunk)
                     yield chunk
-            entry = {"request": asked, "completion": as_one_chunk(received)}
-            await anyio.to_thread.run_sync(recording.append, json.dumps(entry, default=to_jsonable_python) + "\n")
+            entry = {"request": question, "completion": as_one_chunk(received)}
+            await anyio.to_thread.run_sync(recording.write, "ab", json.dumps(entry, default=to_jsonable_python) + "\n")
 
         return replace(handlers, complete=complete)
 
@@ -57,32 +57,31 @@ class _Recording:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = Lock()  # runs begin at the same time, each in a thread
-        self._has_begun = False
+        self._lock = Lock()  # several threads may call `start` at the same time
+        self._has_started = False
 
-    def begin(self) -> None:
+    def start(self) -> None:
         with self._lock:
-            if not self._has_begun:
-                self._write("wb", "")
-                self._has_begun = True
+            if not self._has_started:
+                self.write("wb", "")
+                self._has_started = True
 
-    def append(self, line: str) -> None:
-        self._write("ab", line)
-
-    def _write(self, mode: Literal["wb", "ab"], text: str) -> None:
+    def write(self, mode: Literal["wb", "ab"], text: str) -> None:
         try:
-            with self._path.open(mode, buffering=0) as file:  # one write for a line: runs record at the same time
+            with self._path.open(
+                mode, buffering=0
+            ) as file:  # one write for each line, because runs record concurrently
                 file.write(text.encode())
         except OSError as error:
             raise ConfigurationError(f"the recording {self._path} cannot be written: {error.strerror}") from error
 
 
 def replay(path: str | PathLike[str]) -> Middleware:
-    """Middleware that answers from a recording of `record`, and never sends a request.
+    """Return middleware that answers from a recording of `record`, and never sends a request.
 
-    Equal requests are answered in the order in which they were recorded. A request that is not in the recording, or was
-    asked more often, ends the run with a ConfigurationError. It names the line of the recorded request that is most like
-    it, and says in what the two differ. Streams get their answer in one piece.
+    Equal requests are answered in the order of their recording. A request that is not in the recording, or is repeated more
+    often than there, ends the run with a ConfigurationError, which names the line of the most similar request and the first
+    difference. Streams get their answer in one piece.
 
     Raises ConfigurationError for a file that cannot be read.
     """
@@ -94,10 +93,10 @@ def replay(path: str | PathLike[str]) -> Middleware:
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            asked = asked_by(request.body)
-            if not (left := answers.get(_key(asked))):
-                # In a thread: a long recording takes long to compare.
-                why = _USED if left is not None else await anyio.to_thread.run_sync(_why_not, recorded, asked)
+            question = question_of(request.body)
+            if not (left := answers.get(_key(question))):
+                # In a thread, because comparing a long recording takes long.
+                why = _USED if left is not None else await anyio.to_thread.run_sync(_why_not, recorded, question)
                 raise ConfigurationError(f"{path} has no answer to this request: {why}. Record it again with record()")
             yield left.popleft()
 
@@ -106,9 +105,14 @@ def replay(path: str | PathLike[str]) -> Middleware:
     return wrap
 
 
-def _key(asked: Mapping[str, Any]) -> str:
-    """A text that is the same for equal requests."""
-    return json.dumps(asked, sort_keys=True)
+def _key(question: Mapping[str, Any]) -> str:
+    return json.dumps(question, sort_keys=True)
+
+
+def question_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a request's body that decides the answer. Raises ValueError for a value that is not JSON."""
+    question: dict[str, Any] = to_jsonable_python({key: body[key] for key in sorted(body) if key not in _NOT_RECORDED})
+    return question
 
 
 def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
@@ -116,7 +120,8 @@ def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
         return [_entry(line, number) for number, line in enumerate(lines, 1) if line]
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"the recording {path} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"the recording {path} cannot be read: {reason}") from error
 
 
 def _entry(line: str, number: int) -> dict[str, Any]:
@@ -126,8 +131,33 @@ def _entry(line: str, number: int) -> dict[str, Any]:
     return dict(entry)
 
 
-def _why_not(recorded: list[dict[str, Any]], asked: dict[str, Any]) -> str:
+def _why_not(recorded: list[dict[str, Any]], question: dict[str, Any]) -> str:
     if not recorded:
         return "the recording is empty"
-    line, nearest = max(enumerate(recorded, 1), key=lambda numbered: likeness(numbered[1], asked))
-    return f"it is most like the one in line {line}, but {difference(nearest, asked)}"
+    line, nearest = max(enumerate(recorded, 1), key=lambda numbered: _similarity(numbered[1], question))
+    return f"the most similar request is in line {line}, but {_difference(nearest, question)}"
+
+
+def _similarity(recorded: Any, current: Any) -> int:
+    """Return the number of equal values at the same place in two requests."""
+    if is_object(recorded) and is_object(current):
+        return sum(_similarity(recorded[key], current[key]) for key in recorded if key in current)
+    if is_array(recorded) and is_array(current):
+        return sum(map(_similarity, recorded, current))
+    return int(recorded == current)
+
+
+def _difference(recorded: Any, current: Any, place: str = "the request") -> str:
+    """Return the first difference of two requests, with both values; empty if they are equal."""
+    if is_object(recorded) and is_object(current):
+        keys = [*recorded, *(key for key in current if key not in recorded)]
+        differences = (_difference(recorded.get(key), current.get(key), f"{place}[{key!r}]") for key in keys)
+        return next(filter(None, differences), "")
+    if is_array(recorded) and is_array(current):
+        pairs = zip(recorded, current, strict=False)
+        differences = (_difference(*pair, f"{place}[{at}]") for at, pair in enumerate(pairs))
+        lengths = f"{place} has {len(current)} items, and {len(recorded)} in the recording"
+        return next(filter(None, differences), "" if len(recorded) == len(current) else lengths)
+    if recorded == current:
+        return ""
+    return f"{place} is {shown(current, _SHOWN)}, and {shown(recorded, _SHOWN)} in the recording"

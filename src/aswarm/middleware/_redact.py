@@ -1,59 +1,62 @@
-"""Texts that must not reach the provider, replaced in each request, as middleware."""
+"""Redaction of texts in each request, so that they do not reach the provider, as middleware."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import is_array, is_object
-from aswarm._messages import Message
 from aswarm._run.handlers import Handlers, Middleware
-from aswarm._wire.chat_request import without_items
-from aswarm._wire.request import CompletionRequest
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object
+from aswarm._values.messages import Message
+from aswarm._wire.request import CompletionRequest, without_items
 
-# Keys whose values are not text of a conversation. A replaced id would part a call from its answer, and encrypted
-# reasoning or base64 of a sound is refused if it has changed.
+# Keys whose values are not text of a conversation. A replaced id would separate a call from its answer, and a server
+# rejects changed encrypted reasoning or base64 audio.
 _STRUCTURE = frozenset({"data", "encrypted_content", "id", "name", "role", "signature", "tool_call_id", "type"})
-# Keys of content parts that may hold bytes as base64, where a match means nothing.
+# Keys of content parts that may be bytes as base64, in which a match means nothing.
 _MEDIA = frozenset({"file_data", "image_url", "url"})
 
 
 def redact(
     patterns: str | re.Pattern[str] | Iterable[str | re.Pattern[str]], replacement: str = "[redacted]"
 ) -> Middleware:
-    r"""Middleware that replaces what the regular expressions match, in all texts of the messages of each request.
+    r"""Return middleware that replaces all matches of regular expressions in the messages of each request.
 
         AsyncSwarm(middleware=[redact([r"\b\d{16}\b", re.compile("api[-_]key=\\S+", re.IGNORECASE)])])
 
-    The provider never gets what was matched. The history, the functions and the caller still have it. In the arguments of
-    a call, texts and numbers are matched and replaced one by one, so that they stay JSON. Names and ids stay as they are, and so do the
-    bytes of images and files.
+    The provider never gets a match. The history, the functions and the caller still have it. Adjacent text parts of a message
+    are also matched as one text; the replacement is then in the first part. Matches across two messages are not found. In the
+    arguments of a call, texts and numbers are replaced one by one, so that the arguments stay JSON. Other JSON, such as a
+    result, is also matched without its escapes. Names, ids, and the bytes of images and files do not change.
 
-    Over the Responses API, a message in which something matches is sent without its output items, which repeat the text.
-    Encrypted reasoning cannot be searched. It is left out with the items of a message in which something matches; otherwise
-    it is sent as it came.
+    Put it before `summarise` and before guards with a `judge` in the list: they send messages as one text, in which a match may
+    look different.
+
+    Over the Responses API, a message with a match is sent without its output items, because they repeat the text. Encrypted
+    reasoning cannot be searched: it is sent, unless its message has a match.
 
     Raises ConfigurationError for a pattern that is not a regular expression.
     """
-    listed = [patterns] if isinstance(patterns, str | re.Pattern) else list(patterns)
+    listed = [patterns] if isinstance(patterns, str | re.Pattern) else patterns
     try:
         compiled = [re.compile(pattern) for pattern in listed]
     except (re.error, TypeError) as error:
-        raise ConfigurationError(f"redact takes regular expressions: {error}") from error
+        raise ConfigurationError(f"redact needs valid regular expressions: {error}") from error
 
-    def clean(text: str) -> str:
-        for pattern in compiled:
-            text = pattern.sub(replacement, text)
-        return text
+    cleaner = _Cleaner(compiled, replacement)
 
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            messages = [_message(message, clean) for message in request.body["messages"]]
-            request.body["messages"] = [message for cleaned in messages for message in cleaned]
+            messages: list[Message] = []
+            for message in request.body["messages"]:
+                cleaned = _cleaned(message, cleaner)
+                messages += [message] if cleaned == message else without_items([cleaned])
+            request.body["messages"] = messages
             return handlers.complete(request)
 
         return replace(handlers, complete=complete)
@@ -61,31 +64,79 @@ def redact(
     return wrap
 
 
-def _message(message: Message, clean: Callable[[str], str]) -> list[Message]:
-    cleaned: Message = _cleaned(message, clean)
-    return [message] if cleaned == message else without_items([cleaned])
+@dataclass(frozen=True, slots=True)
+class _Cleaner:
+    patterns: Sequence[re.Pattern[str]]
+    replacement: str
+
+    def text(self, text: str) -> str:
+        """Return the text with all matches replaced."""
+        for pattern in self.patterns:
+            text = pattern.sub(self.replacement, text)
+        return text
+
+    def joined(self, texts: list[str]) -> list[str]:
+        """Return the texts, matched as one text. The replacement is in the text in which the match starts."""
+        for pattern in self.patterns:
+            whole = "".join(texts)
+            matches = [(*match.span(), len(match.expand(self.replacement))) for match in pattern.finditer(whole)]
+            edges = [
+                edge + sum(size - (min(end, edge) - start) for start, end, size in matches if start < edge)
+                for edge in accumulate(map(len, texts), initial=0)
+            ]
+            whole = pattern.sub(self.replacement, whole)
+            texts = [whole[start:end] for start, end in pairwise(edges)]
+        return texts
 
 
-def _cleaned(value: Any, clean: Callable[[str], str], key: str = "") -> Any:
+def _cleaned(value: Any, cleaner: _Cleaner, key: str = "") -> Any:
     if isinstance(value, str):
         if key in _STRUCTURE or (key in _MEDIA and value.startswith("data:")):
             return value
-        return _arguments(value, clean) if key == "arguments" else clean(value)
+        return _arguments(value, cleaner.text) if key == "arguments" else _text(value, cleaner.text)
     if is_object(value):
-        return {name: _cleaned(item, clean, name) for name, item in value.items()}
-    return [_cleaned(item, clean) for item in value] if is_array(value) else value
+        return {name: _cleaned(item, cleaner, name) for name, item in value.items()}
+    return _cleaned_list(value, cleaner) if is_array(value) else value
+
+
+def _cleaned_list(items: Sequence[Any], cleaner: _Cleaner) -> list[Any]:
+    cleaned: list[Any] = []
+    for is_text, group in groupby(items, _is_text):
+        run = list(group)
+        if is_text and len(run) > 1:  # a server joins them
+            texts = cleaner.joined([part["text"] for part in run])
+            # A server may reject an empty text.
+            run = [{**part, "text": text} for part, text in zip(run, texts, strict=True) if text or not part["text"]]
+        cleaned += [_cleaned(item, cleaner) for item in run]
+    return cleaned
+
+
+def _is_text(part: Any) -> bool:
+    return is_object(part) and isinstance(part.get("text"), str)
 
 
 def _arguments(text: str, clean: Callable[[str], str]) -> str:
-    """The arguments of a call, which stay JSON if they are JSON. Text without a match stays the same to the byte."""
-    try:
-        given = json.loads(text)
-        leaves = _leaves(given, clean)
-    except (ValueError, RecursionError):
+    """Return the cleaned arguments of a call, which stay JSON if they are JSON. Text without a match does not change."""
+    if (kept := _with_clean_leaves(text, clean)) is None:
         return clean(text)
-    kept = text if leaves == given else json.dumps(leaves, ensure_ascii=False)
-    # A match may also reach over a key and its value, or stand in a key that is there twice.
+    # A match may also include a key and its value, or be in a duplicate key.
     return kept if clean(kept) == kept else json.dumps({"arguments": clean(kept)}, ensure_ascii=False)
+
+
+def _text(text: str, clean: Callable[[str], str]) -> str:
+    """Return the cleaned text of a message. In JSON, such as the result of a function, a match may contain an escape."""
+    is_escaped_json = "\\" in text and text.lstrip()[:1] in ("{", "[")
+    return clean((_with_clean_leaves(text, clean) if is_escaped_json else None) or text)
+
+
+def _with_clean_leaves(text: str, clean: Callable[[str], str]) -> str | None:
+    """Return JSON with its texts and numbers cleaned one by one; None if the text is not JSON."""
+    try:
+        original = json.loads(text)
+        leaves = _leaves(original, clean)
+    except (ValueError, RecursionError):
+        return None
+    return text if leaves == original else json.dumps(leaves, ensure_ascii=False)
 
 
 def _leaves(value: Any, clean: Callable[[str], str]) -> Any:

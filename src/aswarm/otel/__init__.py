@@ -4,19 +4,19 @@
 
     swarm = AsyncSwarm(middleware=[otel()])
 
-Decides the names of the spans of a run, a completion and a tool call, their attributes, and how long they are current. It uses
-the API of OpenTelemetry only, so the program decides about the SDK and where the spans go. Without an SDK nothing is
-recorded. It never changes a request, a call or an answer, and holds no span current across a `yield`.
+A run, a completion and a tool call have a span each. This package uses only the API of OpenTelemetry: the program chooses the
+SDK and the destination of the spans. Without an SDK nothing is recorded. It never changes a request, a call or an answer, and
+keeps no span current across a `yield`.
 """
 
-from aswarm import _public
-from aswarm._errors import ConfigurationError
-from aswarm._text import how_to_install
+from aswarm._values import public as _public
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.text import how_to_install
 
 try:
     from ._middleware import otel
 except ImportError as error:
-    raise ConfigurationError(f"aswarm.otel needs opentelemetry-api; {how_to_install('otel')}") from error
+    raise ConfigurationError(f"aswarm.otel needs opentelemetry-api: {how_to_install('otel')}") from error
 
 __all__ = ["otel"]
 

@@ -1,7 +1,7 @@
-"""The names of OpenTelemetry's semantic conventions for generative AI, in the version of the schema URL.
+"""Names of OpenTelemetry's semantic conventions for generative AI, in the version of the schema URL.
 
-The conventions are in development, and later versions rename some of these names. A step to another version changes the URL
-and the names in this file. Names of aswarm itself begin with `aswarm.`.
+The conventions are in development, and later versions rename some names: another version changes the URL and the names in
+this file. Names of aswarm itself start with `aswarm.`. The tables map keys of a request or of a usage object to names.
 """
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
@@ -22,14 +22,19 @@ ERROR_TYPE = "error.type"
 
 REQUEST_MODEL = "gen_ai.request.model"
 REQUEST_STREAM = "gen_ai.request.stream"
-REQUEST_CHOICE_COUNT = "gen_ai.request.choice.count"
-REQUEST_FREQUENCY_PENALTY = "gen_ai.request.frequency_penalty"
-REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
-REQUEST_PRESENCE_PENALTY = "gen_ai.request.presence_penalty"
-REQUEST_SEED = "gen_ai.request.seed"
 REQUEST_STOP_SEQUENCES = "gen_ai.request.stop_sequences"
-REQUEST_TEMPERATURE = "gen_ai.request.temperature"
-REQUEST_TOP_P = "gen_ai.request.top_p"
+REQUEST_FLOATS = {
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+}
+REQUEST_INTEGERS = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "max_completion_tokens": "gen_ai.request.max_tokens",
+    "seed": "gen_ai.request.seed",
+    "n": "gen_ai.request.choice.count",
+}
 OUTPUT_TYPE = "gen_ai.output.type"
 
 RESPONSE_FINISH_REASONS = "gen_ai.response.finish_reasons"
@@ -38,9 +43,12 @@ RESPONSE_MODEL = "gen_ai.response.model"
 RESPONSE_TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 USAGE_INPUT_TOKENS = "gen_ai.usage.input_tokens"
 USAGE_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
-USAGE_CACHE_READ = "gen_ai.usage.cache_read.input_tokens"
-USAGE_CACHE_CREATION = "gen_ai.usage.cache_creation.input_tokens"
-USAGE_REASONING = "gen_ai.usage.reasoning.output_tokens"
+USAGE_DETAILS = {
+    ("prompt_tokens_details", "cached_tokens"): "gen_ai.usage.cache_read.input_tokens",
+    ("prompt_tokens_details", "cache_creation_tokens"): "gen_ai.usage.cache_creation.input_tokens",
+    ("prompt_tokens_details", "cache_write_tokens"): "gen_ai.usage.cache_creation.input_tokens",
+    ("completion_tokens_details", "reasoning_tokens"): "gen_ai.usage.reasoning.output_tokens",
+}
 
 TOOL_NAME = "gen_ai.tool.name"
 TOOL_TYPE = "gen_ai.tool.type"
@@ -64,10 +72,10 @@ TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105 - the name of an attribute
 SECONDS_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS_BUCKETS = tuple(4**power for power in range(14))
 
-# --- names of aswarm, where the conventions have no name --------------------------------------------------------------
+# --- names of aswarm, if the conventions have no name -----------------------------------------------------------------
 
 RUN_ID = "aswarm.run.id"
-STOP = "aswarm.stop"  # of a run: `Response.stop`; of a completion or a call that was left: the reason
+STOP = "aswarm.stop"  # of a run: `Response.stop`; of an abandoned completion or call: the reason
 HANDOFF = "aswarm.handoff"
 HANDOFF_SOURCE = "aswarm.handoff.source"
 HANDOFF_TARGET = "aswarm.handoff.target"

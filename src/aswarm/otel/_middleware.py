@@ -1,7 +1,7 @@
-"""`otel`: the middleware, and one run that it traces.
+"""`otel`, the middleware, and the spans of one run.
 
-Decides the parent of each span. The parent of a completion and of a tool call is the span of their run. The parent of a run is
-the current span of its caller; for a run that a function starts, that is the span of the tool call.
+The parent of a completion and of a tool call is the span of their run. The parent of a run is the current span of its caller;
+for a run that a function starts, this is the span of the tool call.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from opentelemetry.context import create_key, get_current, get_value, set_value
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
-from aswarm._agent import Agent, Response
-from aswarm._errors import AswarmError, ConfigurationError, Hold
 from aswarm._run.handlers import Handlers, Middleware, RunInfo, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.conversion import sendable
+from aswarm._values.agent import Agent, Response
+from aswarm._values.errors import AswarmError, ConfigurationError, Hold
 from aswarm._wire.request import CompletionRequest
 
 from . import _conventions as names
+from ._attributes import content_of_call, content_of_outcome, content_of_request, model_of, settings_of
 from ._completion import TracedCompletion
-from ._content import content_of_call, content_of_outcome, content_of_request
-from ._requests import model_of, settings_of
 from ._telemetry import Attributes, Operation, Telemetry
-from ._within import SpanScope, Within
 
 Conversation: TypeAlias = str | Callable[[RunInfo], object]
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -44,25 +42,30 @@ def otel(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> Middleware:
-    """Middleware that makes spans and metrics of runs, by the conventions of OpenTelemetry for generative AI.
+    """Return middleware that makes spans and metrics of runs, by OpenTelemetry's conventions for generative AI.
 
     A run is a span `invoke_agent`, with a span `chat` for each completion and a span `execute_tool` for each tool call. A
-    run that a function starts is below the span of its call. A handoff is an event of the run's span. Each span has the id of
-    the run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` says why a run ended. The metrics are the
-    durations of all three in seconds, the seconds to the first chunk of a stream, and tokens.
+    run that a function starts is a child of the span of the call. A handoff is an event of the run's span. Each span has the id of
+    the run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` is the reason for the end of a run. The
+    metrics are the seconds of runs, completions and calls, the seconds to the first chunk of a stream, and tokens.
 
-    `content`: whether spans have messages, arguments, results and texts of errors; by default only if the environment
-    variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it. `conversation`: the context variable with the id
-    of the conversation, or a function that gets the `RunInfo` and returns the id or None. A run inside a tool that has no id
-    of its own has the id of the run around it. `provider`: the value of `gen_ai.provider.name`. `tracer_provider` and
-    `meter_provider`: where spans and metrics go; by default the global providers.
+    Put it first in the list: the spans include the middleware after it, such as `retry`, but not the middleware before it.
 
-    Put it first: the spans include the middleware that stands after it, such as `retry`, and not the middleware before it.
-    Raises ConfigurationError if `conversation` is neither a text nor a function.
+    Args:
+        content: Add messages, arguments, results and error texts to spans; by default only if the environment variable
+            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT enables it.
+        conversation: The context variable with the id of the conversation, or a function that gets the `RunInfo` and returns
+            the id or None. A run inside a tool has the id of the outer run, unless it has its own id.
+        provider: The value of `gen_ai.provider.name`.
+        tracer_provider: Receives the spans; by default the global provider.
+        meter_provider: Receives the metrics; by default the global provider.
+
+    Raises:
+        ConfigurationError: `conversation` is neither a text nor a function.
     """
     if not (isinstance(conversation, str) or callable(conversation)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            "conversation must be the name of a context variable, or a function from RunInfo to the id of the "
+            "conversation must be the name of a context variable, or a function that gets a RunInfo and returns the id of the "
             f"conversation, not {type(conversation).__name__}"
         )
     if content is None:
@@ -70,32 +73,28 @@ def otel(
     telemetry = Telemetry(tracer_provider, meter_provider, content=content)
 
     def wrap(handlers: Handlers) -> Handlers:
-        traced = _TracedRun(telemetry, handlers, provider, _id_of_conversation(conversation, handlers.run))
+        traced = _TracedRun(telemetry, handlers, provider, conversation)
         handlers.run.on_end(traced.end)
         return replace(handlers, complete=traced.complete, call_tool=traced.call_tool)
 
     return wrap
 
 
-def _id_of_conversation(conversation: Conversation, run: RunInfo) -> str | None:
-    found = run.context_variables.get(conversation) if isinstance(conversation, str) else conversation(run)
-    found = get_value(_CONVERSATION) if found is None else found
-    return None if found is None else sendable(str(found))
-
-
 class _TracedRun:
-    """The spans of one run."""
+    """Spans of one run."""
 
-    def __init__(self, telemetry: Telemetry, handlers: Handlers, provider: str, conversation: str | None) -> None:
+    def __init__(self, telemetry: Telemetry, handlers: Handlers, provider: str, conversation: Conversation) -> None:
         run = handlers.run
+        own_id = run.context_variables.get(conversation) if isinstance(conversation, str) else conversation(run)
+        any_id = get_value(_CONVERSATION) if own_id is None else own_id
         self._telemetry = telemetry
         self._handlers = handlers
         self._provider: Attributes = {names.PROVIDER_NAME: provider}
         self._common: Attributes = {names.RUN_ID: sendable(run.id)}
         parent = get_current()
-        if conversation is not None:
-            self._common[names.CONVERSATION_ID] = conversation
-            parent = set_value(_CONVERSATION, conversation, parent)
+        if any_id is not None:
+            self._common[names.CONVERSATION_ID] = conversation_id = sendable(str(any_id))
+            parent = set_value(_CONVERSATION, conversation_id, parent)
         self._agent = run.agent
         name = sendable(run.agent.name)
         measured = {**self._provider, names.AGENT_NAME: name}
@@ -106,29 +105,28 @@ class _TracedRun:
     # --- completions ---
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Pass the chunks on unchanged, in a span of the completion."""
-        operation = self._begin_chat(request)
-        scope = SpanScope(operation.context)
+        """Yield the chunks unchanged, in a span of the completion."""
+        operation = self._start_chat(request)
         self._completion = completion = TracedCompletion(operation, stream=request.stream)
         try:
             chunks = self._handlers.complete(request)
             try:
-                while (chunk := await Within(anext(chunks, _END), scope)) is not _END:
+                while (chunk := await operation.run(anext(chunks, _END))) is not _END:
                     completion.read(chunk)
                     yield chunk
-            finally:  # in the same context, because a generator further in may end spans of its own here
-                await Within(chunks.aclose(), scope)
+            finally:  # in the same context, because an inner generator may end its own spans here
+                await operation.run(chunks.aclose())
         except BaseException as error:
             completion.end(error)
             raise
         completion.end()
 
-    def _begin_chat(self, request: CompletionRequest) -> Operation:
+    def _start_chat(self, request: CompletionRequest) -> Operation:
         self._follow(request.agent)
         model = model_of(request)
         measured = {**self._provider, **({names.REQUEST_MODEL: model} if model else {})}
-        asked_by = {names.AGENT_NAME: sendable(request.agent.name)}
-        attributes = {**measured, **self._common, **asked_by, **settings_of(request)}
+        active_agent = {names.AGENT_NAME: sendable(request.agent.name)}
+        attributes = {**measured, **self._common, **active_agent, **settings_of(request)}
         operation = Operation(self._telemetry, (names.CHAT, model), self._operation.context, measured, attributes)
         content = operation.content(content_of_request, request)
         operation.span.set_attributes(content)
@@ -137,7 +135,7 @@ class _TracedRun:
         return operation
 
     def _follow(self, agent: Agent) -> None:
-        """Add an event if this agent has taken over."""
+        """Add a handoff event if the active agent has changed."""
         if agent is not self._agent:
             source, target = sendable(self._agent.name), sendable(agent.name)
             self._operation.span.add_event(names.HANDOFF, {names.HANDOFF_SOURCE: source, names.HANDOFF_TARGET: target})
@@ -147,21 +145,21 @@ class _TracedRun:
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Return the outcome unchanged, in a span of the call."""
-        operation = self._begin_call(call)
+        operation = self._start_call(call)
         try:
-            outcome = await Within(self._handlers.call_tool(call, context, started), SpanScope(operation.context))
+            outcome = await operation.run(self._handlers.call_tool(call, context, started))
         except Hold:
             operation.end({names.STOP: "waiting"})
             raise
         except BaseException as error:
             operation.end({}, error)
             raise
-        # Middleware may return a wrong value, which the run reports.
+        # Middleware may return a value of a wrong type, which the run reports.
         failure = outcome.error if isinstance(outcome, ToolOutcome) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         operation.end(operation.content(content_of_outcome, outcome), failure)
         return outcome
 
-    def _begin_call(self, call: ToolCall) -> Operation:
+    def _start_call(self, call: ToolCall) -> Operation:
         name = sendable(call.name)
         attributes: Attributes = {
             **self._common,
@@ -170,7 +168,7 @@ class _TracedRun:
             names.TOOL_TYPE: "function",
             names.TOOL_CALL_ID: sendable(call.id),
         }
-        # The model may make up any name: metrics have only names of functions that exist.
+        # The model may invent names: metrics have only names of existing functions.
         measured = {**self._provider, **({} if call.tool is None else {names.TOOL_NAME: name})}
         operation = Operation(
             self._telemetry, (names.EXECUTE_TOOL, name), self._operation.context, measured, attributes

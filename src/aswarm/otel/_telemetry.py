@@ -1,61 +1,53 @@
 """The tracer, the instruments, and one operation: a span with its duration as a metric.
 
-Decides what a span says of an error. Without `content`, that is the type of the error and never its text: a provider may quote
-the prompt, and a function its arguments.
+Without `content`, a span has the type of an error, but never its text: a provider may quote the prompt, and a function its
+arguments.
 """
 
 from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import types
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
-from opentelemetry.context import Context
-from opentelemetry.metrics import MeterProvider, get_meter
+from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.metrics import Histogram, MeterProvider, get_meter
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, get_tracer, set_span_in_context
 
-from aswarm._errors import CompletionError, RunError
-from aswarm._json import jsonable
+from aswarm._values.errors import CompletionError, RunError
+from aswarm._values.json import jsonable
 
 from . import _conventions as names
 
+T = TypeVar("T")
 Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
 
 
 class Telemetry:
-    """The tracer and the instruments, which all runs of one middleware share.
+    """Tracer and instruments, shared by all runs of one middleware.
 
-    `content`: whether spans have messages, arguments, results and texts of errors.
+    `content`: whether spans have messages, arguments, results and error texts.
     """
 
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, content: bool
     ) -> None:
-        version: str = importlib.import_module(
-            "aswarm"
-        ).__version__  # by its name: the package imports rooms that are above this one
+        # Imported by name, because `aswarm` itself imports rooms above this one.
+        version: str = importlib.import_module("aswarm").__version__
         self.content = content
         self.tracer = get_tracer("aswarm", version, tracer_provider, names.SCHEMA_URL)
         meter = get_meter("aswarm", version, meter_provider, names.SCHEMA_URL)
-        self.duration = meter.create_histogram(
-            names.OPERATION_DURATION,
-            "s",
-            "GenAI operation duration.",
-            explicit_bucket_boundaries_advisory=names.SECONDS_BUCKETS,
-        )
-        self.first_chunk = meter.create_histogram(
-            names.TIME_TO_FIRST_CHUNK,
-            "s",
-            "Time to receive the first chunk of a streamed completion.",
-            explicit_bucket_boundaries_advisory=names.SECONDS_BUCKETS,
-        )
-        self.tokens = meter.create_histogram(
-            names.TOKEN_USAGE,
-            "{token}",
-            "Number of input and output tokens used.",
-            explicit_bucket_boundaries_advisory=names.TOKENS_BUCKETS,
-        )
+
+        def histogram(name: str, description: str, buckets: Sequence[float], unit: str = "s") -> Histogram:
+            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
+
+        first_chunk = "Time to receive the first chunk of a streamed completion."
+        tokens = "Number of input and output tokens used."
+        self.duration = histogram(names.OPERATION_DURATION, "GenAI operation duration.", names.SECONDS_BUCKETS)
+        self.first_chunk = histogram(names.TIME_TO_FIRST_CHUNK, first_chunk, names.SECONDS_BUCKETS)
+        self.tokens = histogram(names.TOKEN_USAGE, tokens, names.TOKENS_BUCKETS, "{token}")
 
 
 class Operation:
@@ -81,11 +73,36 @@ class Operation:
             kind=SpanKind.CLIENT if operation == names.CHAT else SpanKind.INTERNAL,
             attributes={names.OPERATION_NAME: operation, **attributes},
         )
-        self.context = set_span_in_context(self.span, parent)
-        self._began = time.perf_counter()
+        self.context = self._current = set_span_in_context(self.span, parent)
+        self._started = time.perf_counter()
+
+    @types.coroutine
+    def run(self, step: Awaitable[T]) -> Generator[Any, Any, T]:
+        """Await a step of the operation, with the span as the current span.
+
+        If a generator makes its span current across a `yield`, the span is also current in the code of its consumer, and
+        OpenTelemetry logs an error when another task closes the generator. Therefore the context is attached before each part
+        of the step, and detached when the step suspends. A span that one step makes current stays current in the next steps.
+        """
+        inner: Any = step.__await__()
+        resume, value = inner.send, None
+        while True:
+            token = attach(self._current)
+            try:
+                waits_for = resume(value)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            finally:
+                self._current = get_current()
+                detach(token)
+            try:
+                resume, value = inner.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001 - thrown into the step
+                resume, value = inner.throw, error
 
     def content(self, describe: Callable[..., Attributes], *values: Any) -> Attributes:
-        """The attributes with messages, arguments or results that `describe` makes; empty unless spans have content."""
+        """Return the attributes with content that `describe` makes; empty unless spans have content."""
         if not (self.telemetry.content and self.span.is_recording()):
             return {}
         try:
@@ -95,29 +112,25 @@ class Operation:
 
     @property
     def seconds(self) -> float:
-        """The seconds since its beginning."""
-        return time.perf_counter() - self._began
+        return time.perf_counter() - self._started
 
     def end(self, attributes: Attributes, error: BaseException | None = None) -> None:
-        """End the span. An `error` that is not an `Exception`, such as a cancellation, means that the run was left early."""
+        """End the span. An `error` that is no `Exception`, such as a cancellation, means that the run was left early."""
         if isinstance(error, Exception):
-            self._set_error(error)
+            self.measured[names.ERROR_TYPE] = kind = _error_type(error)
+            self.span.set_attribute(names.ERROR_TYPE, kind)
+            self.span.set_status(Status(StatusCode.ERROR, str(jsonable(error)) if self.telemetry.content else None))
         elif error is not None:
             attributes = {**attributes, names.STOP: "cancelled"}
         self.span.set_attributes(attributes)
         self.telemetry.duration.record(self.seconds, self.measured, self.context)
         self.span.end()
 
-    def _set_error(self, error: Exception) -> None:
-        self.measured[names.ERROR_TYPE] = kind = _error_type(error)
-        self.span.set_attribute(names.ERROR_TYPE, kind)
-        self.span.set_status(Status(StatusCode.ERROR, str(jsonable(error)) if self.telemetry.content else None))
-
 
 def _error_type(error: BaseException) -> str:
-    """The HTTP status of a provider's error, or the name of the exception's class."""
+    """Return the HTTP status of a provider's error, or the name of the exception's class."""
     if isinstance(error, CompletionError) and error.status_code is not None:
         return str(error.status_code)
-    if type(error) is RunError and error.__cause__ is not None:  # it stands for an exception of code outside of aswarm
+    if type(error) is RunError and error.__cause__ is not None:  # it wraps an exception of code outside of aswarm
         return _error_type(error.__cause__)
     return type(error).__qualname__

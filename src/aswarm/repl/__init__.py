@@ -1,10 +1,10 @@
-"""A chat with agents in the terminal: Swarm's `run_demo_loop`, and the functions that print as Swarm prints.
+"""A chat with agents in the terminal: `run_demo_loop`, and the printing functions of Swarm.
 
-At a terminal, with the extra `repl`, the chat has editing, a history, colours and Markdown. Elsewhere it
+In a terminal, with the extra `repl`, the chat has editing, a history, colours and Markdown. Otherwise it
 reads and writes plain lines. `/help` lists the commands.
 """
 
-from aswarm import _public
+from aswarm._values import public as _public
 
 from ._as_swarm import pretty_print_messages, process_and_print_streaming_response
 from ._loop import run_demo_loop, run_demo_loop_async

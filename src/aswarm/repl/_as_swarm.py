@@ -1,50 +1,42 @@
-"""What OpenAI's Swarm prints for messages and for its events, byte for byte, with its colours, also in a pipe.
+"""Printing of messages and Swarm's events, with the same output as OpenAI's Swarm, byte for byte, with its colours, also in a pipe.
 
-Three things differ: control characters in a text are shown as symbols, NO_COLOR switches the colours off, and messages
-for which Swarm fails are printed (without a sender, with content in parts, a refusal, arguments that are not JSON).
+Three differences: control characters in a text are shown as symbols, NO_COLOR switches the colours off, and messages on which
+Swarm fails are printed (without a sender, with content in parts, a refusal, arguments that are not JSON).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
-from aswarm._agent import Response
-from aswarm._messages import call_name, text_of
-from aswarm._text import clean, one_line, without_colours
+from aswarm._values.agent import Response
+from aswarm._values.messages import call_name, text_of
+from aswarm._values.text import clean, one_line, without_colours
 
-from ._printing import BLUE, END, PURPLE, write
-from ._text import arguments_of
+from ._plain import BLUE, END, PURPLE, write
+from ._text import answer_of, arguments_of
 
-
-class _Colours(NamedTuple):
-    name: str = BLUE
-    call: str = PURPLE
-    end: str = END
-
-
-def _colours() -> _Colours:
-    return _Colours("", "", "") if without_colours() else _Colours()
+_COLOURS = re.compile(r"\033\[\d+m")
 
 
 def pretty_print_messages(messages: Iterable[Mapping[str, Any]]) -> None:
     """Print the assistant messages: the name in blue, the text, and a line for each call, its function in purple."""
-    colours = _colours()
     for message in messages:
-        if message["role"] == "assistant":
-            _print_as_swarm(message, colours)
+        if message["role"] != "assistant":
+            continue
+        name, text = answer_of(message)
+        _write(f"{BLUE}{clean(name)}{END}: " + (f"{clean(text)}\n" if text else ""))
+        calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
+        if len(calls) > 1:
+            write("\n")
+        for call in calls:
+            _write(f"{PURPLE}{one_line(call_name(call))}{END}({_arguments_as_swarm(arguments_of(call))})\n")
 
 
-def _print_as_swarm(message: Mapping[str, Any], colours: _Colours) -> None:
-    name = str(message.get("sender") or "Assistant")
-    text = text_of(message.get("content")) or str(message.get("refusal") or "")
-    write(f"{colours.name}{clean(name)}{colours.end}: " + (f"{clean(text)}\n" if text else ""))
-    calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
-    if len(calls) > 1:
-        write("\n")
-    for call in calls:
-        write(f"{colours.call}{one_line(call_name(call))}{colours.end}({_arguments_as_swarm(arguments_of(call))})\n")
+def _write(text: str) -> None:
+    write(_COLOURS.sub("", text) if without_colours() else text)
 
 
 def _arguments_as_swarm(arguments: str) -> str:
@@ -56,11 +48,10 @@ def _arguments_as_swarm(arguments: str) -> str:
 
 
 class _ChunkPrinter:
-    """Prints Swarm's events. `response` is that of the last event, once it has come."""
+    """A printer of Swarm's events. `response`: the response in the last event; None before it."""
 
     def __init__(self) -> None:
         self.response: Response | None = None
-        self._colours = _colours()
         self._sender = ""
         self._has_text = False
 
@@ -70,9 +61,7 @@ class _ChunkPrinter:
             self._show_text(text_of(chunk["content"]))
         for call in chunk.get("tool_calls") or ():
             if name := call_name(call):
-                write(
-                    f"{self._colours.name}{self._sender}: {self._colours.call}{one_line(name)}{self._colours.end}()\n"
-                )
+                _write(f"{BLUE}{self._sender}: {PURPLE}{one_line(name)}{END}()\n")
         if chunk.get("delim") == "end" and self._has_text:
             write("\n")
             self._has_text = False
@@ -80,8 +69,8 @@ class _ChunkPrinter:
 
     def _show_text(self, text: str) -> None:
         if self._sender and not self._has_text:
-            write(f"{self._colours.name}{self._sender}:{self._colours.end} ")
-            self._sender = ""  # as in Swarm, whose calls after a text have no name
+            _write(f"{BLUE}{self._sender}:{END} ")
+            self._sender = ""  # as in Swarm: no name before calls that follow a text
         write(clean(text))
         self._has_text = self._has_text or bool(text)
 

@@ -1,104 +1,77 @@
-"""The conversation with its display: performs the actions that the session decides, and shows what a run does.
+"""The logic of a chat: a line is a message, an answer or a `/` command; and the display after the end of a run.
 
-Plain and synchronous. The loops read the lines and drive the runs; both loops use this module for the rest.
+Synchronous. The loop reads the lines, drives the runs, and performs the actions that are returned here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from aswarm._agent import Response
-from aswarm._errors import AswarmError
-from aswarm._text import counted, one_line
+from aswarm._tools.toolbox import tools_of
+from aswarm._values.agent import Response
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.text import counted, one_line
 
-from ._commands import EXIT, action_for
-from ._display import Display
+from ._plain import PlainDisplay
 from ._questions import OpenQuestions
-from ._saved import other_conversation, read_conversation, write_conversation
-from ._session import (
-    AskDecisions,
-    ContinueWith,
-    CopyTo,
-    Quit,
-    ReadFile,
-    Session,
-    ShowError,
-    ShowHistory,
-    ShowText,
-    StartRun,
-    StoreAction,
-    WriteFile,
-)
+from ._session import Action, ContinueWith, CopyTo, Session, StartRun
+from ._text import usage_text
 
-# The errors of reading a line; `Chat.on_read_error` decides what they mean.
+if TYPE_CHECKING:
+    from aswarm._run.streams import EventStream
+
+# The errors of reading a line; `Chat.on_read_error` handles them.
 READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
 
 
-class HasResponse(Protocol):
-    """A run, as far as a chat uses it."""
-
-    @property
-    def response(self) -> Response:
-        """What has happened so far."""
-        ...
-
-    @property
-    def partial(self) -> str:
-        """The text of a completion that has not finished."""
-        ...
-
-
-@dataclass
-class ActiveRun:
-    """The `run` that a loop drives. The loop sets it as soon as the run exists."""
-
-    run: HasResponse | None = None
-
-
 class Chat:
-    """A session and the display that shows it. `is_over`: the user has left."""
+    """A session and its display. `run`: the current run of the loop. `is_over`: the user has left."""
 
-    def __init__(self, session: Session, display: Display) -> None:
+    def __init__(self, session: Session, display: PlainDisplay) -> None:
         self.session = session
         self.display = display
+        self.run: EventStream | None = None
         self.is_over = False
         self._interrupted = False
-        self._to_confirm: WriteFile | CopyTo | None = None
+        self._to_confirm: CopyTo | None = None
         self._questions: OpenQuestions | None = None
 
     # --- lines ---
 
-    def process_line(self, line: str) -> StartRun | StoreAction | None:
-        """Do what a line asks for. A run, and what a store has to do, is only returned: the loop performs it."""
+    def process_line(self, line: str) -> Action | None:
+        """Process a line of the user. Returns an action for the loop: start a run, make a copy, or load another conversation.
+
+        A line that starts with `/` is a command. With a space before the `/` it is a message.
+        """
         self._interrupted = False
         if self._to_confirm is not None:
             return self._confirm(line)
-        if self._questions is not None and not (line.startswith("/") or line.strip().lower() == EXIT):
+        text = line.strip().encode("utf-8", "replace").decode()  # halves of surrogate pairs cannot be sent
+        is_command = line.startswith("/") or text.lower() in ("exit", "quit")
+        if self._questions is not None and not is_command:
             return self._decide(self._questions, line)
         self._questions = None  # a command leaves the calls open
-        match action_for(self.session, line):
-            case StartRun() | CopyTo() | ContinueWith() as action:
-                return action
-            case AskDecisions():
-                self._ask()
-            case ShowText(text):
-                self.display.show_text(text)
-            case ShowError(text):
-                self.display.show_error(text)
-            case ShowHistory(messages):
-                self.display.show_history(messages)
-            case WriteFile() | ReadFile() as action:
-                self._use_file(action)
-            case Quit():
-                self.is_over = True
-            case _:
-                pass  # an empty line
-        return None
+        if is_command:
+            return self._run_command(*text.removeprefix("/").partition(" "))
+        return self.session.send(text) if text else None
 
-    def _ask(self) -> None:
+    def _run_command(self, name: str, _: str, argument: str) -> Action | None:
+        command = COMMANDS.get(name.lower())
+        if command is None:
+            self.display.show_error(f"There is no command /{name}. See /help, or start with a space to send the line.")
+            return None
+        argument = argument.strip()
+        if command.names_conversation and not argument:
+            needed = "the id of a conversation" if self.session.has_store else "the path of a file"
+            self.display.show_error(f"/{name} needs {needed}.")
+            return None
+        return command.action(self, argument)
+
+    def ask(self) -> None:
+        """Ask about the calls that wait for a decision. The next lines are the answers."""
         self._questions = questions = self.session.questions
         self.display.show_text(questions.text if questions else "")
 
@@ -111,43 +84,25 @@ class Chat:
         self.display.show_text(questions.text)
         return None
 
-    def _use_file(self, action: WriteFile | ReadFile, *, replaces: bool = False) -> None:
-        try:
-            if isinstance(action, WriteFile):
-                text = self._write(action, replaces=replaces)
-            else:
-                text = self.session.load(read_conversation(action.path))
-        except (OSError, ValueError) as error:
-            self.display.show_error(f"{action.path}: {getattr(error, 'strerror', None) or error}")
-        else:
-            self.display.show_text(text)
-
-    def _write(self, action: WriteFile, *, replaces: bool = False) -> str:
-        if not replaces and (other := other_conversation(action.path, action.text)) is not None:
-            return self.question(action, action.path, len(other.messages))
-        write_conversation(action.path, action.text)
-        return action.done
-
-    def question(self, action: WriteFile | CopyTo, name: str, length: int) -> str:
-        """Ask with this text whether the action may replace another conversation. The next line is the answer."""
+    def question(self, action: CopyTo, length: int) -> str:
+        """Return the question whether to replace a conversation of this length. The next line is the answer."""
         self._to_confirm = action
         messages = counted(length, "message")
-        return f"{name} has another conversation ({messages}). Replace it? Type yes, or anything else to keep it."
+        return (
+            f"{action.name} has another conversation ({messages}). Replace it? Type yes, or anything else to keep it."
+        )
 
     def _confirm(self, line: str) -> CopyTo | None:
         action, self._to_confirm = self._to_confirm, None
         if action is None or line.strip().lower() not in ("y", "yes"):
             self.display.show_text("Not saved.")
-        elif isinstance(action, CopyTo):
-            return replace(action, replaces=True)
-        else:
-            self._use_file(action, replaces=True)
-        return None
+            return None
+        return replace(action, replaces=True)
 
     def on_read_error(self, error: BaseException) -> None:
-        """Reading a line has failed. The end of input leaves the chat, and so does Ctrl-C twice in a row.
+        """Handle an error of reading a line. The end of input leaves the chat, and so does Ctrl-C twice in a row.
 
-        Where the chat has asked whether to replace a file, it keeps the file. Calls about which it has asked stay open.
+        If a question is open, a file is not replaced, and calls stay open.
         """
         if self._to_confirm is not None:
             self._to_confirm = None
@@ -167,35 +122,34 @@ class Chat:
     # --- runs ---
 
     @contextmanager
-    def running(self, start: StartRun) -> Generator[ActiveRun]:
-        """Enclose a run: an error or Ctrl-C is shown, and what the run has left is kept."""
-        active = ActiveRun()
+    def running(self, start: StartRun) -> Generator[None]:
+        """Enclose a run: show its error or its stop by Ctrl-C, and keep its messages. The loop sets `self.run` in the block."""
+        self.run = None
         if start.resume is True:
             self.display.show_calls(start.agent.name, {"tool_calls": self.session.open_calls})
         failure: AswarmError | None = None
         try:
-            yield active
+            yield
         except KeyboardInterrupt:
-            pass  # it has cancelled the run, whose response says so
+            pass  # the run is cancelled, which its response shows
         except AswarmError as error:
             failure = error
         finally:
             self.display.end_run()
         nothing = Response(agent=start.agent, context_variables=start.context, stop="error" if failure else "cancelled")
-        response = nothing if active.run is None else active.run.response
-        partial = "" if active.run is None else active.run.partial
+        response, partial = (nothing, "") if self.run is None else (self.run.response, self.run.partial)
         self.session.end_run(start, response, failed=failure is not None, partial=partial)
         self._show_end(response, failure)
 
     def _show_end(self, response: Response, failure: AswarmError | None) -> None:
-        if response.usage.total_tokens:  # 0 where the provider sends no usage
+        if response.usage.total_tokens:  # 0 if the provider sends no usage
             self.display.show_usage(response.usage)
         if failure is not None:
             self.display.show_error(f"{type(failure).__name__}: {one_line(failure, 600)} (/resume tries again)")
         elif response.stop == "cancelled":
             self.display.show_text(f"Stopped. {self.session.open_calls_hint}".rstrip())
         elif response.stop == "waiting":
-            self._ask()
+            self.ask()
         elif response.stop == "answer" and not _says_something(response):
             self.display.show_text("The answer is empty.")
         elif response.stop == "max_turns":
@@ -206,3 +160,112 @@ class Chat:
 def _says_something(response: Response) -> bool:
     refusal = response.messages[-1].get("refusal") if response.messages else None
     return bool(refusal or response.text.strip())
+
+
+# --- commands ---
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A `/` command. `argument`: the name of its argument in the help.
+
+    `names_conversation`: the argument is the path of a file, or the id of a conversation if the chat has a store.
+    """
+
+    action: Callable[[Chat, str], Action | None]
+    help: str
+    argument: str = ""
+    names_conversation: bool = False
+
+
+def _help(chat: Chat, _: str) -> None:
+    rows = [(f"/{name} {command.argument}".rstrip(), command.help) for name, command in COMMANDS.items()]
+    width = max(len(usage) for usage, _ in rows)
+    lines = [f"{usage:<{width}}  {text}" for usage, text in rows]
+    last = "Ctrl-C stops an answer; the part that was read stays in the conversation, with a mark."
+    chat.display.show_text("\n".join([*lines, last]))
+
+
+def _agent(chat: Chat, name: str) -> None:
+    session, known = chat.session, chat.session.agents
+    if name and name not in known:
+        chat.display.show_error(f"There is no agent {name!r}. Known agents: {', '.join(known)}.")
+        return
+    session.agent = known[name] if name else session.agent
+    agent = session.agent
+    try:
+        functions = ", ".join(tools_of(agent)) or "none"
+    except ConfigurationError as error:
+        functions = one_line(error)
+    text = f"{agent.name} ({agent.model}); functions: {functions}; known agents: {', '.join(known)}"
+    chat.display.show_text(text)
+
+
+def _history(chat: Chat, _: str) -> None:
+    if chat.session.history:
+        chat.display.show_history(chat.session.history)
+    else:
+        chat.display.show_text("There are no messages yet.")
+
+
+def _context(chat: Chat, _: str) -> None:
+    lines = [f"{one_line(name)} = {_shown(value)}" for name, value in chat.session.context.items()]
+    chat.display.show_text("\n".join(lines) or "There are no context variables.")
+
+
+def _shown(value: object) -> str:
+    try:
+        return one_line(repr(value))
+    except Exception as error:  # noqa: BLE001 - the __repr__ of a user's class
+        return f"<{type(value).__name__}: its repr failed: {one_line(error)}>"
+
+
+def _usage(chat: Chat, _: str) -> None:
+    chat.display.show_text(usage_text(chat.session.usage))
+
+
+def _resume(chat: Chat, _: str) -> Action | None:
+    session = chat.session
+    if session.failed_message is None and session.questions:
+        chat.ask()
+        return None
+    start = session.resume()
+    if start is None:
+        chat.display.show_error("There is nothing to resume. Send a message.")
+    return start
+
+
+def _reset(chat: Chat, _: str) -> None:
+    chat.session.reset()
+    chat.display.show_text(f"New conversation. The active agent is {chat.session.agent.name}.")
+
+
+def _exit(chat: Chat, _: str) -> None:
+    chat.is_over = True
+
+
+COMMANDS = {
+    "help": Command(_help, "show this list"),
+    "agent": Command(_agent, "show the active agent, or switch to another one", "[NAME]"),
+    "history": Command(_history, "show the messages"),
+    "context": Command(_context, "show the context variables"),
+    "usage": Command(_usage, "show the tokens used so far"),
+    "resume": Command(
+        _resume, "continue after an error or Ctrl-C; runs the open calls, or asks about the waiting calls"
+    ),
+    "reset": Command(_reset, "start a new conversation"),
+    "save": Command(
+        lambda _, name: CopyTo(name),
+        "save the conversation to a file; with --store, a copy under this id",
+        "NAME",
+        names_conversation=True,
+    ),
+    "load": Command(
+        lambda _, name: ContinueWith(name),
+        "continue a conversation from a file; with --store, the conversation with this id",
+        "NAME",
+        names_conversation=True,
+    ),
+    "exit": Command(_exit, "leave the chat; Ctrl-D does the same"),
+    "quit": Command(_exit, "the same as /exit"),
+}

@@ -1,105 +1,211 @@
-"""A chat whose conversation is in a store: how the session and the store stay the same.
+"""The runs of a chat, with its conversation in memory or in a store.
 
-A run is one of `Conversation`, which writes as it happens. What the session does beside runs (a history that was reset,
-a message that was taken back, an answer that was stopped) is written after the line that did it.
+A run in a store is a run of `Conversation`. The other changes of a session (a reset history, a removed message, a stopped answer)
+are written after the line of the user that caused them. `/save FILE` and `--save FILE` write the conversation `ID` of a SQLite
+store, so `--store FILE` continues it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aswarm._text import counted
+from aswarm._blocking.caller import in_callers_thread
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.text import counted
 
-from ._session import STOPPED, CopyTo, StartRun, StoreAction
+from ._session import CopyTo, StartRun, StoreAction
 
 if TYPE_CHECKING:
-    from aswarm.conversations import Conversation, ConversationStream, Store, Stored
+    from aswarm._run.streams import EventStream
+    from aswarm._swarm import AsyncSwarm
+    from aswarm.conversations import Conversation, Store, Stored
+    from aswarm.conversations._base import SQLStore
 
     from ._chat import Chat
-    from ._loop import ChatOptions
+
+ID = "conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """The arguments of every run of a chat. With `deltas=False`, completions are shown whole; tools are still shown live."""
+
+    deltas: bool
+    debug: bool
+    model_override: str | None
+    max_turns: float
 
 
 class KeptChat:
-    """A chat, and its conversation in a store. `conversation_of`: the conversation of an id, written or not."""
+    """A chat, and its conversation in a store; in memory if `store` is None."""
 
     def __init__(
-        self, store: Store, conversation_of: Callable[[str], Conversation], conversation_id: str, chat: Chat
+        self,
+        chat: Chat,
+        swarm: AsyncSwarm,
+        options: ChatOptions,
+        store: SQLStore | None = None,
+        conversation_id: str = ID,
     ) -> None:
-        self._store = store
-        self._conversation_of = conversation_of
-        self._conversation = conversation_of(conversation_id)
         self._chat = chat
         self._session = chat.session
-        self._session.has_store = True
+        self._swarm = swarm
+        self._options = options
+        self._store = store
+        self._session.has_store = store is not None
+        self._conversation = self._named(conversation_id)
         self._known = self._session.history
 
-    async def begin(self) -> str:
-        """Continue what the store has; returns a text about it, empty for a new conversation."""
-        stored = await self._conversation.load()
-        return self._continue_with(stored) if stored.revision else ""
+    def _named(self, conversation_id: str) -> Conversation | None:
+        if self._store is None:
+            return None
+        agent, context = self._session.starting_agent, self._session.starting_context
+        return self._store.conversation(conversation_id, self._swarm, agent=agent, context_variables=context)
+
+    async def start(self) -> None:
+        """Continue the conversation in the store."""
+        stored = None if self._conversation is None else await self._conversation.load()
+        if stored is not None and stored.revision:
+            self._chat.display.show_text(self._continue_with(stored))
 
     def _continue_with(self, stored: Stored) -> str:
-        self._take(stored)
-        about = f"{counted(len(stored.messages), 'message')} loaded. The active agent is {self._session.agent.name}."
-        return f"{about} {self._session.open_calls_hint}".rstrip()
+        text = self._session.load(stored)
+        self._known = self._session.history
+        return text
 
-    def _take(self, stored: Stored) -> None:
-        session = self._session
-        session.agent = session.agents.get(stored.agent, session.agent)
-        session.context = stored.context_variables
-        session.history = self._known = stored.messages
+    # --- other conversations: of the store, or in files ---
 
-    # --- other conversations of the store ---
+    async def perform(self, action: StoreAction) -> None:
+        """Save a copy or load another conversation, and show a text about it. Raises the errors of the store."""
+        text = await (self._copy(action) if isinstance(action, CopyTo) else self._load(action.name))
+        self._chat.display.show_text(text)
 
-    async def perform(self, action: StoreAction) -> str:
-        """Do what `/save` and `/load` mean in a store; returns a text about it. Raises what the store raises."""
-        other = await self._store.load(action.conversation_id)
-        if isinstance(action, CopyTo):
-            return await self._copy(action, other)
+    async def _load(self, name: str) -> str:
+        if self._store is None:
+            stored = await conversation_in(name)
+            context = {**(self._session.starting_context or {}), **stored.context_variables}
+            return self._continue_with(replace(stored, context_variables=context))
+        other = await self._store.load(name)
         if other is None:
-            return f"The store has no conversation {action.conversation_id!r}."
-        self._conversation = self._conversation_of(action.conversation_id)
-        self._session.reset()
+            return f"The store has no conversation {name!r}."
+        self._conversation = self._named(name)
         return self._continue_with(other)
 
-    async def _copy(self, copy: CopyTo, other: Stored | None) -> str:
-        name, own = copy.conversation_id, await self._conversation.load()
-        if name == own.id:
-            return f"The store has this conversation as {name!r} already, and keeps it as it happens."
+    async def _copy(self, copy: CopyTo) -> str:
+        own, note = await self._own(copy.name)
+        if copy.name == own.id:
+            return f"The store has this conversation as {own.id!r} already, and keeps it as it happens."
         if not own.messages:
             return "There are no messages to save."
-        if other is not None:
-            is_earlier = own.messages[: len(other.messages)] == other.messages
-            if not (copy.replaces or is_earlier):
-                return self._chat.question(copy, name, len(other.messages))
-            await self._store.delete(name)
-        await self._store.fork(own.id, name)
-        return f"{counted(len(own.messages), 'message')} saved as {name!r}. The conversation continues as {own.id!r}."
+        async with store_at(copy.name) if self._store is None else nullcontext(self._store) as store:
+            conversation_id = copy.name if own.id else ID
+            other = await store.load(conversation_id)
+            if other is not None and not (copy.replaces or is_earlier(other, own)):
+                return self._chat.question(copy, len(other.messages))
+            await write_copy(store, conversation_id, own, other)
+        return f"{counted(len(own.messages), 'message')} saved{note}"
+
+    async def _own(self, name: str) -> tuple[Stored, str]:
+        """Return the conversation to store under this name, and the end of the text about it. Without a store, its id is empty."""
+        if self._conversation is not None:
+            own = await self._conversation.load()
+            return own, f" as {name!r}. The conversation continues as {own.id!r}."
+        from aswarm.conversations import Stored  # noqa: PLC0415 - slow, and few chats need it
+        from aswarm.conversations._records import faults  # noqa: PLC0415 - as above
+
+        session = self._session
+        left_out = [key for key, _ in faults(session.context)]
+        context = {key: value for key, value in session.context.items() if key not in left_out}
+        names = ", ".join(map(str, left_out))
+        note = f", without the context variables that are not JSON: {names}." if names else "."
+        return Stored("", messages=session.history, agent=session.agent.name, context_variables=context), note
 
     # --- runs ---
 
-    def stream(self, start: StartRun, options: ChatOptions) -> ConversationStream:
-        """The run that the session has decided."""
-        conversation, arguments = self._conversation, options.of_any_run
+    async def follow(self, start: StartRun) -> None:
+        """Start the run, and show its events."""
+        async with self._stream(start) as run:
+            self._chat.run = run
+            async for event in run:
+                await in_callers_thread(partial(self._chat.display.show_event, event))
+
+    def _stream(self, start: StartRun) -> AbstractAsyncContextManager[EventStream]:
+        conversation, arguments = self._conversation, asdict(self._options)
+        if conversation is None:
+            return self._swarm.stream(start.agent, start.messages, start.context, resume=start.resume, **arguments)
         if start.new_message is None:
             return conversation.resume_stream(start.resume or True, agent=start.agent, **arguments)
         return conversation.stream(start.new_message, agent=start.agent, **arguments)
 
     async def end_run(self) -> None:
-        """Take what a run has left in the store, and write what the session has made of it."""
+        """Read the messages of the run in the form of the store, and write the changes of the session."""
+        if self._conversation is None:
+            return
         session = self._session
-        history, stored = session.history, await self._conversation.load()
-        self._take(stored)
-        if session.failed_message is not None and len(history) < len(stored.messages):  # it was taken back
+        history, is_stopped = session.history, session.is_stopped
+        stored = await self._conversation.load()
+        session.agent = session.agents.get(stored.agent, session.agent)
+        session.context = stored.context_variables
+        session.history = self._known = stored.messages
+        if session.failed_message is not None and len(history) < len(stored.messages):  # the message was removed
             session.history = stored.messages[: len(history)]
-        elif history and history[-1]["role"] == "assistant" and str(history[-1].get("content")).endswith(STOPPED):
+        elif is_stopped:
             session.history = [*stored.messages, history[-1]]
         await self.keep()
 
     async def keep(self) -> None:
-        """Write the history of the session, if it is another one than that of the store."""
+        """Write the history of the session if the store has another history."""
         session = self._session
-        if session.history is not self._known:
+        if self._conversation is not None and session.history is not self._known:
             await self._conversation.replace(session.history, agent=session.agent, context_variables=session.context)
-            self._known = session.history
+        self._known = session.history
+
+
+def store_at(place: str) -> SQLStore:
+    """Return the store in this file or at this URL, to be opened by `async with`."""
+    from aswarm.conversations import PostgresStore, SQLiteStore  # noqa: PLC0415 - slow, and few chats need it
+
+    return PostgresStore(place) if "://" in place else SQLiteStore(_expanded(place))
+
+
+async def conversation_in(file: str) -> Stored:
+    """Return the conversation in a file. Raises ConfigurationError for a file without a conversation; makes no file."""
+    path = _expanded(file)
+    if not path.is_file():  # a pipe or a device may have no end
+        reason = "not a regular file" if path.exists() else "No such file or directory"
+        raise ConfigurationError(f"{file}: {reason}")
+    async with store_at(file) as store:
+        stored = await store.load(ID)
+    if stored is None:
+        raise ConfigurationError(
+            f"{file}: the store has no conversation {ID!r}; name one with --store and --conversation"
+        )
+    return stored
+
+
+def is_earlier(other: Stored, own: Stored) -> bool:
+    """Return whether `other` is an earlier state of `own`, so that replacing it loses nothing."""
+    return own.messages[: len(other.messages)] == other.messages
+
+
+async def write_copy(store: Store, conversation_id: str, own: Stored, other: Stored | None) -> None:
+    """Write `own` under this id, in place of `other`."""
+    from aswarm.conversations import Change  # noqa: PLC0415 - as above
+
+    base = "" if other is None else other.revision
+    change = Change(
+        base, os.urandom(8).hex(), 0, own.messages, own.agent, own.context_variables, own.stop, own.unknown_calls
+    )
+    await store.write(conversation_id, change)
+
+
+def _expanded(file: str) -> Path:
+    try:
+        return Path(file).expanduser()
+    except RuntimeError as error:  # the home directory of an unknown user
+        raise ConfigurationError(f"{file}: {error}") from error

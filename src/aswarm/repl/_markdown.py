@@ -1,6 +1,6 @@
-"""Markdown that comes piece by piece: how it is cut into finished blocks, and how a block is shown.
+"""Markdown that comes piece by piece: cut into finished blocks, and rendered.
 
-All of a text is shown: HTML is shown as text, and a line end as a line end.
+The whole text is shown: HTML as text, and a line end as a line end.
 """
 
 from __future__ import annotations
@@ -16,39 +16,46 @@ from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment
 from rich.text import Text
 
+_SMALL = 4096  # characters of an unfinished block that is parsed again at each line
+_GROWTH = 1.25  # a larger one is parsed again when it has grown so much: the cost stays linear
+
 
 def _parser() -> MarkdownIt:
-    # Without reference links: the definition may come blocks later, and a definition alone would not be shown.
+    # Without reference links: their definition may come blocks later, and a definition alone would not be shown.
     return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 
 
 class Blocks:
-    """Takes a text piece by piece and returns it block by block: a paragraph, a list, a table, a piece of code.
+    """A splitter of a text, from pieces into blocks: a paragraph, a list, a table, a piece of code.
 
     `rest` is the text of the unfinished block. All blocks and `rest`, joined, are the text.
     """
 
     def __init__(self) -> None:
         self.rest = ""
+        self._parsed = 0  # characters of `rest` that were parsed, and have no finished block
         self._parser = _parser()
         self._parser.core.ruler.enableOnly(["normalize", "block"])  # the content of a block is not needed here
 
     def feed(self, piece: str) -> list[str]:
-        """Add a piece. Returns the blocks that are finished now: those after which another block has begun."""
+        """Add a piece. Returns the blocks that are finished now, because another block follows."""
         self.rest += piece
         if "\n" not in piece:
             return []
         # An unfinished line may still become any kind of block.
         complete = self.rest[: self.rest.rindex("\n") + 1]
+        if _SMALL < len(complete) < self._parsed * _GROWTH:
+            return []
         lines = [0, *(position + 1 for position, character in enumerate(complete) if character == "\n")]
         starts = [lines[token.map[0]] for token in self._parser.parse(complete) if token.level == 0 and token.map]
         finished = [self.rest[begin:end] for begin, end in pairwise([0, *starts[1:]])]
         self.rest = self.rest[sum(map(len, finished)) :]
+        self._parsed = 0 if finished else len(complete)
         return finished
 
 
 class MarkdownText:
-    """A text as rich shows Markdown. Addresses are written out, so that no link hides where it leads."""
+    """A text as rich shows Markdown. The addresses of links are written out, so that a link cannot hide its target."""
 
     def __init__(self, text: str) -> None:
         tokens = _parser().parse(text)
@@ -57,7 +64,7 @@ class MarkdownText:
         self._blocks = [_Markdown(tokens[begin:end]) for begin, end in pairwise([*starts, len(tokens)])]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the blocks with one blank line between them, where rich would show two around lists, tables and code."""
+        """Show the blocks with one blank line between them; rich would show two around lists, tables and code."""
         for position, block in enumerate(self._blocks):
             if position:
                 yield Segment.line()
@@ -67,7 +74,7 @@ class MarkdownText:
 
 
 def _filled(lines: list[list[Segment]]) -> list[list[Segment]]:
-    """The lines without blank lines at the beginning and the end, and without spaces at the ends of lines."""
+    """Return the lines without blank lines at the start and the end, and without spaces at the ends of lines."""
     bare = [_bare(line) for line in lines]
     filled = [position for position, line in enumerate(bare) if line]
     return bare[filled[0] : filled[-1] + 1] if filled else []
@@ -81,7 +88,7 @@ def _bare(line: list[Segment]) -> list[Segment]:
 
 
 class _Heading(Heading):
-    """A heading at the left; rich would centre it."""
+    """A heading on the left; rich would centre it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -106,16 +113,15 @@ def _keep_line_ends(tokens: Sequence[Token]) -> None:
 
 
 class MarkdownTail:
-    """The end of an unfinished text, as much as fits on the screen.
+    """The end of an unfinished text that fits on the screen.
 
-    A text that is larger than the screen is shown without rendering, which would be too slow many times a second.
+    A text larger than the screen is not rendered: many times a second, that is too slow.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the last lines."""
         room = max(options.size.height - 2, 1)  # the other two lines: the speaker's name above, the cursor below
         lines = self._text.split("\n")[-room:]
         small = len(self._text) <= room * options.max_width and len(lines) == self._text.count("\n") + 1

@@ -1,4 +1,7 @@
-"""The display and the reader of plain lines, for pipes and for terminals without the extra `repl`."""
+"""The display and the reader of plain lines, for pipes and for terminals without the extra `repl`.
+
+The display also chooses the parts of a run and of a history to show, and their order; `RichDisplay` changes their look.
+"""
 
 from __future__ import annotations
 
@@ -10,87 +13,154 @@ from typing import Any
 
 import anyio.to_thread
 
-from aswarm._events import CompletionFinished, Event, HandedOff, RefusalDelta, TextDelta, ToolCallFinished, TurnStarted
-from aswarm._messages import text_of
-from aswarm._text import clean, one_line
-from aswarm._usage import Usage
+from aswarm._values.events import (
+    CompletionFinished,
+    Event,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallFinished,
+    TurnStarted,
+)
+from aswarm._values.messages import text_of
+from aswarm._values.text import clean, has_colours, one_line
+from aswarm._values.usage import Usage
 
-from ._printing import LineWriter, print_calls, print_message, write
-from ._text import BANNER, is_terminal
+from ._text import BANNER, answer_of, formatted_calls, is_terminal
+
+BLUE, PURPLE = "\033[94m", "\033[95m"
+END = "\033[0m"
+
+
+class PrintingError(OSError):
+    """Stdout cannot be written. `strerror` has the reason."""
+
+
+def write(text: str) -> None:
+    """Write to stdout and flush. A character that the encoding of stdout does not have becomes a question mark.
+
+    Raises PrintingError, or BrokenPipeError if the reader has closed the pipe.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise PrintingError(*error.args) from error
+
+
+def painted(text: str, colour: str) -> str:
+    """Return the text without control characters, in a colour if stdout is a terminal."""
+    return f"{colour}{clean(text)}{END}" if has_colours() else clean(text)
 
 
 class PlainDisplay:
-    """Lines as Swarm prints them, and the results of tools. `live`: show answers while the model writes them."""
+    """A display that prints a conversation as Swarm does, and also the results of tools. Names are blue, calls purple, in a terminal.
+
+    Makes the texts of models, tools and users safe to show. `live`: show answers while the model writes them.
+    """
 
     def __init__(self, *, live: bool) -> None:
-        self._live = live
-        self._line = LineWriter()
+        self._is_live = live
         self._speaker = ""
+        self._has_line = False  # the line of an answer is unfinished
 
     def greet(self, hint: str) -> None:
-        """Print the first lines."""
+        """Print the first lines. `hint`: a hint for the user, or an empty text."""
         self.show_text(f"{BANNER}\n{hint}".rstrip())
 
     def show_event(self, event: Event) -> None:
-        """Print an event of a run."""
+        """Show an event of a run."""
         match event:
             case TurnStarted(agent=agent):
                 self._speaker = agent.name
-            case TextDelta(text) | RefusalDelta(text) if self._live:
-                self._line.add(self._speaker, text)
+                self._show_turn(agent.name)
+            case TextDelta(text) | RefusalDelta(text) if self._is_live:
+                self._show_piece(text)
+            case ReasoningDelta(text) if self._is_live:
+                self._show_reasoning(text)
             case CompletionFinished(message=message):
-                self._show_completion(message)
-            case ToolCallFinished(name=name, content=content):
-                self._show_tool_result(name, content)
+                self._end_answer()
+                if not self._is_live:
+                    self._show_answer(self._speaker, message)
+                self.show_calls(self._speaker, message)
+            case ToolCallFinished(name=name, content=content, error=error):
+                self._show_result(name, content, failed=error is not None)
             case HandedOff(source=source, target=target):
-                self.show_text(f"{one_line(source.name)} -> {one_line(target.name)}")
+                self._show_handoff(source.name, target.name)
             case _:
                 pass
 
-    def _show_completion(self, message: Mapping[str, Any]) -> None:
-        if self._live:
-            self._line.end()
-            print_calls(self._speaker, message)
-        else:
-            print_message(message)
-
-    def _show_tool_result(self, name: str, content: str) -> None:
-        self.show_text(f"  {one_line(name)}: {one_line(content)}")
-
-    def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
-        """Print calls that are about to run."""
-        print_calls(agent, message)
-
-    def end_run(self) -> None:
-        """End the line of an unfinished answer."""
-        self._line.end()
-
-    def show_usage(self, used: Usage) -> None:
-        """Print nothing: /usage shows it."""
-
-    def show_text(self, text: str) -> None:
-        """Print a text as it is."""
-        write(clean(text) + "\n")
-
-    def show_error(self, text: str) -> None:
-        """Print one line."""
-        self.show_text(one_line(text))
-
     def show_history(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Print messages: `Name: text`, and calls and results as they were shown during the run."""
+        """Show messages as during their run."""
         for message in messages:
             text = text_of(message.get("content"))
             match message["role"]:
                 case "assistant":
-                    print_message(message)
+                    agent, _ = answer_of(message)
+                    self._show_answer(agent, message)
+                    self.show_calls(agent, message)
                 case "tool":
-                    self._show_tool_result(str(message.get("tool_name") or "tool"), text)
+                    self._show_result(str(message.get("tool_name") or "tool"), text, failed=False)
                 case role:
-                    self.show_text(f"{role.capitalize()}: {text}")
+                    self._show_message(f"{role.capitalize()}: {text}")
+        self.end_run()
+
+    def _show_turn(self, agent: str) -> None:
+        """Show that the chat waits for an agent."""
+
+    def _show_reasoning(self, piece: str) -> None:
+        """Show a piece of a model's reasoning."""
+
+    def _show_piece(self, piece: str) -> None:
+        if not self._has_line and self._speaker:
+            write(f"{painted(f'{self._speaker}:', BLUE)} ")
+        self._has_line = True
+        write(clean(piece))
+
+    def _end_answer(self) -> None:
+        write("\n" if self._has_line else "")
+        self._has_line = False
+
+    def _show_answer(self, agent: str, message: Mapping[str, Any]) -> None:
+        _, text = answer_of(message)
+        if text or not message.get("tool_calls"):
+            write(f"{painted(agent, BLUE)}: {clean(text)}\n")
+
+    def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
+        """Print one line for each call."""
+        for function, arguments in formatted_calls(message):
+            write(f"{painted(agent, BLUE)}: {painted(function, PURPLE)}({arguments})\n")
+
+    def _show_result(self, name: str, content: str, *, failed: bool) -> None:  # noqa: ARG002 - the text says it
+        self.show_text(f"  {one_line(name)}: {one_line(content)}")
+
+    def _show_handoff(self, source: str, target: str) -> None:
+        self.show_text(f"{one_line(source)} -> {one_line(target)}")
+
+    def end_run(self) -> None:
+        """Finish the unfinished parts of the display, at any end of a run."""
+        self._end_answer()
+
+    def show_usage(self, used: Usage) -> None:
+        """Show the tokens that a run has used."""
+
+    def show_text(self, text: str) -> None:
+        """Print a text of the chat itself, of any number of lines."""
+        write(clean(text) + "\n")
+
+    _show_message = show_text
+
+    def show_error(self, text: str) -> None:
+        """Print a fault on one line."""
+        self.show_text(one_line(text))
 
 
 class PlainReader:
-    """Reads with `input("User: ")`."""
+    """A reader with `input("User: ")`. Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C."""
 
     def __init__(self) -> None:
         if is_terminal(sys.stdin):
@@ -98,7 +168,7 @@ class PlainReader:
                 importlib.import_module("readline")  # its import gives `input` editing and a history
 
     def read(self) -> str:
-        """The next line. A line that no terminal has echoed is printed, so that the output is a readable transcript."""
+        """Return the next line. Without a terminal's echo, print the line, so that the output is a readable transcript."""
         try:
             line = input("User: ")
         except (EOFError, KeyboardInterrupt):
@@ -109,5 +179,5 @@ class PlainReader:
         return line
 
     async def read_async(self) -> str:
-        """The next line, read in a thread. If the wait is cancelled, the thread is abandoned."""
+        """Return the next line, read in a thread. If the wait is cancelled, the thread is abandoned."""
         return await anyio.to_thread.run_sync(self.read, abandon_on_cancel=True)

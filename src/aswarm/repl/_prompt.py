@@ -1,6 +1,6 @@
 """The reader for a terminal: a prompt with editing, history, completion and a status line, with prompt_toolkit.
 
-It only reads. The session decides what a line means.
+It only reads; `Chat` processes the lines.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from aswarm._text import counted, one_line
+from aswarm._values.text import counted, one_line
 
-from ._commands import COMMANDS
+from ._chat import COMMANDS
 from ._session import Session
 
 _STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse ansibrightblack"})
 
 
 class Prompt:
-    """Asks for a text of one or more lines.
+    """A prompt for a text of one or more lines.
 
-    Enter sends, Alt-Enter begins a new line, pasted lines stay together. Ctrl-C empties the line; on an empty line it
+    Enter sends, Alt-Enter starts a new line, pasted lines stay together. Ctrl-C empties the line; on an empty line it
     raises KeyboardInterrupt. Ctrl-X Ctrl-E opens the line in `$EDITOR`. `history`: lines of earlier conversations.
     """
 
@@ -66,12 +66,16 @@ class Prompt:
         )
 
     def read(self) -> str:
-        """The next text, of one or more lines."""
+        """Return the next text."""
         # A prompt needs its own event loop. If this thread already has one, the prompt runs in another thread.
-        return self._prompt.prompt(in_thread=_has_loop())
+        try:
+            has_loop = bool(sniffio.current_async_library())
+        except sniffio.AsyncLibraryNotFoundError:
+            has_loop = False
+        return self._prompt.prompt(in_thread=has_loop)
 
     async def read_async(self) -> str:
-        """The next text; other tasks run meanwhile."""
+        """Return the next text; other tasks run meanwhile."""
         if sniffio.current_async_library() == "asyncio":
             return await self._prompt.prompt_async()
         return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)  # it supports only asyncio
@@ -88,14 +92,8 @@ class Prompt:
         return [("", "  ".join(parts))]
 
 
-def _has_loop() -> bool:
-    with suppress(sniffio.AsyncLibraryNotFoundError):
-        return bool(sniffio.current_async_library())
-    return False
-
-
 def user_history() -> History:
-    """The lines of earlier conversations, in a private file. ASWARM_HISTORY is its path; if empty, there is no file."""
+    """Return the lines of earlier conversations, in a private file. ASWARM_HISTORY is its path; if empty, there is no file."""
     default = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state", "aswarm", "history")
     named = os.environ.get("ASWARM_HISTORY", str(default))
     if not named:
@@ -129,9 +127,9 @@ class _LineCompleter(Completer):
         if not line.startswith("/"):
             return
         if not space:
-            for known, command in COMMANDS.items():
-                if known.startswith(name):
-                    yield Completion(known, -len(name), display_meta=command.help)
+            for command_name, command in COMMANDS.items():
+                if command_name.startswith(name):
+                    yield Completion(command_name, -len(name), display_meta=command.help)
         elif name == "agent":
             yield from (Completion(a, -len(argument)) for a in self._session.agents if a.startswith(argument))
         elif name in COMMANDS and COMMANDS[name].names_conversation and not self._session.has_store:

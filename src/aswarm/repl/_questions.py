@@ -1,6 +1,6 @@
-"""What a chat asks about the calls that wait for a decision, and what a line of the user decides.
+"""The questions of a chat about the waiting calls, and the decisions of the user.
 
-Plain decisions: no terminal, no file. The lines come from the user alone, and nothing in a history can answer for the user.
+The decisions come only from lines of the user: nothing in a history can decide for the user.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from aswarm._decisions import Answer, Approve, Decision, Deny, OpenCall
-from aswarm._errors import ToolArgumentsError
-from aswarm._json import is_object
-from aswarm._text import one_line
 from aswarm._tools.tool import Tool
+from aswarm._values.decisions import Answer, Approve, Decision, Deny, OpenCall
+from aswarm._values.errors import ToolArgumentsError
+from aswarm._values.json import is_object
+from aswarm._values.text import one_line
 
 from ._text import formatted_calls
 
@@ -29,26 +29,25 @@ _SHOWN = 600  # characters of the data of a question
 
 
 class OpenQuestions:
-    """The calls that a user decides on, one after another. `decisions` has those made so far, by the index of the call."""
+    """The calls that a user decides on, one after another. `decisions`: the decisions so far, by the index of the call."""
 
     def __init__(
         self, calls: Sequence[OpenCall], approvals: Collection[int], tools: Mapping[str, Tool[..., Any]]
     ) -> None:
-        """`approvals`: the indexes of the calls that ask for an approval, and not for an answer."""
+        """`approvals`: the indexes of the calls that need an approval, not an answer."""
         self.decisions: dict[int, Decision] = {}
         self._calls = calls
         self._approvals = approvals
         self._tools = tools
-        self._choice = ""  # "e" or "a", where the next line has what belongs to it
+        self._choice = ""  # "e" or "a" if the next line has its argument
 
     @property
     def is_done(self) -> bool:
-        """Whether each call has a decision."""
         return len(self.decisions) == len(self._calls)
 
     @property
     def text(self) -> str:
-        """What is asked now."""
+        """The current question."""
         if self._choice:
             return _PROMPTS[self._choice]
         call = self._call
@@ -64,7 +63,7 @@ class OpenQuestions:
         return "\n".join([*lines, f"{choices} (Ctrl-C leaves it open)"])
 
     def take(self, line: str) -> str | None:
-        """Decide by a line of the user. Returns what is wrong with the line, or None."""
+        """Make the decision in a line of the user. Returns the error in the line, or None."""
         word, _, argument = line.strip().partition(" ")
         choice = self._choice or _WORDS.get(word.lower(), word.lower())
         argument = line.strip() if self._choice else argument.strip()
@@ -75,8 +74,9 @@ class OpenQuestions:
         self._choice = "" if argument or choice not in _PROMPTS else choice
         if self._choice:
             return None
+        decide: dict[str, Callable[[str], Decision]] = {"n": Deny, "e": self._edited, "a": self._answered}
         try:
-            self.decisions[self._call.index] = self._decisions[choice](argument)
+            self.decisions[self._call.index] = Approve() if choice == "y" else decide[choice](argument)
         except (ValueError, ToolArgumentsError) as error:
             return str(error)
         return None
@@ -93,10 +93,6 @@ class OpenQuestions:
     def _choices(self) -> Sequence[str]:
         return ("n", "a") if self._tool is None or self._tool.is_external else tuple(_CHOICES)
 
-    @property
-    def _decisions(self) -> dict[str, Callable[[str], Decision]]:
-        return {"y": lambda _: Approve(), "n": Deny, "e": self._edited, "a": self._answered}
-
     def _edited(self, text: str) -> Decision:
         try:
             arguments = json.loads(text)
@@ -108,5 +104,5 @@ class OpenQuestions:
         return Approve(arguments)
 
     def _answered(self, text: str) -> Decision:
-        # A user who answers in place of an approval has not approved: the model is told the text, and nothing runs.
+        # A user who answers in place of an approval has not approved: the model gets the text, and nothing runs.
         return text if self._tool is None or self._call.index in self._approvals else Answer(text)

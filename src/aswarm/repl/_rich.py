@@ -2,171 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
-from aswarm._events import (
-    CompletionFinished,
-    Event,
-    HandedOff,
-    ReasoningDelta,
-    RefusalDelta,
-    TextDelta,
-    ToolCallFinished,
-    TurnStarted,
-)
-from aswarm._messages import text_of
-from aswarm._text import clean, counted, one_line, shortened
-from aswarm._usage import Usage
+from aswarm._values.text import clean, counted, one_line, shortened
+from aswarm._values.usage import Usage
 
-from ._live import LiveArea
-from ._markdown import Blocks, MarkdownText
-from ._text import BANNER, formatted_calls, usage_text
+from ._markdown import Blocks, MarkdownTail, MarkdownText
+from ._plain import PlainDisplay
+from ._text import BANNER, answer_of, formatted_calls, is_terminal, usage_text
 
 _COLOURS = ("bright_blue", "bright_yellow", "bright_cyan", "bright_magenta", "bright_green")
 _RESULT_LINES = 6  # of a tool's result that are shown
 _ARGUMENTS = 1000  # characters of a call's arguments that are shown
 _FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}  # directly, without a blank line
+_REASONING = 400  # characters of a model's reasoning that are shown
+_REST = 4.0  # the least time until the next refresh, as a multiple of the duration of the last refresh
+
+# Windows has none, and does not need it: its console echoes only while a program reads.
+termios: Any = importlib.import_module("termios") if importlib.util.find_spec("termios") else None
 
 
-class RichDisplay:
-    """Shows a conversation on a rich console. `live`: show answers while the model writes them."""
+class RichDisplay(PlainDisplay):
+    """A display on a rich console. Each agent has its own colour, and a blank line separates pieces of different kinds."""
 
     def __init__(self, console: Console, *, live: bool) -> None:
+        super().__init__(live=live)
         self._console = console
-        self._is_live = live
-        self._transcript = Transcript(console)
         self._live_area = LiveArea(console)
         self._blocks = Blocks()
-        self._speaker = ""
+        self._colours: dict[str, str] = {}
+        self._named: str | None = (
+            None  # the speaker whose name was printed last; None to print the next name in any case
+        )
+        self._last_kind = ""
 
     def greet(self, hint: str) -> None:
-        """Print the first lines."""
-        self._transcript.note(BANNER, "bold yellow")
-        self._transcript.note(hint)
+        self.show_text(BANNER, "bold yellow")
+        self.show_text(hint)
 
-    def show_event(self, event: Event) -> None:
-        """Show an event of a run."""
-        match event:
-            case TurnStarted(agent=agent):
-                self._speaker = agent.name
-                self._live_area.show_spinner(one_line(agent.name, 40))
-            case TextDelta(text) | RefusalDelta(text) if self._is_live:
-                self._show_piece(clean(text))
-            case ReasoningDelta(text) if self._is_live:
-                self._live_area.show_reasoning(clean(text))
-            case CompletionFinished(message=message):
-                self._show_completion(message)
-            case ToolCallFinished(name=name, content=content, error=error):
-                self._transcript.tool_result(name, content, failed=error is not None)
-            case HandedOff(source=source, target=target):
-                self._transcript.handoff(source.name, target.name)
-            case _:
-                pass
+    def _show_turn(self, agent: str) -> None:
+        self._live_area.show_spinner(one_line(agent, 40))
+
+    def _show_reasoning(self, piece: str) -> None:
+        self._live_area.show_reasoning(clean(piece))
 
     def _show_piece(self, piece: str) -> None:
         self._live_area.remove_spinner()
-        finished = self._blocks.feed(piece)
-        with self._console:  # one write for all, so that no text is shown twice or missing in between
-            self._transcript.speaker(self._speaker)
+        finished = self._blocks.feed(clean(piece))
+        with self._console:  # one write for all, so that no text is doubled or missing in between
+            self._name(self._speaker)
             for block in finished:
-                self._transcript.text(block)
-            blank_line = self._transcript.needs_blank_line("text")
+                self._print_markdown(block)
+            blank_line = self._needs_blank_line("text")
             self._live_area.show_markdown(self._blocks.rest, blank_line=blank_line, immediately=bool(finished))
 
-    def _show_completion(self, message: Mapping[str, Any]) -> None:
-        self._print_rest()
-        if not self._is_live:
-            self._print_text(self._speaker, message)
-        self.show_calls(self._speaker, message)
-
-    def _print_rest(self) -> None:
+    def _end_answer(self) -> None:
         self._live_area.clear()
         rest, self._blocks = self._blocks.rest, Blocks()
         if rest.strip():
-            self._transcript.text(rest)
+            self._print_markdown(rest)
+
+    def _show_answer(self, agent: str, message: Mapping[str, Any]) -> None:
+        _, text = answer_of(message)
+        if text.strip():
+            self._name(agent)
+            self._print_markdown(clean(text))
 
     def show_calls(self, agent: str, message: Mapping[str, Any]) -> None:
-        """Print the calls of a message."""
         for name, arguments in formatted_calls(message):
-            self._transcript.speaker(agent)
-            self._transcript.call(name, arguments)
+            self._name(agent)
+            call = Text.assemble(("  → ", "dim"), (name, "magenta"), f"({shortened(arguments, _ARGUMENTS)})")
+            self._print("call", call)
 
-    def _print_text(self, agent: str, message: Mapping[str, Any]) -> None:
-        text = text_of(message.get("content")) or str(message.get("refusal") or "")
-        if text.strip():
-            self._transcript.speaker(agent)
-            self._transcript.text(clean(text))
-
-    def end_run(self) -> None:
-        """Print the rest of an unfinished answer."""
-        self._print_rest()
-        self._transcript.forget_speaker()
-
-    def show_usage(self, used: Usage) -> None:
-        """Print one line below the answer."""
-        self._transcript.note(usage_text(used))
-
-    def show_text(self, text: str) -> None:
-        """Print a dim text."""
-        self._transcript.note(text)
-
-    def show_error(self, text: str) -> None:
-        """Print one red line."""
-        self._transcript.note(one_line(text), "red")
-
-    def show_history(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Print messages as they looked during the run."""
-        for message in messages:
-            match message["role"]:
-                case "assistant":
-                    agent = str(message.get("sender") or "Assistant")
-                    self._print_text(agent, message)
-                    self.show_calls(agent, message)
-                case "tool":
-                    name = str(message.get("tool_name") or "tool")
-                    self._transcript.tool_result(name, text_of(message["content"]), failed=False)
-                case role:
-                    self._transcript.user(f"{role.capitalize()}: {text_of(message.get('content'))}")
-        self._transcript.forget_speaker()
-
-
-class Transcript:
-    """Prints the pieces of a conversation, with a blank line where the kind of piece changes.
-
-    Each agent has its own colour.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._colours: dict[str, str] = {}
-        self._speaker: str | None = None
-        self._last_kind = ""
-
-    def forget_speaker(self) -> None:
-        """Name the next speaker again, also if it is the same one."""
-        self._speaker = None
-
-    def speaker(self, agent: str) -> None:
-        """Print the name of the agent whose pieces follow, unless it was the last speaker."""
-        if agent != self._speaker:
-            self._print("name", self._coloured(agent))
-        self._speaker = agent
-
-    def text(self, text: str) -> None:
-        """Print a block of Markdown."""
-        self._separate("text")
-        self._console.print(MarkdownText(text))
-
-    def call(self, name: str, arguments: str) -> None:
-        """Print a call of a tool."""
-        self._print("call", Text.assemble(("  → ", "dim"), (name, "magenta"), f"({shortened(arguments, _ARGUMENTS)})"))
-
-    def tool_result(self, name: str, content: str, *, failed: bool) -> None:
-        """Print the first lines of a tool's result."""
+    def _show_result(self, name: str, content: str, *, failed: bool) -> None:
         lines = clean(content).splitlines() or [""]
         shown = [one_line(line) for line in lines[:_RESULT_LINES]]
         if len(lines) > _RESULT_LINES:
@@ -174,32 +92,138 @@ class Transcript:
         mark, style = ("✗", "red") if failed else ("←", "dim")
         self._print("call", Text(f"  {mark} {one_line(name)}: " + "\n    ".join(shown), style=style))
 
-    def handoff(self, source: str, target: str) -> None:
-        """Print that one agent hands off to another."""
+    def _show_handoff(self, source: str, target: str) -> None:
         self._print("call", Text.assemble("  ", self._coloured(source), " ⇒ ", self._coloured(target)))
 
-    def note(self, text: str, style: str = "dim") -> None:
-        """Print a text of the chat itself."""
-        self._print("note", Text(clean(text), style=style))
-
-    def user(self, text: str) -> None:
-        """Print a message of the user, or of another role that is no agent."""
-        self.forget_speaker()
+    def _show_message(self, text: str) -> None:
+        self._named = None
         self._print("user", Text(clean(text), style="green"))
 
-    def needs_blank_line(self, kind: str) -> bool:
-        """Whether there would be a blank line before a piece of this kind."""
-        return self._last_kind not in _FOLLOWS.get(kind, ())
+    def end_run(self) -> None:
+        super().end_run()
+        self._named = None
+
+    def show_usage(self, used: Usage) -> None:
+        self.show_text(usage_text(used))
+
+    def show_text(self, text: str, style: str = "dim") -> None:
+        self._print("note", Text(clean(text), style=style))
+
+    def show_error(self, text: str) -> None:
+        self.show_text(one_line(text), "red")
+
+    # --- pieces ---
+
+    def _name(self, agent: str) -> None:
+        """Print the name of the agent before its pieces, unless it was the last speaker."""
+        if agent != self._named:
+            self._print("name", self._coloured(agent))
+        self._named = agent
 
     def _coloured(self, agent: str) -> Text:
         colour = self._colours.setdefault(agent, _COLOURS[len(self._colours) % len(_COLOURS)])
         return Text(one_line(agent), style=f"bold {colour}")
+
+    def _print_markdown(self, text: str) -> None:
+        self._separate("text")
+        self._console.print(MarkdownText(text))
 
     def _print(self, kind: str, line: Text) -> None:
         self._separate(kind)
         self._console.print(line, soft_wrap=False)
 
     def _separate(self, kind: str) -> None:
-        if self.needs_blank_line(kind):
+        if self._needs_blank_line(kind):
             self._console.print()
         self._last_kind = kind
+
+    def _needs_blank_line(self, kind: str) -> bool:
+        return self._last_kind not in _FOLLOWS.get(kind, ())
+
+
+class LiveArea:
+    """The part of the screen that still changes: a spinner, a model's reasoning, or the unfinished end of an answer.
+
+    It is below the printed text, and is removed completely. Meanwhile the terminal does not echo keys.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._echo = Echo()
+        self._live: Live | None = None
+        self._reasoning = ""
+        self._has_spinner = False
+        self._next_refresh = 0.0  # in seconds of `time.monotonic`
+
+    def show_spinner(self, name: str) -> None:
+        self.clear()
+        self._reasoning = ""
+        self._has_spinner = True
+        # A thread of rich redraws it. Printing at the same time would mix the outputs, so it is removed first.
+        self._begin(Live(Spinner("dots", Text(name, style="dim")), console=self._console, transient=True))
+
+    def remove_spinner(self) -> None:
+        if self._has_spinner:
+            self.clear()
+
+    def show_reasoning(self, piece: str) -> None:
+        """Show the end of a model's reasoning, with a new piece of it."""
+        self._reasoning = (self._reasoning + piece)[-_REASONING:]
+        self._show(Text(self._reasoning.strip(), style="dim italic"), immediately=False)
+
+    def show_markdown(self, text: str, *, blank_line: bool, immediately: bool) -> None:
+        """Show the end of an unfinished text.
+
+        `blank_line`: put a blank line before it. `immediately`: refresh now, even directly after the last refresh.
+        """
+        tail = MarkdownTail(text)
+        self._show(Group("", tail) if blank_line else tail, immediately=immediately)
+
+    def clear(self) -> None:
+        live, self._live = self._live, None
+        self._has_spinner = False
+        try:
+            if live is not None:
+                live.stop()
+        finally:
+            self._echo.restore()
+
+    def _begin(self, live: Live) -> None:
+        self._echo.off()
+        self._live = live
+        live.start()
+
+    def _show(self, shown: RenderableType, *, immediately: bool) -> None:
+        self.remove_spinner()
+        live = self._live
+        if live is None:
+            live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._begin(live)
+        begun = time.monotonic()
+        is_due = immediately or begun >= self._next_refresh
+        live.update(shown, refresh=is_due)
+        if is_due:
+            ended = time.monotonic()
+            self._next_refresh = ended + _REST * (ended - begun)
+
+
+class Echo:
+    """The echo of the terminal on stdin. Without echo, pressed keys are kept for the next prompt."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def off(self) -> None:
+        """Stop the echo, which would damage the live area. Ctrl-C still interrupts."""
+        if termios is None or not is_terminal(sys.stdin):
+            return
+        self._before = termios.tcgetattr(sys.stdin)
+        silent = list(termios.tcgetattr(sys.stdin))
+        silent[3] &= ~termios.ECHO
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
+
+    def restore(self) -> None:
+        """Restore the terminal's settings from before `off`."""
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
+        self._before = None

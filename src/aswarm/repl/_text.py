@@ -1,6 +1,6 @@
-"""How numbers and calls are written in a chat, and whether a stream is a terminal.
+"""Texts for numbers and calls in a chat, and the test whether a stream is a terminal.
 
-A text of a model or a tool must not control the terminal: `aswarm._text` makes it safe.
+A text of a model or a tool must not control the terminal: `aswarm._values.text` makes it safe.
 """
 
 from __future__ import annotations
@@ -9,27 +9,33 @@ import json
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from aswarm._json import is_object
-from aswarm._messages import call_name
-from aswarm._text import clean, counted, one_line
-from aswarm._usage import Usage
+from aswarm._values.json import is_object
+from aswarm._values.messages import call_name, text_of
+from aswarm._values.text import clean, counted, one_line
+from aswarm._values.usage import Usage
 
 BANNER = "Starting Swarm CLI ~~~~:>"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a stream is a terminal; False for None."""
+    """Return whether a stream is a terminal; False for None."""
     return stream is not None and stream.isatty()
 
 
 def usage_text(used: Usage) -> str:
-    """Tokens and requests: "15 tokens (10 in, 5 out), 1 request"."""
+    """Return tokens and requests as a text: "15 tokens (10 in, 5 out), 1 request"."""
     tokens = f"{counted(used.total_tokens, 'token')} ({used.prompt_tokens:,} in, {used.completion_tokens:,} out)"
     return f"{tokens}, {counted(used.requests, 'request')}"
 
 
+def answer_of(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the name of the agent that wrote an assistant message, and its text or refusal."""
+    text = text_of(message.get("content")) or str(message.get("refusal") or "")
+    return str(message.get("sender") or "Assistant"), text
+
+
 def formatted_calls(message: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The name and the arguments, such as `city="Oslo"`, of each call in an assistant message."""
+    """Return the name and the arguments, such as `city="Oslo"`, of each call in an assistant message."""
     calls: list[Mapping[str, Any]] = message.get("tool_calls") or []
     return [(one_line(call_name(call)), clean(_formatted(arguments_of(call)))) for call in calls]
 
@@ -45,6 +51,6 @@ def _formatted(arguments: str) -> str:
 
 
 def arguments_of(call: Mapping[str, Any]) -> str:
-    """The arguments of a call of any type, as the model wrote them; empty where there are none."""
+    """Return the arguments of a call of any type, as the model wrote them; an empty text without arguments."""
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
     return str(named.get("arguments") or named.get("input") or "")

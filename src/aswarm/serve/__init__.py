@@ -1,30 +1,28 @@
-"""Runs on the web: a run belongs to the service, and each request is a reader of its log.
+"""HTTP over runs: a run belongs to the service, and each request reads its log.
 
-The log of a run is a list of entries. A wire turns entries into the frames of one protocol, and reads what a client of
-that protocol asks for. Everything here is a caller of `run()` and `stream()`: it never decides how a run goes. What a
-client sends as history, as state or as an approval is data. It never becomes the history of the server.
+The log of a run is a list of entries. A wire turns entries into the frames of one protocol, and reads the requests of its
+clients. This package calls `run()` and `stream()`, and decides nothing inside a run. History, state and approvals that a
+client sends are data: they never become the history of the server.
 """
 
-from aswarm import _public
-
-from ._agui import AguiWire
-from ._auth import Auth, bearer, local_only
-from ._entries import Entry
-from ._fold import Folded, fold
-from ._local_runs import LocalRuns
-from ._native import NativeWire
-from ._openai import OpenAIWire
-from ._own_routes import respond, stream_response
-from ._requests import CallAnswer, ClientTool, RequestError
-from ._responses import Encoder, frames
-from ._runs import (
+from aswarm._values import public as _public
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.text import how_to_install
+from aswarm.runs import (
     AgentNotFound,
     AnswersRefused,
+    CallAnswer,
+    ClientTool,
     ConversationNotFound,
     DisconnectPolicy,
+    Draining,
+    Entry,
+    Folded,
     KeyReused,
     Limits,
+    LocalRuns,
     NewRun,
+    RequestError,
     Run,
     RunActive,
     RunLimit,
@@ -33,11 +31,24 @@ from ._runs import (
     Runs,
     RunsError,
     ShuttingDown,
+    answers,
+    answers_with,
+    everything,
+    fold,
 )
-from ._service import Service, app
-from ._show import answers, answers_with, everything
-from ._shutdown import Draining
-from ._vercel import VercelWire
+
+try:
+    from ._auth import Auth, bearer, local_only
+    from ._endpoints import answer_error
+    from ._own_routes import respond, stream_response
+    from ._responses import Encoder, frames
+    from ._service import Service, app
+    from .wires.agui.encoder import AguiWire
+    from .wires.native.encoder import NativeWire
+    from .wires.openai.encoder import OpenAIWire
+    from .wires.vercel.encoder import VercelWire
+except ImportError as error:
+    raise ConfigurationError(f"serving needs the package starlette: {how_to_install('serve')} ({error})") from error
 
 __all__ = [
     "AgentNotFound",
@@ -69,6 +80,7 @@ __all__ = [
     "Service",
     "ShuttingDown",
     "VercelWire",
+    "answer_error",
     "answers",
     "answers_with",
     "app",

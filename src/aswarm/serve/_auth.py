@@ -1,60 +1,74 @@
-"""Which user a request belongs to: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
+"""Authentication: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
 
-An `auth` function gets the request and returns the id of the user, or None for a request that is refused. Everything that a
-service has belongs to a user.
+An `auth` function gets the request and returns the id of the user, or None to refuse it. All data of a service belongs to
+a user.
 """
 
 from __future__ import annotations
 
 import hmac
-import inspect
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from aswarm._errors import ConfigurationError
-from aswarm._json import shown
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import shown
 
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None] | str | None]
-"""Finds out which user a request belongs to: returns the id of the user, or None to refuse the request with 401."""
+"""Type of an `auth` function: gets the request and returns the id of its user, or None to refuse it with 401."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+# Proxies and content delivery networks name the client in headers of many names: CF-Connecting-IP, True-Client-IP, ...
+_PROXY_HEADERS = re.compile(
+    r"via|cdn-loop|(x-)?forwarded.*|x-(envoy|original)-.*|(.*-)?(client|connecting|real|user)-?ip"
+)
 
 
 def bearer(tokens: str | Mapping[str, str]) -> Auth:
-    """The `auth` for requests with `Authorization: Bearer <token>`.
+    """Return an `auth` function for requests with `Authorization: Bearer <token>`.
 
-    `tokens`: the user id of each token, or one token for the user "user". Raises ConfigurationError if there is no token, or
-    if a token or a user is empty.
+    `tokens` maps each token to a user id; a single token belongs to the user "user". Raises ConfigurationError if there is
+    no token, or if a token or a user is empty.
     """
+    if not isinstance(tokens, str | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - such as None from os.environ.get
+        raise ConfigurationError(f"bearer needs a token, or a dict from tokens to users, not {type(tokens).__name__}")
     users = {tokens: "user"} if isinstance(tokens, str) else dict(tokens)
     if not users or not all(users) or not all(users.values()):
         raise ConfigurationError("bearer needs at least one token, and neither a token nor a user may be empty")
-    known = [(token.encode(), user) for token, user in users.items()]
+    tokens_of_users = [(token.encode(), user) for token, user in users.items()]
 
     async def auth(request: Request) -> str | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = token.strip().encode("latin-1", "replace")
-        # Every token is compared, so that the time says nothing of which one is near.
-        found = [user for expected, user in known if hmac.compare_digest(expected, given)]
-        return found[0] if found and scheme.lower() == "bearer" else None
+        received = token.strip().encode("latin-1", "replace")
+        # Compare with every token: a shorter search would show, by its time, which token matched.
+        matches = [user for expected, user in tokens_of_users if hmac.compare_digest(expected, received)]
+        return matches[0] if matches and scheme.lower() == "bearer" else None
 
     return auth
 
 
 async def local_only(request: Request) -> str | None:
-    """Requests of this machine, all of one user, "local", under the names localhost, 127.0.0.1 and [::1].
+    """Accept requests from this machine to localhost, 127.0.0.1 or [::1], as the user "local".
 
-    A request with a header of a proxy is refused, but a proxy need not send one. A proxy on this machine makes every client
-    local: use `bearer` behind a proxy, and on a machine with several users.
+    Requests with a header of a proxy are refused, but a proxy may send none, and then every client looks local. Use `bearer`
+    behind a proxy, and on a machine with several users. The 401 of a service contains the cause.
     """
-    if any(name in request.headers for name in _FORWARDED) or host_name(request.headers) not in _LOOPBACK_NAMES:
-        return None
-    return "local" if request.client is not None and _is_loopback(request.client.host) else None
+    request.state.why_not_local = cause = _why_not_local(request)
+    return "local" if cause is None else None
+
+
+def _why_not_local(request: Request) -> str | None:
+    if header := next(filter(_PROXY_HEADERS.fullmatch, request.headers), None):
+        return f"local_only refuses requests of a proxy, and this one has the header {header}; use auth=bearer(...)"
+    if (name := host_name(request.headers)) not in _LOOPBACK_NAMES:
+        return f"local_only accepts requests to localhost, 127.0.0.1 or [::1], not to {shown(name, 100)}"
+    if request.client is None or not _is_loopback(request.client.host):
+        return "local_only accepts requests from this machine only; for other machines use auth=bearer(...)"
+    return None
 
 
 def _is_loopback(host: str) -> bool:
@@ -64,38 +78,29 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def user_of(request: Request, auth: Auth) -> str | None:
-    """The user of a request, or None. Raises ConfigurationError if `auth` returns something else."""
-    found = auth(request)
-    user: Any = await found if inspect.isawaitable(found) else found
-    if user is not None and not isinstance(user, str):
-        raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
-    return user or None
-
-
-def is_host_allowed(headers: Headers, hosts: Collection[str]) -> bool:
-    """Whether the request names this service. `hosts`: as `without_port` makes them, none for all."""
-    return not hosts or host_name(headers) in hosts
-
-
 def host_name(headers: Headers) -> str:
-    """The name under which the request asks, without a port: a page of another name may resolve to this machine."""
+    """Return the `Host` of a request without its port. It is checked because any name may resolve to this machine."""
     return without_port(headers.get("host", ""))
 
 
-def is_origin_allowed(headers: Headers, origins: Collection[str]) -> bool:
-    """Whether a request that changes something comes from a page of this service, from a listed one, or from no page."""
+def is_origin_allowed(headers: Headers, scheme: str, origins: Collection[str]) -> bool:
+    """Return whether a request comes from a page of this service, a page of a listed origin, or no page."""
     origin = headers.get("origin")
     if origin is None or origin in origins:
         return True
     try:
-        place = urlsplit(origin).netloc
+        page = urlsplit(origin)
     except ValueError:  # such as "http://[::1"
         return False
-    return place != "" and place == headers.get("host")  # a page without an origin of its own sends "null"
+    if not page.netloc or page.netloc != headers.get("host"):  # a page without an origin sends "null"
+        return False
+    # A proxy in front of the service may have changed the scheme; the browser's header is still right. Over plain HTTP
+    # browsers do not send it.
+    site = headers.get("sec-fetch-site")
+    return page.scheme == scheme if site is None else site == "same-origin"
 
 
 def without_port(host: str) -> str:
-    """The name in lower case."""
+    """Return the name in lower case, without its port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()

@@ -1,4 +1,4 @@
-"""The routes of conversations: list, read, delete, fork. Each user has conversations of their own."""
+"""Routes of conversations: list, search, read, rename, delete, fork. A user sees only their own conversations."""
 
 from __future__ import annotations
 
@@ -7,40 +7,34 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from aswarm._decisions import waiting_entries
-from aswarm.conversations import Conflict, ConversationSummary, Stored
+from aswarm._record.entries import public_ids
+from aswarm._record.entry_maker import kind_of
+from aswarm._values.decisions import waiting_entries
+from aswarm.conversations import Conflict, Stored
+from aswarm.runs._prepared import conversation_id, conversation_key, user_prefix
+from aswarm.runs._requests import a_string, an_object, an_optional_text, invalid
+from aswarm.runs._runs import ConversationNotFound
+from aswarm.runs._show import everything, shown_messages
 
-from ._driving import conversation_id, conversation_key, user_prefix
-from ._endpoints import endpoint
-from ._entries import public_ids
-from ._entry_maker import kind_of
-from ._http import Refusal, json_response, place_of, read_model
-from ._runs import ConversationNotFound
-from ._show import everything
+from ._endpoints import Refusal, endpoint, json_response, place_of, read_json
 
 if TYPE_CHECKING:
     from ._service import Service
 
-_MOST = 1_000
-
-
-class _ForkBody(BaseModel, extra="forbid"):
-    """`after`: how many messages the fork keeps; all by default. `id`: of the fork; a new one by default."""
-
-    after: int | None = Field(None, ge=0)
-    id: str | None = Field(None, min_length=1, max_length=200)
+_MAX_LISTED = 1_000
+_LONGEST_TITLE = 200
 
 
 def conversation_routes(service: Service) -> list[BaseRoute]:
-    """The routes."""
+    """Return the routes of conversations."""
     return [
         Route("/conversations", endpoint(service, _list)),
         Route("/conversations/{conversation}", endpoint(service, _get), methods=["GET"]),
+        Route("/conversations/{conversation}", endpoint(service, _rename), methods=["PATCH"]),
         Route("/conversations/{conversation}", endpoint(service, _delete), methods=["DELETE"]),
         Route("/conversations/{conversation}/fork", endpoint(service, _fork), methods=["POST"]),
     ]
@@ -49,21 +43,18 @@ def conversation_routes(service: Service) -> list[BaseRoute]:
 async def _list(service: Service, request: Request, user: str) -> Response:
     query = request.query_params
     try:
-        limit = min(max(int(query.get("limit", "100")), 1), _MOST)
+        limit = min(max(int(query.get("limit", "100")), 1), _MAX_LISTED)
         before = float(query["before"]) if "before" in query else None
     except ValueError as error:
-        raise Refusal(422, "invalid_request", "limit and before are numbers") from error
-    found = await service.store.list(prefix=user_prefix(user), limit=limit, before=before)
-    return json_response({"conversations": [_summary(each) for each in found]})
-
-
-def _summary(summary: ConversationSummary) -> dict[str, Any]:
-    return {**asdict(summary), "id": conversation_id(summary.id)}
+        raise Refusal(422, "invalid_request", "limit and before must be numbers") from error
+    search = query.get("search", "")
+    rows = await service.runs.store.list(prefix=user_prefix(user), limit=limit, before=before, search=search)
+    return json_response({"conversations": [{**asdict(row), "id": conversation_id(row.id)} for row in rows]})
 
 
 async def stored_conversation(service: Service, user: str, name: str) -> Stored:
-    """A conversation of a user. Raises ConversationNotFound."""
-    stored = await service.store.load(conversation_key(user, name))
+    """Return a conversation of a user. Raises ConversationNotFound."""
+    stored = await service.runs.store.load(conversation_key(user, name))
     if stored is None:
         raise ConversationNotFound(name)
     return stored
@@ -74,12 +65,13 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     stored = await stored_conversation(service, user, name)
     runs = await service.runs.list(user=user, conversation=name, limit=1)
     shows_all = service.show is everything
+    waiting = _waiting(service, stored, runs[0].id if runs else None)
     content = {
         "id": name,
         "revision": stored.revision,
         "agent": stored.agent,
-        "messages": stored.messages,
-        "waiting": _waiting(service, stored),
+        "messages": stored.messages if shows_all else shown_messages(stored.messages),
+        "waiting": waiting,
         "context_variables": {
             key: value for key, value in stored.context_variables.items() if shows_all or key in service.client_context
         },
@@ -91,41 +83,58 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     return json_response(content)
 
 
-def _waiting(service: Service, stored: Stored) -> list[dict[str, Any]]:
-    """The open calls with their public ids; `kind` says what each waits for, null for one that only stands behind another."""
+def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str, Any]]:
+    """Return the open calls with their public ids. `kind` is null for a call that only waits for another call."""
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
     marks = (waiting_entries(stored.messages) or {}) if calls else {}
-    agents = service.drivers.known
+    agents = service.runs.known_agents
     return [
         {
             **asdict(call),
             "call_id": ids[call.index],
+            "run": run,
             "kind": kind_of(agents.get(call.agent), call.name, marks.get(call.index)),
         }
         for call in calls
     ]
 
 
+async def _rename(service: Service, request: Request, user: str) -> Response:
+    """Set the title; an empty title restores the default, the start of the first message."""
+    name = request.path_params["conversation"]
+    body = an_object(await read_json(request, service.runs.limits.body), "body")
+    title = a_string(body.get("title"), "title")
+    if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL stores no NUL
+        raise invalid("title", f"a text of at most {_LONGEST_TITLE} characters", title)
+    if not await service.runs.store.rename(conversation_key(user, name), title):
+        raise ConversationNotFound(name)
+    return Response(status_code=204)
+
+
 async def _delete(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     await stored_conversation(service, user, name)
     await service.runs.forget(name, user=user)
-    await service.store.delete(conversation_key(user, name))
+    await service.runs.store.delete(conversation_key(user, name))
     return Response(status_code=204)
 
 
 async def _fork(service: Service, request: Request, user: str) -> Response:
+    """Fork a conversation: `after` is the number of messages to keep, by default all; `id` the new id, by default random."""
     name = request.path_params["conversation"]
-    body = await read_model(request, _ForkBody, service.limits.body)
+    body = an_object(await read_json(request, service.runs.limits.body), "body")
+    after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or secrets.token_urlsafe(12)
+    if not body.keys() <= {"after", "id"}:
+        raise invalid("body", "an object with no other keys than after and id", body)
+    if after is not None and (not isinstance(after, int) or isinstance(after, bool) or after < 0):
+        raise invalid("after", "a number of messages", after)
     length = len((await stored_conversation(service, user, name)).messages)
-    if body.after is not None and body.after > length:
+    if after is not None and after > length:
         raise Refusal(422, "invalid_request", f"after: the conversation has {length} messages")
-    new_name = body.id or secrets.token_urlsafe(12)
-    chat = service.drivers.conversation(user, name, None, None)
     try:
-        await chat.fork(conversation_key(user, new_name), at=body.after)
+        await service.runs.store.fork(conversation_key(user, name), conversation_key(user, new_name), until=after)
     except Conflict as error:
-        raise Refusal(409, "exists", f"there is a conversation {new_name!r} already") from error
+        raise Refusal(409, "exists", f"the conversation {new_name!r} exists already; choose another id") from error
     location = place_of(request, f"/conversations/{quote(new_name, safe='')}")
     return json_response({"conversation": new_name}, 201, {"location": location})

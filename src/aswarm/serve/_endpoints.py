@@ -1,106 +1,188 @@
-"""What every endpoint shares: the user of the request, and errors as answers."""
+"""Helpers of all endpoints: authentication, the body of a request, errors as responses, and the start of a run."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from pydantic_core import from_json
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from aswarm._errors import AswarmError, ConfigurationError, RunError
-from aswarm._messages import text_of
+from aswarm._record.entries import as_json
 from aswarm._run.handlers import NO_RUN
+from aswarm._values.errors import AswarmError, ConfigurationError, RunError
+from aswarm._values.json import jsonable, shown
+from aswarm._values.messages import text_of
+from aswarm.runs._requests import ClientRequest, NewMessage, RequestError, RunsError
+from aswarm.runs._runs import NewRun, Run, RunActive
 
-from ._auth import user_of
-from ._http import Refusal, error_response, refusal_of
-from ._requests import ClientRequest, NewMessage, RequestError
-from ._responses import Encoder, FrameReader, RunStream, while_connected
-from ._runs import NewRun, Run, RunRecord
+from ._responses import Encoder, RunStream, while_connected
 
 if TYPE_CHECKING:
     from ._service import Service
 
 logger = logging.getLogger("aswarm")
 
-# An endpoint: the service, the request and the id of its user give an answer.
-Handler: TypeAlias = "Callable[[Service, Request, str], Awaitable[Response]]"
-_FAILED = Refusal(500, "internal", "the service has failed; its log says why")
+
+# --- errors and JSON as responses ---
+
+
+class Refusal(AswarmError):  # noqa: N818 - it is no fault of the service
+    """A refused request. `extra` is in the body, next to the code and the message."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = dict(headers or {})
+        self.extra = dict(extra or {})
+
+
+def refusal_of(error: AswarmError) -> Refusal:
+    """Return the refusal for an error of `Runs` or of a store. Not for a ConfigurationError, a fault of the service."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, RequestError):
+        extra = {} if error.param is None else {"param": error.param}
+        return Refusal(error.status, error.code, error.message, extra=extra)
+    if isinstance(error, RunsError):
+        retry_after: float | None = getattr(error, "retry_after", None)
+        headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+        extra = {"run": error.run_id} if isinstance(error, RunActive) else {}
+        return Refusal(error.status, error.code, str(error), headers=headers, extra=extra)
+    return Refusal(503, "unavailable", "the service cannot do this now; try again later", headers={"retry-after": "5"})
+
+
+def error_response(refusal: Refusal) -> Response:
+    """Return the response `{"error": {"code", "message", ...}}`."""
+    content = {"error": {"code": refusal.code, "message": str(refusal), **refusal.extra}}
+    return json_response(content, refusal.status, refusal.headers)
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response that no cache stores."""
+    all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
+    return Response(as_json(jsonable(content)), status, all_headers, "application/json")
+
+
+def place_of(request: Request, path: str) -> str:
+    """Return a path of the service for `Location`, below the path where an app mounts it. `path` is quoted already."""
+    return f"{quote(request.scope.get('root_path', ''))}{path}"
+
+
+# --- endpoints ---
 
 
 def endpoint(
-    service: Service, handler: Handler, refuse: Callable[[Refusal], Response] = error_response
+    service: Service,
+    handler: Callable[[Service, Request, str], Awaitable[Response]],
+    refuse: Callable[[Refusal], Response] = error_response,
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint for Starlette. `refuse` gives errors the form that the clients of this route know."""
+    """Return an endpoint for Starlette. `refuse` makes the error response in the form of the protocol."""
 
     async def answer(request: Request) -> Response:
         try:
             return await handler(service, request, await require_user(service, request))
-        except HTTPException:  # `auth` and `context` may answer as a route of Starlette does
+        except HTTPException:  # `auth` and `context` may raise it, as any route of Starlette may
             raise
-        except ConfigurationError as error:
-            return refuse(_failure(request, error))
-        except (AswarmError, RequestError) as error:
-            refusal = refusal_of(error)
-            if refusal.status == 503:  # noqa: PLR2004 - the service cannot, whatever the client does
-                logger.warning("a request was refused: %s", error, extra=NO_RUN)
-            return refuse(refusal)
         except Exception as error:  # noqa: BLE001 - logged
-            return refuse(_failure(request, error))
+            return refuse(_refusal(request, error))
 
     return answer
 
 
-def _failure(request: Request, error: Exception) -> Refusal:
-    logger.error("an endpoint has failed: %s %s", request.method, request.url.path, exc_info=error, extra=NO_RUN)
-    return _FAILED
+def _refusal(request: Request, error: Exception) -> Refusal:
+    """Return the refusal for any error. The text of a fault of the service, or of its configuration, is only logged."""
+    if isinstance(error, ConfigurationError) or not isinstance(error, AswarmError):
+        logger.error("an endpoint failed: %s %s", request.method, request.url.path, exc_info=error, extra=NO_RUN)
+        return Refusal(500, "internal", "the service failed; see its log for the cause")
+    refusal = refusal_of(error)
+    if refusal.status == 503:  # noqa: PLR2004 - not a mistake of the client
+        logger.warning("refused a request: %s", error, extra=NO_RUN)
+    return refusal
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """Return the response for an error of `Runs` in your own routes: an exception handler for Starlette and FastAPI.
+
+        app.add_exception_handler(RunsError, answer_error)
+
+    A service responds in the same way: the status of the error and `{"error": {"code", "message"}}`; for a RunActive also
+    `run`, the id of the active run.
+    """
+    return error_response(_refusal(request, error))
 
 
 async def require_user(service: Service, request: Request) -> str:
-    """The user of the request. Raises Refusal with 401."""
-    user = await user_of(request, service.auth)
-    if user is None:
-        raise Refusal(401, "unauthorized", "this request has no valid user", headers={"www-authenticate": "Bearer"})
+    """Return the user of the request. Raises Refusal (401), and ConfigurationError if `auth` returns anything else."""
+    result = service.auth(request)
+    user: Any = await result if inspect.isawaitable(result) else result
+    if user is not None and not isinstance(user, str):
+        raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
+    if not user:
+        cause = getattr(request.state, "why_not_local", None)
+        text = "this request has no valid user" if cause is None else f"this request has no valid user: {cause}"
+        raise Refusal(401, "unauthorized", text, headers={"www-authenticate": "Bearer"})
     return user
 
 
+async def read_json(request: Request, limit: int) -> Any:
+    """Return the JSON data in the body of a request. Raises Refusal: 415, 413, 422.
+
+    The content type is required because browsers send it from a page of another origin only after a preflight request.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise Refusal(415, "not_json", "send JSON, with the content type application/json")
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > limit:
+                raise Refusal(413, "too_large", f"the request has more than {limit} bytes")
+    except ClientDisconnect as error:
+        raise Refusal(400, "incomplete", "the request ended before the end of its body") from error
+    try:
+        return from_json(bytes(body), allow_inf_nan=False)
+    except ValueError as error:
+        raise Refusal(422, "invalid_request", f"the body is not JSON: {error}") from error
+
+
 def stream(
-    service: Service, run: Run, encoder: Encoder, *, after: int = -1, headers: Mapping[str, str] | None = None
+    service: Service, run: Run, wire: Encoder, *, after: int = -1, headers: Mapping[str, str] | None = None
 ) -> RunStream:
-    """The response that streams a run to this reader."""
-    reader = FrameReader(
-        run, encoder, after=after, heartbeat=service.heartbeat, show=service.show, draining=run.draining
-    )
-    return RunStream(run, reader, encoder, headers)
+    """Return the response that streams a run to this reader."""
+    return RunStream(run, wire, after=after, heartbeat=service.heartbeat, show=service.show, headers=headers)
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:
-    """Start a run. If the client goes while it waits for the run before it, none is started: the client was told of none."""
-    records: list[RunRecord] = []
-
-    async def work() -> None:
+    """Start a run, unless the client disconnects during the wait for the run before: it could not find its run again."""
+    async with while_connected(request.receive, None):
         try:
-            records.append(await service.runs.start(new))
-        except OSError as error:  # `while_connected` takes it for a client that has gone
+            return Run(service.runs, await service.runs.start(new))
+        except OSError as error:  # `while_connected` would treat it as a disconnect
             raise RunError(f"the runs cannot be reached: {error}") from error
-
-    await while_connected(work, request.receive, None)
-    return Run(service.runs, _first(records))
-
-
-def _first(records: list[RunRecord]) -> RunRecord:
-    if not records:
-        raise Refusal(499, "client_gone", "the client went before its run had begun, so none was started")
-    return records[0]
+    raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")
 
 
 async def new_run(
     service: Service, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
 ) -> NewRun:
-    """What a client asks for, as a run of a conversation of the user. `agent`: the one that the route names."""
-    check_length(asked.messages, service.limits.text)
+    """Return the requested run of a conversation. `agent`: the agent of the route."""
+    check_length(asked.messages, service.runs.limits.text)
     if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
         raise Refusal(
             422, "invalid_request", "the request has neither a message of the user nor an answer to an open call"
@@ -110,7 +192,7 @@ async def new_run(
         conversation,
         [message.message for message in asked.messages],
         asked.answers,
-        asked.must_fit,
+        asked.strict,
         asked.regenerate,
         asked.agent if agent is None else agent,
         continues=asked.continues,
@@ -126,23 +208,19 @@ async def new_run(
 def check_length(messages: Iterable[NewMessage], limit: int) -> None:
     """Raise Refusal with 413 for a message that is too long."""
     for message in messages:
-        if sum(len(text_of([part])) for part in _parts(message.content)) > limit:
+        if len(text_of(message.content)) > limit:
             raise Refusal(413, "too_large", f"a message has more than {limit} characters")
 
 
-def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"text": content}] if isinstance(content, str) else content
-
-
 def idempotency_key(request: Request) -> str | None:
-    """The key with which a client sends a request again. Raises Refusal for one that is too long."""
+    """Return the `Idempotency-Key` of a request. Raises Refusal if it is empty or too long."""
     key = request.headers.get("idempotency-key")
     if key is not None and not 0 < len(key) <= 255:  # noqa: PLR2004 - as the draft of the header has it
-        raise Refusal(422, "invalid_request", "an Idempotency-Key has 1 to 255 characters")
+        raise Refusal(422, "invalid_request", "an Idempotency-Key must have 1 to 255 characters")
     return key
 
 
 async def last_run(service: Service, user: str, conversation: str) -> Run | None:
-    """The newest run of a conversation of the user."""
+    """Return the newest run of a conversation of the user."""
     records = await service.runs.list(user=user, conversation=conversation, limit=1)
     return Run(service.runs, await service.runs.get(records[0].id, user=user)) if records else None

@@ -1,4 +1,4 @@
-"""For routes of one's own: a run of a service as a response, and a run without a service that lives as long as its request."""
+"""Responses for your own routes: the stream of a run of a service, and of a run that stops with its request."""
 
 from __future__ import annotations
 
@@ -11,37 +11,21 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
-from aswarm._agent import Response
-from aswarm._messages import Message
+from aswarm._record.entry_maker import EntryMaker, ErrorText, general_error
 from aswarm._run.handlers import NO_RUN
 from aswarm._run.streams import EventStream
+from aswarm._values.agent import Response
+from aswarm._values.messages import Message
+from aswarm.runs._live import LiveEntries
+from aswarm.runs._runs import Run
+from aswarm.runs._show import Show, answers
+from aswarm.runs._shutdown import Draining
 
-from ._entry_maker import EntryMaker, ErrorText, general_error
-from ._http import Refusal, error_response
-from ._live import LiveEntries
-from ._native import NativeWire
-from ._responses import (
-    HEARTBEAT_SECONDS,
-    Encoder,
-    FrameReader,
-    RunStream,
-    StreamResponse,
-    while_connected,
-)
-from ._runs import Run
-from ._show import Show, answers
+from ._endpoints import Refusal, error_response
+from ._responses import HEARTBEAT_SECONDS, Encoder, RunStream, StreamResponse, read_frames, while_connected
+from .wires.native.encoder import NativeWire
 
 logger = logging.getLogger("aswarm")
-
-
-def position_of(request: Request) -> int:
-    """The number of the last entry that the client has, -1 for none. Raises Refusal with 400 for what is no number."""
-    given = request.headers.get("last-event-id") or request.query_params.get("after")
-    if not given or given == "-1":
-        return -1
-    if not (given.isascii() and given.isdigit() and len(given) < 16):  # noqa: PLR2004 - digits of a number
-        raise Refusal(400, "invalid_position", "Last-Event-ID and after are the number of an entry")
-    return int(given)
 
 
 def respond(
@@ -52,28 +36,30 @@ def respond(
     heartbeat: float = HEARTBEAT_SECONDS,
     show: Show | None = answers,
 ) -> HttpResponse:
-    """The response that streams a run of a service, in a route of Starlette or FastAPI.
+    """Return the response that streams a run of a service, for a route of Starlette or FastAPI.
 
-    On the native wire a client that comes back continues after its `Last-Event-ID`; on the others it gets the whole run. A
-    client that has all of an ended run gets 204. `show`: what readers get of an entry; None for all. `heartbeat`: seconds
-    of silence after which a comment is sent.
+    On the native wire a client that reconnects continues after its `Last-Event-ID`; on the other wires it gets the whole run
+    again. A client that already has all entries of a finished run gets 204. `show` filters the entries; None shows all.
+    `heartbeat`: seconds of silence before a comment is sent.
     """
     try:
-        after = position_of(request) if isinstance(wire, NativeWire) else -1
+        after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
         return error_response(refusal)
-    if has_all(run, after):
-        return HttpResponse(status_code=204)  # else a browser's EventSource would ask without end
-    reader = FrameReader(run, wire, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
-    return RunStream(run, reader, wire)
+    # Not for a running run: its readers may have entries that its process has not written yet.
+    if not run.record.is_running and 0 <= run.record.last <= after:
+        return HttpResponse(status_code=204)  # stops a browser's EventSource, which reconnects after a 200
+    return RunStream(run, wire, after=after, heartbeat=heartbeat, show=show)
 
 
-def has_all(run: Run, after: int) -> bool:
-    """Whether a reader at this position has all entries of a run that has ended.
-
-    Of a run that has not ended, a reader may have entries that its process has not written yet.
-    """
-    return not run.record.is_running and 0 <= run.record.last <= after
+def _position_of(request: Request) -> int:
+    """Return the number of the last entry that the client has, -1 for none. Raises Refusal (400) if it is no number."""
+    number = request.headers.get("last-event-id") or request.query_params.get("after")
+    if not number or number == "-1":
+        return -1
+    if not (number.isascii() and number.isdigit() and len(number) < 16):  # noqa: PLR2004 - digits of a number
+        raise Refusal(400, "invalid_position", "Last-Event-ID and after must be the number of an entry")
+    return int(number)
 
 
 def stream_response(
@@ -86,11 +72,19 @@ def stream_response(
     show: Show | None = answers,
     error_text: ErrorText = general_error,
 ) -> HttpResponse:
-    """A response that runs `swarm.stream(...)`, or a stream of a conversation, for as long as its client is there.
+    """Return a response that runs `swarm.stream(...)`, or the stream of a conversation, until its client disconnects.
 
-    There is no service, and no way back to the run. `on_end` gets what the run has left, however it ends: store it there. It is
-    not called for a run that could not begin. `history`: the messages that the run begins with. `wire`, `heartbeat`, `show`: as
-    for `respond`. `error_text`: as of `Service`.
+    This needs no service. A client cannot reconnect to the run.
+
+    Args:
+        run: The stream, not entered yet.
+        wire: The wire, made for this client.
+        on_end: Gets the response of the run at its end, also if it failed or was cancelled; save the response here. It is
+            not called for a run that could not start.
+        history: The first messages of the run.
+        heartbeat: Seconds of silence before a comment is sent.
+        show: Filters the entries; None shows all.
+        error_text: Gets an exception and returns the error text for the client.
     """
     return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 
@@ -107,31 +101,27 @@ class _BoundStream(StreamResponse):
     ) -> None:
         super().__init__(wire)
         self._stream = stream
-        self._wire = wire
         self._on_end = on_end
         self._maker = maker
-        self._heartbeat = heartbeat
-        self._show = show
+        self._entries = LiveEntries()
+        self._frames = read_frames(
+            self._entries, wire, self._entries, heartbeat=heartbeat, show=show, draining=Draining()
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run, and send the frames, until the run has ended or the client has gone."""
+        """Run, and send the frames, until the run ends or the client disconnects."""
         if not await self.send_start(scope, send):
             return
-        entries = LiveEntries()
         failures: list[Exception] = []
-        reader = FrameReader(entries, self._wire, heartbeat=self._heartbeat, show=self._show)
+        async with while_connected(receive, None), anyio.create_task_group() as group:
+            group.start_soon(self._run, failures)
+            await self.send_frames(self._frames, send)
+        for failure in failures:
+            raise failure
 
-        async def work() -> None:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._run, entries, failures)
-                await self.send_frames(reader, send)
-
-        await while_connected(work, receive, None)
-        _raise_first(failures)
-
-    async def _run(self, entries: LiveEntries, failures: list[Exception]) -> None:
-        """Make the entries. What `on_end` raises goes into `failures`: a task group would wrap it."""
-        run: EventStream | None = None
+    async def _run(self, failures: list[Exception]) -> None:
+        """Make the entries. An exception of `on_end` is added to `failures`, because a task group would wrap it."""
+        entries, run = self._entries, None
         try:
             async with self._stream as run:
                 entries.add(self._maker.started(run.run_id, "", run.response.agent))
@@ -140,22 +130,14 @@ class _BoundStream(StreamResponse):
                         entries.add(entry)
         except Exception as error:
             fields = NO_RUN if run is None else {"run_id": run.run_id, "agent": run.response.agent.name}
-            logger.warning("a run has ended with an error", exc_info=error, extra=fields)
+            logger.warning("a run ended with an error", exc_info=error, extra=fields)
             for entry in self._maker.failed(error, None if run is None else run.response):
                 entries.add(entry)
         finally:
             entries.end()
-            with anyio.CancelScope(shield=True):
-                if run is not None:
-                    await self._keep(run.response, failures)
-
-    async def _keep(self, response: Response, failures: list[Exception]) -> None:
-        try:
-            await self._on_end(response)
-        except Exception as error:  # noqa: BLE001 - raised once the frames are sent
-            failures.append(error)
-
-
-def _raise_first(failures: Sequence[Exception]) -> None:
-    for failure in failures:
-        raise failure
+            if run is not None:
+                with anyio.CancelScope(shield=True):
+                    try:
+                        await self._on_end(run.response)
+                    except Exception as error:  # noqa: BLE001 - raised after the last frame
+                        failures.append(error)

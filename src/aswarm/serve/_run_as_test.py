@@ -1,29 +1,32 @@
-"""A run as the code of a test: a scripted model says again what the model has said, and the functions really run. No I/O."""
+"""Code of a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O."""
 
 from __future__ import annotations
 
 import json
 import keyword
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from pprint import pformat
+from types import ModuleType
 from typing import Any
 
-from aswarm._json import is_object
-from aswarm._messages import Message, text_of
+from aswarm._record.entries import Entry
+from aswarm._record.fold import fold
+from aswarm._values.agent import Agent
+from aswarm._values.json import is_object
+from aswarm._values.messages import Message, text_of
 
-from ._entries import Entry
-from ._fold import fold
-
-_OWN = ("sender", "tool_name", "reasoning_content", "reasoning")  # what the service or the provider has added
-_TAKEN = ("name", "arguments", "call_id")  # parameters of `call` itself
+_ADDED_KEYS = ("sender", "tool_name", "reasoning_content", "reasoning")  # added by the service or the provider
+_PARAMETERS_OF_CALL = ("name", "arguments", "call_id")
 _WIDTH = 100
 _TEST = """\
 import pytest
 from aswarm import AsyncSwarm
 from aswarm.testing import {names}
 
-from my_agents import {variable}  # the agent {agent!r}
+from {module} import {variable}  # {note}
 
 
 @pytest.mark.anyio
@@ -44,8 +47,11 @@ async def test_{name}():
 """
 
 
-def run_as_test(entries: Iterable[Entry], history: Sequence[Message]) -> str:
-    """The code of a test that is the run of this log. `history`: the messages of the conversation before the run."""
+def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Agent | None = None) -> str:
+    """Return the code of a test that repeats the run of this log. `history`: the messages before the run.
+
+    `agent`: the first agent of the run, which the test imports from its module; None if it is not known.
+    """
     log = list(entries)
     folded, started = fold(log), log[0].fields
     answers = [message for message in folded.made if message["role"] == "assistant"]
@@ -58,12 +64,14 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message]) -> str:
         "check_history",
     ]
     response: Mapping[str, Any] = {} if folded.ending is None else folded.ending.response
-    said = next((text_of(message["content"]) for message in folded.asked if message["role"] == "user"), "")
+    module, variable, note = _place_of(agent, started["agent"])
+    question = next((text_of(message["content"]) for message in folded.asked if message["role"] == "user"), "")
     return _TEST.format(
         names=", ".join(names),
-        variable=_identifier(started["agent"], "agent"),
-        agent=started["agent"],
-        name=_identifier(said, "this_run"),
+        module=module,
+        variable=variable,
+        note=note,
+        name=_identifier(question, "this_run"),
         steps="\n".join(f"            {step}," for step in steps),
         messages=_literal([_plain(message) for message in [*history, *folded.asked]]),
         more=_settings(started),
@@ -74,24 +82,33 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message]) -> str:
     )
 
 
+def _place_of(agent: Agent | None, name: str) -> tuple[str, str, str]:
+    """Return the module of the agent, its variable there, and a note."""
+    for module in list(sys.modules.values()):
+        variables = list(vars(module).items()) if isinstance(module, ModuleType) else []  # pyright: ignore[reportUnnecessaryIsInstance] - programs put other objects there
+        for variable, value in variables:
+            if agent is not None and value is agent:
+                return _name_of(module), variable, f"the agent {name!r}"
+    return "my_agents", _identifier(name, "agent"), f"correct this line: no module has the agent {name!r} as a variable"
+
+
+def _name_of(module: ModuleType) -> str:
+    """Return the name by which a test imports the module. The module of the program is `__main__` here."""
+    if module.__name__ != "__main__":
+        return module.__name__
+    return module.__spec__.name if module.__spec__ else Path(module.__file__ or "my_agents").stem
+
+
 def _settings(started: Mapping[str, Any]) -> str:
-    context = started.get("context_variables")
-    resume = started["resume"]
-    decisions = (
-        {key: _decision(made) for key, made in resume.items()}
-        if is_object(resume)
-        else resume or bool(started["calls"])
-    )
-    return "".join(
-        [
-            f", context_variables={_literal(context)}" if context else "",
-            f", resume={_literal(decisions)}" if decisions else "",
-        ]
-    )
+    resume = started["resume"] or bool(started["calls"])
+    if is_object(resume):
+        resume = {key: _decision(made) for key, made in resume.items()}
+    settings = {"context_variables": started.get("context_variables"), "resume": resume}
+    return "".join(f", {name}={_literal(value)}" for name, value in settings.items() if value)
 
 
 def _decision(made: Any) -> Any:
-    """A decision of the log, which may have the form of its fields, in the form that `resume=` takes."""
+    """Return a decision of the log, which may be a dict of its fields, in the form that `resume=` accepts."""
     if not is_object(made):
         return made
     if "data" in made:
@@ -124,16 +141,16 @@ def _call(call: Mapping[str, Any]) -> str:
 
 
 def _is_name(key: str) -> bool:
-    return key.isidentifier() and not keyword.iskeyword(key) and key not in _TAKEN
+    return key.isidentifier() and not keyword.iskeyword(key) and key not in _PARAMETERS_OF_CALL
 
 
 def _plain(message: Message) -> Message:
-    return {key: value for key, value in message.items() if key not in _OWN and value is not None}
+    return {key: value for key, value in message.items() if key not in _ADDED_KEYS and value is not None}
 
 
 def _identifier(text: str, default: str) -> str:
-    found = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40].rstrip("_")
-    return found if found.isidentifier() and not keyword.iskeyword(found) else default
+    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:40].rstrip("_")
+    return name if name.isidentifier() and not keyword.iskeyword(name) else default
 
 
 def _literal(value: Any) -> str:

@@ -1,140 +1,131 @@
-"""`Service`: an ASGI app that serves a swarm. It runs alone, or mounted in Starlette or FastAPI.
+"""`Service`, an ASGI app over `Runs`, and `app`, which makes both. It runs alone, or mounted in Starlette or FastAPI.
 
-Decides who may ask (`auth`, `Host`, `Origin`) and what happens at the beginning and at the end of the process. The routes
-are in `_routes` and beside it; what runs do is decided by `Runs`.
+Decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process. `Runs`
+decides everything about runs: it has the agents, the conversations and the limits.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any, Literal, TypeAlias, cast
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import anyio
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from aswarm._agent import Agent
-from aswarm._errors import ConfigurationError
+from aswarm._record.entry_maker import ErrorText
 from aswarm._swarm import AsyncSwarm
-from aswarm.conversations import MemoryStore, SQLiteStore, Store
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm.conversations import Store
+from aswarm.runs._local_runs import LocalRuns
+from aswarm.runs._requests import CallAnswer
+from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
+from aswarm.runs._show import Show, answers_with, everything
+from aswarm.runs._shutdown import on_shutdown_signal
 
-from ._auth import Auth, is_host_allowed, is_origin_allowed, without_port
-from ._entry_maker import ErrorText, general_error
-from ._http import Refusal
-from ._local_runs import LocalRuns
-from ._requests import CallAnswer
-from ._routes import not_here, refuse, routes_of
-from ._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
-from ._show import Show, answers_with, everything
-from ._shutdown import on_shutdown_signal
+from ._auth import Auth, host_name, is_origin_allowed, without_port
+from ._conversation_routes import conversation_routes
+from ._endpoints import Refusal, error_response, json_response
+from ._page_routes import page_routes
+from .wires.agui.routes import agui_routes
+from .wires.native.routes import native_routes
+from .wires.openai.routes import openai_error, openai_routes
+from .wires.vercel.routes import vercel_routes
 
 WireName: TypeAlias = Literal["agui", "vercel", "openai"]
 ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
-_SAFE = ("GET", "HEAD", "OPTIONS")
-logger = logging.getLogger("aswarm")
+_SAFE = ("GET", "HEAD", "OPTIONS")  # https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1
 
 
 class Service:
-    """Serves agents: `uvicorn module:service`, or `Mount("/agents", service)` with `service.lifespan` in the app's own.
+    """ASGI app that serves runs: `uvicorn module:service`, or `Mount("/agents", service)`.
 
-    `agents`: those that clients may name; a conversation begins with the first one. `swarm`: by default an `AsyncSwarm()`
-    of the service's own. `auth`: a plain or async function that gets a request and returns the id of its user, or None,
-    which refuses it with 401; `bearer(...)` and `local_only` are ready-made. `store`: where conversations are kept: a
-    `Store`, the path of a SQLite file, or None for memory. `runs`: what executes and keeps the runs, by default
-    `LocalRuns`.
+    An app that mounts the service must enter `service.lifespan` in its own lifespan.
 
-    `wires`: the other protocols that are served beside the native routes: "agui", "vercel", "openai". `page`: whether
-    the page to try the agents is served at the root. It is for developers: `show` is then `everything` by default.
-    `prices`: dollars for a million tokens of input and of output, by model, for the costs on the page; the extra `prices`
-    knows the prices of other models. `context`: an async function that gets the request of a new conversation and returns
-    its context variables. `client_context`: the names of the context variables that a client may see, and may set where
-    its protocol has a state. `show`: a function that gets an entry of the log of a run and returns what readers get of it,
-    or None for nothing. By default readers get the answers, the calls and the results of functions, but no context
-    variables and no error texts; `everything` shows all. The history of a conversation, `GET /conversations/{c}`, is not
-    passed through it. `error_text`: a function that gets an exception and returns the text of the error for readers.
+    Args:
+        runs: `LocalRuns` or `DurableRuns`. The service opens and closes them. If they are open already when it starts, it
+            only drains them.
+        auth: A plain or async function that gets a request and returns the id of its user, or None to refuse it with 401.
+            `bearer(...)` and `local_only` are ready-made.
+        wires: Protocols besides the native routes: "agui", "vercel", "openai".
+        page: Serve the page for trying the agents at the root. It is for developers: `show` is then `everything` by default.
+        context: An async function that gets the request of a new conversation and returns its context variables.
+        client_context: Names of the context variables that a client may see, and may set if its protocol has a state.
+        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default
+            readers get answers, calls and results of functions, but no context variables and no error texts; `everything`
+            shows all entries, and the requests to the model. It does not filter `GET /conversations/{c}`.
+        on_disconnect: The end of a run that has no reader any more: "finish", "cancel", or a number of seconds before it is
+            cancelled.
+        while_running: The answer to a message while a run of its conversation is active: "refuse" (409 with the id of the
+            run), "wait", or "replace" (stop the active run).
+        heartbeat: Seconds of silence before a stream sends a comment.
+        drain: Seconds for runs to finish when the process shuts down.
+        origins: Origins of other sites whose pages may use the service, such as "https://shop.example".
+        hosts: Accepted host names; by default all.
+        activity: Show calls and handoffs as reasoning on the OpenAI wire.
+        client_tools: Treatment of functions that a client sends on the OpenAI and AG-UI wires: "ignore", or "offer" them to
+            the model and let the client run them.
+        client_system: Put the system text of a client into the history of a request without a conversation, on the OpenAI
+            wire.
 
-    `on_disconnect`: what happens to a run whose last reader has gone: "finish", "cancel", or a number of seconds after
-    which it is cancelled. `while_running`: what a message to a conversation with an active run gets: "refuse" (409 with the
-    id of the run), "wait", or "replace" (the active run is stopped). `heartbeat`: seconds of silence after which a stream
-    sends a comment. `drain`: seconds that runs have to end when the process ends. `origins`: origins of other sites whose
-    pages may use the service, such as "https://shop.example"; by default only pages of its own origin may. `hosts`: the
-    host names under which the service may be asked; by default all.
-
-    `limits`: the size of a request, the runs at once, and how long runs and their logs may be.
-
-    `task_agent`: an agent for titles and the like, which the OpenAI wire offers as a model "helper". `activity`: whether
-    the OpenAI wire shows calls and handoffs as reasoning. `client_tools`: what the OpenAI and AG-UI wires do with functions
-    that a client sends, "ignore" or "offer" (the model may call them, and the client answers). `client_system`: whether the
-    OpenAI wire takes the system text of a client into the history of a request without a conversation.
-
-    Raises `ConfigurationError` for an argument that cannot be used.
+    Raises:
+        ConfigurationError: An argument cannot be used.
     """
 
     def __init__(
         self,
-        swarm: AsyncSwarm | None = None,
+        runs: Runs,
         *,
-        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
         auth: Auth,
-        store: Store | str | os.PathLike[str] | None = None,
-        runs: Runs | None = None,
         wires: Collection[WireName] = (),
         page: bool = False,
-        prices: Mapping[str, tuple[float, float]] | None = None,
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
         show: Show | None = None,
-        error_text: ErrorText = general_error,
         on_disconnect: DisconnectPolicy = "finish",
         while_running: WhileRunning = "refuse",
-        limits: Limits = Limits(),  # noqa: B008 - frozen
         heartbeat: float = 15,
         drain: float = 20,
         origins: Sequence[str] = (),
         hosts: Sequence[str] = (),
-        task_agent: Agent | None = None,
         activity: bool = False,
         client_tools: Literal["ignore", "offer"] = "ignore",
         client_system: bool = False,
     ) -> None:
-        _check(auth, origins)
+        _check(runs, auth, wires, origins)
         self.auth = auth
-        self.limits = limits
         self.wires, self.page = frozenset(wires), page
         self.context = context
         self.client_context = frozenset(client_context)
         self.show = show or (everything if page else answers_with(client_context))
-        self.prices = dict(prices or {})
         self.heartbeat = heartbeat
         self.on_disconnect: DisconnectPolicy = on_disconnect
         self.while_running: WhileRunning = while_running
-        self.task_agent, self.activity = task_agent, activity
+        self.activity = activity
         self.client_tools, self.client_system = client_tools, client_system
         self.drain_seconds = drain
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
-        self._own_swarm = swarm is None
-        self._own_store = store is None or isinstance(store, str | os.PathLike)
-        self.store = _store(store)
-        self._local = LocalRuns(swarm or AsyncSwarm(), self.store, agents=agents, limits=limits, error_text=error_text)
-        self.drivers = self._local.drivers
-        self.drivers.task_agent, self.drivers.logs_requests = task_agent, self.show is everything
-        self._given_runs, self._runs = runs, cast("Runs | None", None)
+        self._runs, self._has_started = runs, False
+        runs.logs_requests |= self.show is everything
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
-        told: dict[Any, Any] = {404: not_here, 405: not_here}
-        app: ASGIApp = Starlette(routes=routes_of(self), lifespan=self.lifespan, exception_handlers=told)
+        handlers: dict[Any, Any] = {404: _no_route, 405: _no_route}
+        app: ASGIApp = Starlette(routes=routes_of(self), lifespan=self.lifespan, exception_handlers=handlers)
         if self._origins:
             app = CORSMiddleware(
                 app,
                 allow_origins=sorted(self._origins),
-                allow_methods=["GET", "POST", "DELETE"],
+                allow_methods=["GET", "POST", "PATCH", "DELETE"],
                 allow_headers=[
                     "authorization",
                     "content-type",
@@ -146,63 +137,62 @@ class Service:
             )
         return app
 
-    # --- the life of the service ---
+    # --- start and shutdown ---
 
     @property
     def runs(self) -> Runs:
         """The runs. Raises RuntimeError outside of the lifespan."""
-        if self._runs is None:
+        if not self._has_started:
             raise RuntimeError(
-                "the service has not started: an app that mounts it does not run its lifespan. Enter it in the lifespan of the "
-                "app: `async with service.lifespan(app): yield`"
+                "the service has not started: an app does not run the lifespan of a mounted service. Enter it in the lifespan "
+                "of the app: `async with service.lifespan(app): yield`"
             )
         return self._runs
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:  # noqa: ARG002 - frameworks pass their app
-        """Runs can be started in this block; at its end they have ended. For the lifespan of an app that mounts the service."""
+        """Open the runs, and drain and close them at the end. For the lifespan of an app that mounts the service."""
         async with AsyncExitStack() as stack:
-            if self._own_swarm:
-                await stack.enter_async_context(self.drivers.swarm)
-            if self._own_store:
-                await stack.enter_async_context(cast("AbstractAsyncContextManager[object]", self.store))
-            runs: Runs = self._local if self._given_runs is None else self._given_runs
-            if self._given_runs is None:
-                await stack.enter_async_context(self._local)
+            if not self._runs.is_open:
+                await stack.enter_async_context(self._runs)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(tasks.cancel_scope.cancel)
-            tasks.start_soon(self._drain_on, runs, signalled := anyio.Event())
+            tasks.start_soon(self._drain_on, signalled := anyio.Event())
             stack.enter_context(on_shutdown_signal(signalled.set))
             resources = stack.pop_all()
-        self._runs = runs
+        self._has_started = True
         try:
             yield
         finally:
-            await runs.drain(self.drain_seconds)
-            self._runs = None
-            await resources.aclose()  # the exception of the block leaves as itself, not in a group
+            await self._runs.drain(self.drain_seconds)
+            self._has_started = False
+            await resources.aclose()  # here, so that the group does not wrap an exception of the block
 
-    async def _drain_on(self, runs: Runs, signalled: anyio.Event) -> None:
-        # A task that waits, because nothing can be started from the handler of a signal.
+    async def _drain_on(self, signalled: anyio.Event) -> None:
+        # A waiting task, because the handler of a signal cannot start one.
         await signalled.wait()
-        await runs.drain(self.drain_seconds)
+        await self._runs.drain(self.drain_seconds)
 
     # --- requests ---
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI app."""
         refused = self._refusal(scope) if scope["type"] == "http" else None
-        await (self._app if refused is None else refuse(scope, refused))(scope, receive, send)
+        await (self._app if refused is None else _refuse(scope, refused))(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
-        if not is_host_allowed(headers, self._hosts):
-            return Refusal(421, "wrong_host", "this service is not known under this name; see hosts= of the service")
-        if scope["method"] not in _SAFE and not is_origin_allowed(headers, self._origins):
-            return Refusal(403, "wrong_origin", "a page of another origin may not do this; see origins= of the service")
+        if self._hosts and host_name(headers) not in self._hosts:
+            return Refusal(421, "wrong_host", "this service does not accept this host name; see hosts= of the service")
+        if scope["method"] not in _SAFE and not is_origin_allowed(headers, scope.get("scheme", "http"), self._origins):
+            text = (
+                "a page of another origin may not send this request; add it to origins= of the service, or, behind an HTTPS "
+                "proxy, let the server trust its X-Forwarded-Proto"
+            )
+            return Refusal(403, "wrong_origin", text)
         return None
 
-    # --- for routes of one's own ---
+    # --- for your own routes ---
 
     async def start(
         self,
@@ -218,11 +208,17 @@ class Service:
     ) -> Run:
         """Start a run of a conversation with a message of the user, or with answers to its open calls.
 
-        `text`: the message. `conversation`: the id of a conversation of the user, new or not. `agent`: the name of the
-        agent that a new conversation begins with. `context_variables`: those of a new conversation. `key`: a second call
-        with the same key returns the same run. `on_disconnect`: by default that of the service.
+        Args:
+            text: The message.
+            conversation: The id of a conversation of the user, new or not.
+            user: The id of the user.
+            answers: Answers to open calls.
+            agent: The name of the first agent of a new conversation.
+            key: A second call with the same key returns the same run.
+            context_variables: The context variables of a new conversation.
+            on_disconnect: Overrides the setting of the service.
 
-        Raises what `Runs.start` raises.
+        Raises the same errors as `Runs.start`.
         """
         new = NewRun(
             user,
@@ -238,24 +234,123 @@ class Service:
         return Run(self.runs, await self.runs.start(new))
 
     async def run(self, run_id: str, *, user: str) -> Run:
-        """A run of a user. Raises RunNotFound."""
+        """Return a run of a user. Raises RunNotFound."""
         return Run(self.runs, await self.runs.get(run_id, user=user))
 
 
-def _check(auth: object, origins: Sequence[str]) -> None:
+def _check(runs: object, auth: object, wires: Collection[str], origins: Sequence[str]) -> None:
+    if not callable(getattr(runs, "start", None)):
+        raise ConfigurationError(
+            f"runs must be a Runs, such as LocalRuns(swarm, agents=[...]), not {type(runs).__name__}"
+        )
     if not callable(auth):
         raise ConfigurationError(
-            "auth must be a function from a request to a user id: bearer(token), local_only, or your own"
+            "auth must be a function that returns the user id of a request: bearer(token), local_only, or your own"
+        )
+    if unknown := sorted({*wires} - {*get_args(WireName)}):
+        raise ConfigurationError(
+            f"wires must be a list of 'agui', 'vercel' and 'openai', not {', '.join(map(repr, unknown))}"
         )
     if "*" in origins:
-        raise ConfigurationError("origins lists the origins of pages, such as https://example.com; it takes no *")
+        raise ConfigurationError('origins must not contain "*"; list the origins of pages, such as https://example.com')
 
 
-def _store(store: Store | str | os.PathLike[str] | None) -> Store:
-    if store is None:
-        return MemoryStore()
-    return SQLiteStore(store) if isinstance(store, str | os.PathLike) else store
+# --- a service in one call ---
 
 
-app = Service
-"""`Service` by a name that reads better in `app = serve.app(agents=...)`."""
+class ServiceSettings(TypedDict, total=False):
+    """Optional keywords of `Service`."""
+
+    wires: Collection[WireName]
+    page: bool
+    context: ContextHook | None
+    client_context: Collection[str]
+    show: Show | None
+    on_disconnect: DisconnectPolicy
+    while_running: WhileRunning
+    heartbeat: float
+    drain: float
+    origins: Sequence[str]
+    hosts: Sequence[str]
+    activity: bool
+    client_tools: Literal["ignore", "offer"]
+    client_system: bool
+
+
+def app(
+    swarm: AsyncSwarm | None = None,
+    *,
+    agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+    auth: Auth,
+    store: Store | str | os.PathLike[str] | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    error_text: ErrorText | None = None,
+    task_agent: Agent | None = None,
+    **settings: Unpack[ServiceSettings],
+) -> Service:
+    """Return `Service(LocalRuns(...), auth=auth, **settings)`, an ASGI app that runs agents as tasks of its process.
+
+    Args:
+        swarm: By default an `AsyncSwarm()` that the service closes.
+        agents: The agents that clients may name. A conversation starts with the first agent.
+        auth: As for `Service`.
+        store: Saves the conversations and the runs: the path of a SQLite file, a store that you open and close, or None for
+            memory.
+        limits: Limits for clients.
+        error_text: A function that gets an exception and returns the error text for readers.
+        task_agent: An agent for titles and similar tasks; the OpenAI wire offers it as the model "helper".
+        settings: Keywords of `Service`.
+
+    Raises:
+        ConfigurationError: An argument cannot be used.
+    """
+    runs = LocalRuns(
+        swarm,
+        store,
+        agents=agents,
+        limits=limits,
+        error_text=error_text,
+        task_agent=task_agent,
+    )
+    return Service(runs, auth=auth, **settings)
+
+
+# --- routes ---
+
+
+def routes_of(service: Service) -> list[BaseRoute]:
+    """Return all routes of a service."""
+    return [
+        Route("/health", _health_of(service)),
+        *native_routes(service),
+        *conversation_routes(service),
+        *(agui_routes(service) if "agui" in service.wires else ()),
+        *(vercel_routes(service) if "vercel" in service.wires else ()),
+        *(openai_routes(service) if "openai" in service.wires else ()),
+        *page_routes(service),
+    ]
+
+
+def _refuse(scope: Scope, refusal: Refusal) -> Response:
+    """Return the response to a request that reaches no endpoint, in the form of the protocol of its path."""
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    return (openai_error if path.startswith("/v1/") else error_response)(refusal)
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """Respond to an unknown path, or a method that its route does not have."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for the statuses of this exception
+    code = {404: "not_found", 405: "method_not_allowed"}[error.status_code]
+    text = f"there is no {request.method} {request.url.path} here; see the routes in the documentation"
+    return _refuse(request.scope, Refusal(error.status_code, code, text, headers=error.headers))
+
+
+def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:
+    async def health(request: Request) -> Response:
+        if service.runs.draining.is_set:
+            return json_response({"status": "draining"}, 503, {"retry-after": "1"})
+        if service.runs.is_failing:
+            return json_response({"status": "failing"}, 503, {"retry-after": "1"})
+        return json_response({"status": "ok"})
+
+    return health

@@ -1,4 +1,4 @@
-"""For tests of your own agents, without a network: a scripted model, and checks of histories and of middleware.
+"""Test tools for your own agents, without a network: a scripted model, and checks of histories and of middleware.
 
 The scripted model is the transport of a real `AsyncOpenAI` client: everything above the socket is real, and tests can
 assert on the requests that were sent.
@@ -9,7 +9,7 @@ assert on the requests that were sent.
     check_history(response.messages)
 """
 
-from aswarm import _public
+from aswarm._values import public as _public
 
 from ._answer import Answer, ScriptedCall, call
 from ._history import check_history

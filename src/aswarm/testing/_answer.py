@@ -1,4 +1,4 @@
-"""What a scripted model says, over whichever API it is asked: texts, tool calls, and how a stream cuts them."""
+"""Answers of a scripted model for both APIs: texts, tool calls, and the pieces of a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ids = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """One tool call of a scripted answer, as `call` makes it. `arguments` is the JSON text that the model writes.
+    """A tool call of a scripted answer; `call` makes one. `arguments` is the JSON text that the model writes.
 
     `kind="custom"`: a call of a custom tool, whose input is any text: `ScriptedCall("shell", "ls", "c1", kind="custom")`.
     """
@@ -27,12 +27,12 @@ class ScriptedCall:
 
     @property
     def payload(self) -> str:
-        """The key under which APIs have the arguments: "arguments", or "input" of a custom tool."""
+        """The key of the arguments in the API: "arguments", or "input" for a custom tool."""
         return "arguments" if self.kind == "function" else "input"
 
 
 def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """A tool call with arguments given by name, or as raw text in `arguments` (which need not be JSON).
+    """Return a tool call, with arguments by name, or as raw text in `arguments` (which need not be JSON).
 
     `call_id`: by default "call_1", "call_2", ... in this process.
     """
@@ -44,11 +44,16 @@ def call(name: str, /, arguments: str | None = None, *, call_id: str | None = No
 class Answer:
     """One scripted completion.
 
-    `text` and `calls`: what the message has. `extra`: further keys of the message, such as `{"reasoning_content": "..."}`.
-    The Responses API has that one, "refusal", and "responses_output": items such as those of hosted tools, which stand
-    before the text. `finish_reason`: None for the one that the API would send. `usage`: what the server reports; None
-    reports nothing. `delay` and `pause`: seconds before the first byte, and before every chunk. `break_after`: how many
-    chunks or events are sent before the connection breaks (a whole answer breaks too).
+    Args:
+        text: The text of the message.
+        calls: The tool calls of the message.
+        extra: Further keys of the message, such as `{"reasoning_content": "..."}`. For the Responses API: "reasoning_content",
+            "refusal", and "responses_output", which are items before the text, such as calls of hosted tools.
+        finish_reason: By default the reason that the API would send.
+        usage: The tokens that the server reports; None for no report.
+        delay: Seconds before the first byte.
+        pause: Seconds before every chunk.
+        break_after: The number of chunks or events before the connection breaks (a whole answer breaks too).
     """
 
     text: str | None = None
@@ -64,7 +69,7 @@ class Answer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """The assistant message on the wire."""
+        """Return the assistant message on the wire."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text, **self.extra}
         if self.calls:
             message["tool_calls"] = [wire_call(each) for each in self.calls]
@@ -72,18 +77,18 @@ class Answer:
 
     @property
     def finish(self) -> str:
-        """The given finish reason, or the one that the API would send."""
+        """Return the finish reason, by default the reason that the API would send."""
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
 
 def wire_call(scripted: ScriptedCall) -> dict[str, Any]:
-    """The call as an assistant message of Chat Completions has it."""
+    """Return the call as in an assistant message of Chat Completions."""
     named = {"name": scripted.name, scripted.payload: scripted.arguments}
     return {"id": scripted.id, "type": scripted.kind, scripted.kind: named}
 
 
 def pieces(text: str, cut: Cut) -> Sequence[str]:
-    """The text as a stream cuts it."""
+    """Return the text in the pieces of a stream."""
     if callable(cut):
         return cut(text)
     size = cut or len(text) or 1

@@ -1,6 +1,6 @@
-"""An event loop and a thread of its own for each case of a check, and nothing on the screen.
+"""An event loop and a thread for each case of a check, without output on the screen.
 
-So a case that hangs can be given up, and a check can be called inside an event loop. Decides nothing about middleware.
+A case that hangs can be abandoned, and a check can be called inside an event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _THREAD = "aswarm check_middleware"
 
 
 class EventLoop(asyncio.SelectorEventLoop):
-    """An event loop of asyncio that reports nothing, and knows which `asyncio.timeout` each task has open."""
+    """An event loop of asyncio that reports nothing, and records which `asyncio.timeout` each task has open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,23 +33,23 @@ class EventLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As of any event loop."""
+        """Schedule a callback, and record it if it is a timeout of the current task."""
         handle = super().call_at(when, callback, *args, context=context)
         if isinstance(getattr(callback, "__self__", None), asyncio.Timeout):
             self._timeouts.append((handle, asyncio.current_task()))
         return handle
 
     def has_open_timeout(self) -> bool:
-        """Whether the current task is inside an `asyncio.timeout`. Leaving one cancels its handle."""
+        """Return whether the current task is inside an `asyncio.timeout`. Leaving one cancels its handle."""
         task = asyncio.current_task()
         return any(owner is task and not handle.cancelled() for handle, owner in self._timeouts)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report nothing: what a broken middleware leaves behind is reported by the check."""
+        """Report nothing: the check reports tasks that a broken middleware leaves behind."""
 
 
 def run_case(case: Callable[[], Awaitable[None]], backend: str, patience: float) -> BaseException | None:
-    """Run the case; what it raised, or None. Raises TimeoutError if it has not ended after `patience` seconds."""
+    """Run the case, and return its exception or None. Raises TimeoutError if it takes longer than `patience` seconds."""
     options = {"loop_factory": EventLoop} if backend == "asyncio" else {}
     raised: list[BaseException] = []
 
@@ -69,15 +69,15 @@ def run_case(case: Callable[[], Awaitable[None]], backend: str, patience: float)
 
 @contextmanager
 def quiet() -> Generator[None, None, None]:
-    """Show none of the warnings, log records and ignored exceptions that broken generators and tasks cause."""
+    """Hide the warnings, log records and ignored exceptions of broken generators and tasks."""
     logger = logging.getLogger("aswarm")
     hook = sys.unraisablehook
     logger.addFilter(_is_of_another_thread)
-    sys.unraisablehook = _show_nothing
+    sys.unraisablehook = lambda _: None
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
-            gc.collect()  # the warnings of what is still open come when it is collected
+            gc.collect()  # open generators and tasks warn when they are collected
     finally:
         sys.unraisablehook = hook
         logger.removeFilter(_is_of_another_thread)
@@ -85,7 +85,3 @@ def quiet() -> Generator[None, None, None]:
 
 def _is_of_another_thread(record: logging.LogRecord) -> bool:
     return record.threadName != _THREAD
-
-
-def _show_nothing(_: object) -> None:
-    """Take the place of `sys.unraisablehook`."""

@@ -1,12 +1,12 @@
-"""The check of a history: whether the API would accept it. Reports every fault, and changes nothing."""
+"""The check of a history: whether the API would accept it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from aswarm._errors import ConfigurationError
-from aswarm._messages import call_name, match_answers, message_blocks, normalize
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.messages import call_name, match_answers, message_blocks, normalize
 
 
 def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
@@ -26,12 +26,12 @@ def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = F
 
 
 def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) -> Iterator[str]:
-    found = list(message_blocks(messages))
-    for head, answers in found:
+    blocks = list(message_blocks(messages))
+    for head, answers in blocks:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []
         paired = match_answers(calls, answers)
         for each, answer in zip(calls, paired, strict=True):
-            if answer is None and not (allow_open and head is found[-1][0]):
+            if answer is None and not (allow_open and head is blocks[-1][0]):
                 yield f"call {each['id']!r} of {call_name(each)!r} has no answer"
         in_call_order = [id(answer) for answer in paired if answer is not None]
         matched = set(in_call_order)

@@ -1,13 +1,10 @@
-"""`check_middleware`: it leaves runs in every way at every moment, and names the rules that a middleware breaks.
-
-Decides the ways and the moments, and which rule an error of a run stands for.
-"""
+"""`check_middleware` leaves runs in every way at every moment, and names the rules that a middleware breaks."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,12 +15,13 @@ import anyio
 import anyio.lowlevel
 import sniffio
 
-from aswarm._agent import Agent, Response, as_response
-from aswarm._errors import AswarmError, CompletionError, ConfigurationError, with_causes
-from aswarm._events import ToolCallStarted
-from aswarm._messages import OUTCOME_UNKNOWN
 from aswarm._run.handlers import Middleware
+from aswarm._runtime.backend import BackgroundTask
 from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent, Response, as_response
+from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, with_causes
+from aswarm._values.events import ToolCallStarted
+from aswarm._values.messages import OUTCOME_UNKNOWN
 from aswarm._wire.request import CompletionRequest
 
 from ._answer import Answer, ScriptedCall
@@ -38,7 +36,7 @@ STARTED = "`started` must be awaited once, directly before the function runs, or
 ENDS = "leaving a run must end it soon: a handler must not wait for long in a shield or in a `finally`"
 TASKS = "a task must not outlive its run"
 
-_STEPS = 50  # of the event loop, in which everything must end after a run was left
+_STEPS = 50  # steps of the event loop in which everything must end after a run was left
 _SOON = 0.2  # seconds for the same, if the middleware waits for something
 _BEFORE, _IN, _AFTER, _FUNCTION = "before the first chunk", "between chunks", "after the last chunk", "in a function"
 _FIRST = Answer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
@@ -46,11 +44,7 @@ _LAST = Answer("Done.")
 
 
 class _RuleBroken(Exception):  # noqa: N818 - reads as what happened
-    """`rule`: the text of the rule."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(rule)
-        self.rule = rule
+    """A middleware has broken the rule in the text."""
 
 
 def check_middleware(
@@ -60,35 +54,40 @@ def check_middleware(
 
     A scripted run with a tool call is left at each of its events (break, an error in the body, cancellation, `aclose()`
     from another task, garbage collection), is cancelled while it waits for a chunk or for a function, and meets an error
-    before, in and after an answer. The error text names each rule that is broken, and the first place.
-
-    `backends`: the event loops to run on; trio is left out if it is not installed. A middleware that uses asyncio itself
-    is checked with `backends=["asyncio"]`. `patience`: the seconds that one of these runs may take.
+    before, in and after an answer. The error text names each broken rule, and the first case
+    that broke the rule.
 
     The check blocks for about a second, and may be called inside an event loop. It does not find a task that outlives its
-    run on trio, and an `asyncio.timeout(None)` across a `yield`.
+    run on trio, nor an `asyncio.timeout(None)` across a `yield`.
+
+    Args:
+        middleware: The middleware to check.
+        backends: The event loops to run on; trio is skipped if it is not installed. For a middleware that itself uses asyncio,
+            pass `["asyncio"]`.
+        patience: The seconds that one of these runs may take.
     """
     broken: dict[str, list[str]] = {}
     with quiet():
         for backend in _installed(backends):
             _check_on(middleware, backend, patience, broken)
     if broken:
-        raise AssertionError("the middleware breaks rules that keep runs safe to leave:\n" + _report(broken))
+        lines = [_line(rule, places) for rule, places in broken.items()]
+        raise AssertionError("the middleware breaks rules that keep runs safe to leave:\n" + "\n".join(lines))
 
 
 def _installed(backends: Iterable[str]) -> list[str]:
-    asked = list(backends)
-    if unknown := sorted({*asked} - {"asyncio", "trio"}):
+    wanted = list(backends)
+    if unknown := sorted({*wanted} - {"asyncio", "trio"}):
         raise ConfigurationError(
             f"backends must be a list of 'asyncio' and 'trio', not {', '.join(map(repr, unknown))}"
         )
-    return [backend for backend in asked if find_spec(backend) is not None]
+    return [backend for backend in wanted if find_spec(backend) is not None]
 
 
 def _check_on(middleware: Middleware, backend: str, patience: float, broken: dict[str, list[str]]) -> None:
-    for name, case in _cases(middleware, backend):
+    for name, new_scene, act in _cases(partial(_Scene, middleware), backend):
         try:
-            error = run_case(case, backend, patience)
+            error = run_case(partial(_play, new_scene, act), backend, patience)
         except TimeoutError:
             error = _RuleBroken(ENDS)
         if error is None:
@@ -99,24 +98,21 @@ def _check_on(middleware: Middleware, backend: str, patience: float, broken: dic
             return
 
 
-def _report(broken: Mapping[str, list[str]]) -> str:
-    lines: list[str] = []
-    for rule, places in broken.items():
-        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        lines.append(f"- {rule} (seen: {places[0]}{more})")
-    return "\n".join(lines)
+def _line(rule: str, places: list[str]) -> str:
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"- {rule} (seen: {places[0]}{more})"
 
 
 def _rule_of(error: BaseException) -> str:
-    """The rule that this error of a case stands for."""
+    """Return the broken rule behind this error of a case."""
     inner = with_causes(error)
     for each in inner:
         if isinstance(each, _RuleBroken):
-            return each.rule
+            return str(each)
     texts = [str(each).lower() for each in inner if isinstance(each, RuntimeError)]
     if any("ignored generatorexit" in text for text in texts):
         return CANCELLED
-    # A task group that is open across a `yield` puts the end of its generator into a group.
+    # A task group that is open across a `yield` wraps the GeneratorExit of its generator in an exception group.
     groups: list[BaseExceptionGroup[Any]] = [each for each in inner if isinstance(each, BaseExceptionGroup)]
     has_end_in_group = any(isinstance(each, GeneratorExit) for group in groups for each in group.exceptions)
     if has_end_in_group or any("cancel scope" in text for text in texts):
@@ -129,7 +125,7 @@ def _rule_of(error: BaseException) -> str:
 
 @dataclass
 class _Scene:
-    """One run with a model that streams a tool call and then an answer, and with its tool; records what happens.
+    """One recorded run: a model that streams a tool call and then an answer, and a tool.
 
     The model or the tool waits for ever at the moment `blocks`, and fails at the moment `fails`.
     """
@@ -142,7 +138,7 @@ class _Scene:
     started: Counter[int] = field(default_factory=Counter[int])
     responses: list[Response] = field(default_factory=list[Response])
     is_blocked: bool = False
-    reached: anyio.Event = field(default_factory=anyio.Event)  # set when the run blocks, and when it ends without that
+    reached: anyio.Event = field(default_factory=anyio.Event)  # set when the run blocks, or ends without blocking
 
     @property
     def swarm(self) -> AsyncSwarm:
@@ -180,12 +176,8 @@ class _Scene:
             self.reached.set()
             await anyio.sleep_forever()
 
-    def see(self, event: object) -> None:
-        if isinstance(event, ToolCallStarted):
-            self.started[event.index] += 1
-
     def check_left(self) -> None:
-        """Check what must hold after a run was left in any way."""
+        """Raise `_RuleBroken` or AssertionError if the run that was left has not ended correctly."""
         if self.open_streams:
             raise _RuleBroken(CLOSED)
         if any(times > 1 for times in self.started.values()):
@@ -195,6 +187,8 @@ class _Scene:
 
 
 # --- ways to run ------------------------------------------------------------------------------------------------------
+
+Act: TypeAlias = Callable[[_Scene], Awaitable[object]]
 
 
 async def _await_run(scene: _Scene) -> None:
@@ -206,36 +200,48 @@ async def _await_run(scene: _Scene) -> None:
         raise
 
 
-async def _read_stream(scene: _Scene) -> None:
+async def _read_stream(scene: _Scene) -> int:
+    """Read all events, and return the number of reads, the end included."""
+    steps = 1
     async with scene.swarm.stream(scene.agent, "Hi") as run:
         try:
             while await _step(scene, run) is not _END:
-                pass
+                steps += 1
         finally:
             scene.responses.append(run.response)
+    return steps
 
 
 _END = object()
 
 
 async def _step(scene: _Scene, run: AsyncIterator[object]) -> object:
-    """Read one event. Raises RuntimeError if a scope was left open: it stands inside the one here."""
+    """Read one event. Raises RuntimeError if a scope was left open: it is then nested in the scope here."""
     event = _END
     with anyio.CancelScope():
         event = await anext(run, _END)
-    if sniffio.current_async_library() == "asyncio" and _loop().has_open_timeout():
+    if (
+        sniffio.current_async_library() == "asyncio"
+        and cast("EventLoop", asyncio.get_running_loop()).has_open_timeout()
+    ):
         raise _RuleBroken(SCOPE)
-    scene.see(event)
+    if isinstance(event, ToolCallStarted):
+        scene.started[event.index] += 1
     return event
 
 
-def _loop() -> EventLoop:
-    return cast("EventLoop", asyncio.get_running_loop())
+async def _read(scene: _Scene, run: AsyncIterator[object], events: int) -> None:
+    for _ in range(events):
+        await _step(scene, run)
 
 
 # --- ways to leave ----------------------------------------------------------------------------------------------------
 
-Leave: TypeAlias = Callable[[_Scene, int], Awaitable[None]]
+
+async def _leave_by_break(scene: _Scene, events: int) -> None:
+    async with scene.swarm.stream(scene.agent, "Hi") as run:
+        await _read(scene, run, events)
+    scene.responses.append(run.response)
 
 
 class _Left(Exception):  # noqa: N818 - reads as what happened
@@ -246,59 +252,33 @@ async def _leave_by_error(scene: _Scene, events: int) -> None:
     run = scene.swarm.stream(scene.agent, "Hi")
     with suppress(_Left):
         async with run:
-            for _ in range(events):
-                await _step(scene, run)
+            await _read(scene, run, events)
             raise _Left
-    scene.responses.append(run.response)
-
-
-async def _leave_by_break(scene: _Scene, events: int) -> None:
-    async with scene.swarm.stream(scene.agent, "Hi") as run:
-        for _ in range(events):
-            await _step(scene, run)
     scene.responses.append(run.response)
 
 
 async def _leave_from_another_task(scene: _Scene, events: int) -> None:
     run = scene.swarm.run(scene.agent, "Hi", stream=True)
-    for _ in range(events):
-        await _step(scene, run)
-    errors: list[BaseException] = []
-
-    async def close() -> None:
-        try:
-            await run.aclose()
-        except Exception as error:  # noqa: BLE001 - raised below, outside the group
-            errors.append(error)
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(close)
-    if errors:
-        raise errors[0]
+    await _read(scene, run, events)
+    await BackgroundTask(run.aclose).result()
     scene.responses.append(run.response)
 
 
 async def _leave_by_cancellation(scene: _Scene, events: int) -> None:
     with anyio.CancelScope() as scope:
         async with scene.swarm.stream(scene.agent, "Hi") as run:
-            for _ in range(events):
-                await _step(scene, run)
+            await _read(scene, run, events)
             scope.cancel()
             await anyio.lowlevel.checkpoint()
 
 
 async def _leave_by_dropping(scene: _Scene, events: int) -> None:
-    async def read_some() -> None:
-        run = scene.swarm.run(scene.agent, "Hi", stream=True)
-        for _ in range(events):
-            await _step(scene, run)
-
-    await read_some()
-    # A task of the event loop closes it.
-    await _has_come(lambda: scene.open_streams == 0, seconds=_SOON)
+    await _read(scene, scene.swarm.run(scene.agent, "Hi", stream=True), events)
+    # A task of the event loop closes the dropped stream.
+    await _becomes_true(lambda: scene.open_streams == 0)
 
 
-LEAVING: dict[str, Leave] = {
+LEAVING: dict[str, Callable[..., Awaitable[None]]] = {
     "left by break": _leave_by_break,
     "left by an error in the body": _leave_by_error,
     "cancelled": _leave_by_cancellation,
@@ -307,8 +287,8 @@ LEAVING: dict[str, Leave] = {
 }
 
 
-async def _cancel_waiting(scene: _Scene, read: Callable[[_Scene], Awaitable[None]]) -> None:
-    """Cancel the run at the moment at which it blocks."""
+async def _cancel_waiting(scene: _Scene, read: Act) -> None:
+    """Cancel the run when it blocks."""
     scope = anyio.CancelScope()
 
     async def work() -> None:
@@ -323,8 +303,8 @@ async def _cancel_waiting(scene: _Scene, read: Callable[[_Scene], Awaitable[None
     _check_cancelled(scene, was_cancelled=scope.cancelled_caught)
 
 
-async def _cancel_waiting_task(scene: _Scene, read: Callable[[_Scene], Awaitable[None]]) -> None:
-    """The same with a plain `task.cancel()` of asyncio, which is delivered only once."""
+async def _cancel_waiting_task(scene: _Scene, read: Act) -> None:
+    """Cancel the run by a plain `task.cancel()` of asyncio, which is delivered only once."""
     task = asyncio.ensure_future(read(scene))
     task.add_done_callback(lambda _: scene.reached.set())
     await scene.reached.wait()
@@ -346,75 +326,53 @@ def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
 # --- the matrix -------------------------------------------------------------------------------------------------------
 
 
-def _cases(middleware: Middleware, backend: str) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
-    """Every case with its name. A case raises `_RuleBroken`, or another error if the run fails in another way."""
-    new_scene = partial(_Scene, middleware)
+def _cases(scene: Callable[..., _Scene], backend: str) -> Iterator[tuple[str, Callable[[], _Scene], Act]]:
+    """Yield every case: its name, its scene, and the function that plays it."""
     length: list[int] = []
-
-    async def whole() -> None:
-        scene = new_scene()
-        await _check(scene, _read_all(scene, length))
-
-    yield "read to its end", whole
+    yield "read to its end", scene, partial(_read_all, length=length)
     for events in range(1, (length or [1])[0]):
         for name, leave in LEAVING.items():
-            yield f"{name} at event {events}", partial(_left, new_scene, leave, events)
+            yield f"{name} at event {events}", scene, partial(leave, events=events)
     for moment in (_BEFORE, _IN, _FUNCTION):
         for read in (_await_run, _read_stream):
-            yield f"cancelled {moment}", partial(_cancelled, new_scene, moment, _cancel_waiting, read)
+            yield f"cancelled {moment}", partial(scene, blocks=moment), partial(_cancel_waiting, read=read)
             if backend == "asyncio":
-                yield f"cancelled {moment}", partial(_cancelled, new_scene, moment, _cancel_waiting_task, read)
+                yield f"cancelled {moment}", partial(scene, blocks=moment), partial(_cancel_waiting_task, read=read)
     for moment in (_BEFORE, _IN, _AFTER):
         for read in (_await_run, _read_stream):
-            yield f"an error {moment}", partial(_failing, new_scene, moment, read)
+            yield f"an error {moment}", partial(scene, fails=moment), partial(_fail, read=read)
 
 
 async def _read_all(scene: _Scene, length: list[int]) -> None:
-    async with scene.swarm.stream(scene.agent, "Hi") as run:
-        events = 1
-        while await _step(scene, run) is not _END:
-            events += 1
-    length.append(events)
+    length.append(await _read_stream(scene))
     if scene.functions_run > sum(scene.started.values()):
         raise _RuleBroken(STARTED)
 
 
-async def _left(new_scene: Callable[[], _Scene], leave: Leave, events: int) -> None:
-    scene = new_scene()
-    await _check(scene, leave(scene, events))
-
-
-async def _cancelled(new_scene: Callable[..., _Scene], moment: str, cancel: Any, read: Any) -> None:
-    scene = new_scene(blocks=moment)
-    await _check(scene, cancel(scene, read))
-
-
-async def _failing(new_scene: Callable[..., _Scene], moment: str, read: Callable[[_Scene], Awaitable[None]]) -> None:
-    scene = new_scene(fails=moment)
+async def _fail(scene: _Scene, read: Act) -> None:
     with suppress(AswarmError):
         await read(scene)
-    await _check(scene, anyio.lowlevel.checkpoint())
+    await anyio.lowlevel.checkpoint()
 
 
-async def _check(scene: _Scene, left: Awaitable[None]) -> None:
-    await left
+async def _play(new_scene: Callable[[], _Scene], act: Act) -> None:
+    """Run a case. Raises `_RuleBroken`, or another error if the run fails in another way."""
+    scene = new_scene()
+    await act(scene)
     scene.check_left()
     if sniffio.current_async_library() == "asyncio":
-        await _check_tasks()
+        has_ended = await _becomes_true(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
+        if not has_ended:
+            raise _RuleBroken(TASKS)
 
 
-async def _check_tasks() -> None:
-    if not await _has_come(lambda: not asyncio.all_tasks() - {asyncio.current_task()}, seconds=_SOON):
-        raise _RuleBroken(TASKS)
-
-
-async def _has_come(condition: Callable[[], bool], seconds: float = 0.0) -> bool:
-    """Wait for some steps of the event loop, however long they take, and then for these seconds."""
+async def _becomes_true(condition: Callable[[], bool]) -> bool:
+    """Wait until the condition is true: for `_STEPS` steps of the event loop, and then for `_SOON` seconds."""
     for _ in range(_STEPS):
         if condition():
             return True
         await anyio.lowlevel.checkpoint()
-    deadline = anyio.current_time() + seconds
-    while not condition() and anyio.current_time() < deadline:  # noqa: ASYNC110 - nothing reports what is waited for
+    deadline = anyio.current_time() + _SOON
+    while not condition() and anyio.current_time() < deadline:  # noqa: ASYNC110 - no event reports the condition
         await anyio.sleep(0.001)
     return condition()

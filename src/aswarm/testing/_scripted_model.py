@@ -1,15 +1,20 @@
 """The scripted model: it answers requests from a script, over an `httpx` transport, behind a real `AsyncOpenAI`.
 
-Decides what a correct server would send. Never opens a socket.
+It replies as a correct server does, and never opens a socket.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 import httpx
+
+from aswarm._providers.openai import source_for
+from aswarm._values.json import is_array
+from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from ._answer import Answer, Cut, ScriptedCall, pieces, wire_call
 from ._scripted_responses import messages_of, response, response_events
@@ -23,10 +28,14 @@ _BASE_URLS = {"chat": "http://scripted.test/v1", "responses": "https://api.opena
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An HTTP error in place of a completion, after `delay` seconds.
+    """An HTTP error in place of a completion.
 
-    `status`: the HTTP status. `message` and `code`: those of the error in the body, in the form of OpenAI's API. `headers`:
-    such as `{"retry-after": "2"}`.
+    Args:
+        status: The HTTP status.
+        message: The message of the error in the body, in the form of OpenAI's API.
+        code: The code of the error in the body.
+        headers: Headers such as `{"retry-after": "2"}`.
+        delay: Seconds before the response.
     """
 
     status: int
@@ -38,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Bytes that are sent as they are, piece by piece: for everything that a correct server would not send.
+    """Bytes that are sent unchanged, piece by piece: for the responses of a broken server.
 
     `content_type`: the header of the response. `pause`: seconds before each piece.
     """
@@ -49,13 +58,13 @@ class RawAnswer:
 
 
 Step: TypeAlias = str | ScriptedCall | Sequence[ScriptedCall] | Answer | Failure | RawAnswer | Exception
-"""What a `ScriptedModel` says once: a text, a call or several, an `Answer` with both, or something that goes wrong."""
+"""One reply of a `ScriptedModel`: a text, a call or several, an `Answer` with both, or a failure."""
 Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Request"], "Step"]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was received: the JSON `body`, the `headers` and the `path`, such as "/v1/responses"."""
+    """A received request: the JSON `body`, the `headers` and the `path`, such as "/v1/responses"."""
 
     body: dict[str, Any]
     headers: Mapping[str, str]
@@ -82,13 +91,20 @@ class Request:
 class ScriptedModel:
     """A model that answers from a script.
 
-    `script`: the steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a list of
-    them, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from `Request` to
-    one of these. `cut`: how streamed text and arguments are cut: into pieces of so many characters, by a function that
-    returns the pieces of a text, or not at all. `api`: the API that aswarm chooses for its `client`; the model answers
-    requests of both.
+    `AsyncSwarm(model)` and `AsyncSwarm(model.client())` send it the same requests: the model is a `CompletionSource` too, for
+    example for `fallback`.
 
-    Attributes: `requests` are the requests that were received, `open_streams` is how many response bodies are open now.
+    Args:
+        script: The steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a list of
+            calls, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from `Request`
+            to one of these.
+        cut: The pieces of streamed text and arguments: a number of characters, a function that returns the pieces of a text,
+            or None for no cut.
+        api: The API that aswarm chooses for its `client`; the model answers requests of both.
+
+    Attributes:
+        requests: The received requests.
+        open_streams: The number of response bodies that are open now.
     """
 
     def __init__(self, script: Script, *, cut: Cut = None, api: Literal["chat", "responses"] = "chat") -> None:
@@ -100,35 +116,41 @@ class ScriptedModel:
         self.open_streams = 0
 
     def client(self, **options: Any) -> "AsyncOpenAI":
-        """A real `AsyncOpenAI` that talks to this model; `options` are those of `AsyncOpenAI`. By default it never retries."""
+        """Return a real `AsyncOpenAI` that talks to this model; `options` are passed to it. By default it never retries."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - heavy, and not needed to import this module
 
         # openai 3 is typed for httpx2 and takes httpx too; openai 2 takes httpx only.
-        http_client: Any = httpx.AsyncClient(transport=_Transport(self))
-        settings: dict[str, Any] = {
-            "api_key": "scripted",
-            "base_url": self._base_url,
-            "max_retries": 0,
-            "http_client": http_client,
-            **options,
-        }
-        return AsyncOpenAI(**settings)
+        http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
+        defaults: dict[str, Any] = {"api_key": "scripted", "base_url": self._base_url, "max_retries": 0}
+        return AsyncOpenAI(**{**defaults, "http_client": http_client, **options})
+
+    @cached_property
+    def _source(self) -> CompletionSource:
+        return source_for(self.client())
+
+    def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks of one completion, through its own `client`; see `CompletionSource`."""
+        return self._source.complete(request)
 
     def next_step(self, request: Request) -> Step:
-        """Record the request and return the step that answers it. Raises AssertionError if the script has ended."""
+        """Record the request and return the step that answers it. Raises AssertionError at the end of the script."""
         self.requests.append(request)
         step = self._function or next(self._steps, None)
         if step is None:
             raise AssertionError(f"the script has no answer for request {len(self.requests)}: {request.messages[-1]}")
         return step(request) if callable(step) else step
 
+    async def _handle(self, request: httpx.Request) -> httpx.Response:
+        return await self.respond(Request(json.loads(request.content), dict(request.headers), request.url.path))
+
     async def respond(self, request: Request) -> httpx.Response:
-        """The HTTP response to one request."""
+        """Return the HTTP response to one request."""
         step = self.next_step(request)
         if isinstance(step, Exception):
             raise step
         if isinstance(step, RawAnswer):
-            return self._streamed(step.pieces, step.content_type, step.pause, breaks=False)
+            body = _Body(self, step.pieces, step.pause, breaks=False)
+            return httpx.Response(200, headers={"content-type": step.content_type}, stream=body)
         if isinstance(step, Failure):
             await anyio.sleep(step.delay)
             error = {"message": step.message, "code": step.code, "type": None}
@@ -140,29 +162,30 @@ class ScriptedModel:
                 raise httpx.ReadError("scripted break")
             return httpx.Response(200, json=response(answer) if request.is_responses else completion(answer))
         events = _response_bytes(answer, self._cut) if request.is_responses else _chunk_bytes(answer, self._cut)
-        breaks = answer.break_after is not None
-        return self._streamed(events[: answer.break_after], "text/event-stream", answer.pause, breaks=breaks)
-
-    def _streamed(self, pieces: Sequence[bytes], content_type: str, pause: float, *, breaks: bool) -> httpx.Response:
-        body = _Body(self, pieces, pause, breaks)
-        return httpx.Response(200, headers={"content-type": content_type}, stream=body)
+        body = _Body(self, events[: answer.break_after], answer.pause, breaks=answer.break_after is not None)
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
 
 
 def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> Answer:
     if isinstance(step, str):
         return Answer(step)
-    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+    calls = [step] if isinstance(step, ScriptedCall) else step
+    if not (is_array(calls) and all(isinstance(each, ScriptedCall) for each in calls)):
+        raise TypeError(
+            f"a step of the script must be a str, a call(...), a list of calls, or an Answer; it is {step!r}"
+        )
+    return Answer(calls=calls)
 
 
 def completion(answer: Answer) -> dict[str, Any]:
-    """The answer as one whole `chat.completion` object."""
+    """Return the answer as one whole `chat.completion` object."""
     choice = {"index": 0, "message": answer.message, "finish_reason": answer.finish}
     usage = {} if answer.usage is None else {"usage": answer.usage}
     return {"id": "scripted", "object": "chat.completion", "model": "scripted", "choices": [choice], **usage}
 
 
 def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
-    """The answer as `chat.completion.chunk` objects, in the order in which OpenAI sends them."""
+    """Yield the answer as `chat.completion.chunk` objects, in the order in which OpenAI sends them."""
     yield _chunk({"role": "assistant", "content": None if answer.calls else ""})
     for key, value in answer.extra.items():
         for piece in pieces(value, cut) if isinstance(value, str) else (value,):
@@ -185,30 +208,19 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
 
 
 def _chunk_bytes(answer: Answer, cut: Cut) -> list[bytes]:
-    done = [b"data: [DONE]\n\n"] if answer.break_after is None else []
-    return [*(f"data: {_json(chunk)}\n\n".encode() for chunk in chunks(answer, cut)), *done]
+    data = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks(answer, cut)]
+    done = ["[DONE]"] if answer.break_after is None else []
+    return [f"data: {each}\n\n".encode() for each in [*data, *done]]
 
 
 def _response_bytes(answer: Answer, cut: Cut) -> list[bytes]:
-    return [f"event: {event['type']}\ndata: {_json(event)}\n\n".encode() for event in response_events(answer, cut)]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-class _Transport(httpx.AsyncBaseTransport):
-    def __init__(self, model: ScriptedModel) -> None:
-        self._model = model
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        body = json.loads(await request.aread())
-        return await self._model.respond(Request(body, dict(request.headers), request.url.path))
+    events = [(event["type"], json.dumps(event, ensure_ascii=False)) for event in response_events(answer, cut)]
+    return [f"event: {kind}\ndata: {data}\n\n".encode() for kind, data in events]
 
 
 class _Body(httpx.AsyncByteStream):
-    # No async generator: httpx drops it without closing it, and trio warns of that.
-    def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, breaks: bool) -> None:
+    # Not an async generator: httpx drops it without closing it, and trio warns of that.
+    def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, *, breaks: bool) -> None:
         self._model = model
         self._pieces = iter(pieces)
         self._pause = pause

@@ -1,7 +1,4 @@
-"""The scripted model over the Responses API: whole responses, events, and what a request asked.
-
-Decides what a correct server of that API would send for an `Answer`. Never opens a socket.
-"""
+"""The scripted model over the Responses API: whole responses, events, and the messages of a request."""
 
 from __future__ import annotations
 
@@ -15,19 +12,19 @@ Json = dict[str, Any]
 _CALL_TYPES: Mapping[CallKind, str] = {"function": "function_call", "custom": "custom_tool_call"}
 _CALL_KINDS: Mapping[str, CallKind] = {name: kind for kind, name in _CALL_TYPES.items()}
 _CONTENT = ("arguments", "content", "input", "summary")  # keys of items that come piece by piece
-# What a response repeats of its request; clients of openai's own types expect it.
-_ASKED: Json = {"created_at": 0, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+# Parts of the request that a response repeats; clients of openai's own types expect it.
+_REQUEST_FIELDS: Json = {"created_at": 0, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 def response(answer: Answer) -> Json:
-    """The answer as one whole `response` object."""
+    """Return the answer as one whole `response` object."""
     reason = _INCOMPLETE.get(answer.finish)
     return {
         "id": "scripted",
         "object": "response",
         "model": "scripted",
-        **_ASKED,
+        **_REQUEST_FIELDS,
         "status": "incomplete" if reason else "completed",
         "error": None,
         "incomplete_details": {"reason": reason} if reason else None,
@@ -46,7 +43,7 @@ def _items(answer: Answer) -> Iterator[Json]:
     if refusal := extra.pop("refusal", None):
         parts.append({"type": "refusal", "refusal": refusal})
     if extra:
-        raise AssertionError(f"a scripted answer has keys that the Responses API cannot say: {', '.join(extra)}")
+        raise AssertionError(f"a scripted answer has keys that the Responses API does not have: {', '.join(extra)}")
     if parts:
         yield {"type": "message", "status": "completed", "role": "assistant", "content": parts}
     for each in answer.calls:
@@ -66,7 +63,7 @@ def _usage(answer: Answer) -> Json | None:
 
 
 def response_events(answer: Answer, cut: Cut = None) -> Iterator[Json]:
-    """The answer as the events of a stream, in the order in which OpenAI sends them."""
+    """Yield the answer as the events of a stream, in the order in which OpenAI sends them."""
     whole = response(answer)
     begun: Json = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     events: list[Json] = [
@@ -115,11 +112,11 @@ def _deltas(kind: str, text: str, cut: Cut, key: str, **more: Any) -> Iterator[J
     yield {"type": f"{kind}.done", key: text, **more}
 
 
-# --- what a request asked ---------------------------------------------------------------------------------------------
+# --- the messages of a request ----------------------------------------------------------------------------------------
 
 
 def messages_of(body: Mapping[str, Any]) -> list[Json]:
-    """The messages that the body of a request stands for, in the form of Chat Completions, with the system message."""
+    """Return the messages in the body of a request, in the form of Chat Completions, with the system message."""
     instructions = body.get("instructions")
     messages: list[Json] = [] if instructions is None else [{"role": "system", "content": instructions}]
     for item in body["input"]:

@@ -15,7 +15,7 @@ from click.testing import Result
 from loopback import LoopbackServer
 
 from aswarm.cli._exits import SetupError
-from aswarm.cli.batch import _command
+from aswarm.cli.commands.batch import command as batch_command
 from aswarm.testing import Answer, call
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -432,7 +432,7 @@ def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """--rpm and --tpm are the swarm's limits, whatever the transport; auto is the batch's concurrency."""
     made: list[Any] = []
 
-    class Swarm(_command.AsyncSwarm):
+    class Swarm(batch_command.AsyncSwarm):
         def __init__(self, **options: Any) -> None:
             made.append(options)
             super().__init__(**options)
@@ -441,12 +441,12 @@ def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
             made.append(options["concurrency"])
             return super().batch(*arguments, **options)
 
-    monkeypatch.setattr(_command, "AsyncSwarm", Swarm)
+    monkeypatch.setattr(batch_command, "AsyncSwarm", Swarm)
     with model("A") as server:
         options = ["--rpm", "600", "--tpm", "90000", "--transport", "aiohttp", "--concurrency", "auto"]
         result = invoke("batch", "agents:orders", write({"input": "a"}), "-o", OUT, *options, server=server)
     assert result.exit_code == 0
-    assert made == [{"transport": "aiohttp", "api": "auto", "limits": _command.RateLimits(600, 90000)}, "auto"]
+    assert made == [{"transport": "aiohttp", "api": "auto", "limits": batch_command.RateLimits(600, 90000)}, "auto"]
 
 
 @pytest.mark.parametrize(
@@ -474,7 +474,7 @@ def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """`aswarm batch agents:orders - <&-` is an error: nothing can be read."""
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(SetupError, match="standard input is closed"):
-        _command.batch.main(["agents:orders", "-"], standalone_mode=False)
+        batch_command.batch.main(["agents:orders", "-"], standalone_mode=False)
 
 
 def test_devices_can_have_several_purposes() -> None:
@@ -531,7 +531,7 @@ def test_ctrl_c_before_an_item_has_ended() -> None:
     with model(call("stop")) as server:
         result = invoke("batch", "agents:triage", write({"input": "a"}), server=server)
     assert result.exit_code == 130
-    assert re.search(r"^0 items in .*: no item has ended$", result.stderr, re.MULTILINE)
+    assert re.search(r"^0 items in .*: no item has finished$", result.stderr, re.MULTILINE)
 
 
 def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -542,9 +542,9 @@ def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
             return True
 
     shown: list[bool] = []
-    monkeypatch.setattr(_command._BatchRun, "run", lambda work, stderr, *, bar: shown.append(bar) or 0)
+    monkeypatch.setattr(batch_command._BatchRun, "run", lambda work, stderr, *, bar: shown.append(bar) or 0)
     monkeypatch.setattr("sys.stdout", Terminal(io.BytesIO()))
     for output in ("-", OUT):
         with pytest.raises(SystemExit):
-            _command.batch(["agents:orders", write({"input": "a"}), "-o", output])
+            batch_command.batch(["agents:orders", write({"input": "a"}), "-o", output])
     assert shown == [False, True]

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from aswarm import Usage
-from aswarm.cli.batch import _progress
-from aswarm.cli.batch._progress import Counts, LineReporter, duration, reporting
+from aswarm import RateLimits, Usage
+from aswarm.cli.commands.batch import progress
+from aswarm.cli.commands.batch.progress import Counts, Reporter, duration, reporting
 
 
 class Terminal(io.StringIO):
@@ -55,6 +55,17 @@ def test_the_length_of_a_pipe_is_not_known() -> None:
     assert counts().details() == "0.0/s, 0 tokens, 0 failed"
 
 
+def test_the_time_left_is_as_long_as_the_limits_need() -> None:
+    """The first items may come at once, from a journal or before the limit is used: two requests each, one per second."""
+    usage = Usage(requests=40, total_tokens=80_000)
+    now = counts(statuses=Counter(answer=20), seconds=1, usage=usage, limits=RateLimits(60))
+    assert now.left == pytest.approx(80 * 2 * 61 / 60)
+    now.limits = RateLimits(60, 10_000)
+    assert now.left == pytest.approx(80 * 4000 * 61 / 10_000)
+    now.limits = RateLimits(1_000_000)
+    assert now.left == pytest.approx(4, rel=0.1), "the items themselves are slower"
+
+
 def test_more_than_was_counted() -> None:
     """A file that grew meanwhile leaves no negative time."""
     assert counts(1, statuses=Counter(answer=20)).left == 0
@@ -84,7 +95,7 @@ def test_plain_lines() -> None:
     assert lines[:2] == ["line 0: ␛[31mno", "line 1: ␛[31mno"]
     assert lines[19:] == ["line 19: ␛[31mno", "(further bad lines are counted, but not printed)"]
     stream = io.StringIO()
-    lines_now = LineReporter(counts(2000, statuses=Counter(answer=1000)), stream, every=0)
+    lines_now = Reporter(counts(2000, statuses=Counter(answer=1000)), stream, every=0)
     lines_now.update()
     a_moment_later = r"1,000/2,000 done, (100\.0|9\d\.\d)/s, 1\d s left, 0 tokens, 0 failed\n"
     assert re.fullmatch(a_moment_later, stream.getvalue())
@@ -105,7 +116,7 @@ def test_a_bar_in_a_terminal() -> None:
 def test_a_terminal_that_is_the_output_has_no_bar() -> None:
     """A bar would be drawn over the outcomes."""
     with reporting(Counts(4), Terminal(), bar=False) as reporter:
-        assert isinstance(reporter, LineReporter)
+        assert type(reporter) is Reporter
 
 
 def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,6 +125,6 @@ def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_: str) -> ModuleSpec | None:
         return None
 
-    monkeypatch.setattr(_progress, "find_spec", nothing)
+    monkeypatch.setattr(progress, "find_spec", nothing)
     with reporting(Counts(4), Terminal()) as reporter:
-        assert isinstance(reporter, LineReporter)
+        assert type(reporter) is Reporter

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from aswarm.cli._exits import SetupError
-from aswarm.cli.batch._readers import count, format_of, read, records_in
-from aswarm.cli.batch._records import BadLine, InputFormat, InputRecord
+from aswarm.cli.commands.batch.readers import BadLine, InputFormat, InputRecord, count, format_of, read, records_in
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 JSON = InputFormat()
@@ -137,8 +136,8 @@ def test_the_default_columns() -> None:
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        ("1,a,b", "the number of fields is 3, and that of the first line is 2"),
-        ("1", "the number of fields is 1, and that of the first line is 2"),
+        ("1,a,b", "expected 2 fields, as in the first line, not 3"),
+        ("1", "expected 2 fields, as in the first line, not 1"),
         ("1,", "there is no 'text'"),
         ("1, ", "'text' must be a text, not ' '"),
         ('1,"a"b', "not CSV: ',' expected after '\"'"),

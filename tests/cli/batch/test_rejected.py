@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aswarm.cli.batch._records import BadLine
-from aswarm.cli.batch._rejected import RejectedLines, rejected_path
+from aswarm.cli.commands.batch.output import RejectedLines, rejected_path
+from aswarm.cli.commands.batch.readers import BadLine
 
 pytestmark = pytest.mark.usefixtures("folder")
 

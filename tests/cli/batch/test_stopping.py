@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from virtual_time import virtual_backend
 
-from aswarm.cli.batch import _stopping
-from aswarm.cli.batch._stopping import finish
+from aswarm.cli.commands.batch import stopping
+from aswarm.cli.commands.batch.stopping import finish
 
 
 def test_sigterm() -> None:
@@ -27,10 +27,10 @@ def test_sigterm() -> None:
             await asyncio.sleep(0)
             done.append("cleaned up")
 
-    with pytest.raises(_stopping.Terminated):
-        _stopping.run(main())
+    with pytest.raises(stopping.Terminated):
+        stopping.run(main())
     assert done == ["cleaned up"]
-    assert issubclass(_stopping.Terminated, KeyboardInterrupt)
+    assert issubclass(stopping.Terminated, KeyboardInterrupt)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -42,7 +42,7 @@ def test_without_signal_handlers() -> None:
         done.append("done")
 
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(_stopping.run, main()).result()
+        pool.submit(stopping.run, main()).result()
     assert done == ["done"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aswarm.cli.batch._threads import DaemonWorker, in_thread
+from aswarm.cli.commands.batch.threads import DaemonWorker, in_thread
 
 # --- reading ---
 

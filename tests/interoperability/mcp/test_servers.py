@@ -1,6 +1,6 @@
 """MCP with servers and suites that others made: npm's server-everything and server-filesystem, and the protocol's conformance.
 
-`nox -s mcp` installs them, and names their folder in MCP_PACKAGES.
+`nox -s deep -- mcp` installs them, and names their folder in MCP_PACKAGES.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def test_a_question_is_asked_in_one_process_and_answered_in_another(tmp_path: Pa
     """A server of the era of 2026-07-28: a history in a file is all that the second process has."""
     (tmp_path / "asks.py").write_text(ASKS)
     (tmp_path / "step.py").write_text(STEP)
-    support = HERE.parents[1] / "support"
+    support = HERE.parents[1] / "support" / "mcp"
     environment = {"PYTHONPATH": os.pathsep.join([str(support), os.environ.get("PYTHONPATH", "")])}
     for expected in ("waiting Which day?", "answer order 7: accept {'hour': 9, 'day': 'Monday'}"):
         done = subprocess.run(

@@ -21,6 +21,7 @@ from aswarm.evals import load_cases
 
 WORDS = " ".join(f"word{number}" for number in range(120))
 RUNNING = ".call.is-running"
+DRAWING = b'<svg xmlns="http://www.w3.org/2000/svg" width="60" height="40"/>'
 
 
 def say(page: Page, text: str) -> None:
@@ -59,6 +60,12 @@ def entries(service: httpx.Client, run: str) -> list[dict[str, Any]]:
     """The log of a run that has ended."""
     text = service.get(f"/runs/{run}/events").text
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+
+
+def user_contents(service: httpx.Client, page: Page) -> list[Any]:
+    """The contents of the messages of the user, as the service has them."""
+    messages = service.get(f"/conversations/{conversation(page)}").json()["messages"]
+    return [each["content"] for each in messages if each["role"] == "user"]
 
 
 # --- reading ---
@@ -247,6 +254,213 @@ def test_a_failed_run_shows_its_error(tabs: Tabs) -> None:
     expect(page.get_by_role("group", name="Error")).to_contain_text("CompletionError")
 
 
+def test_a_call_that_is_edited_without_a_change_is_approved_as_it_was(tabs: Tabs, service: httpx.Client) -> None:
+    """The decision has no arguments, so the model does not read that the user changed them."""
+    page = tabs.open()
+    say(page, "a refund, please")
+    page.get_by_role("button", name="Edit…").click()
+    page.get_by_role("button", name="Approve these").click()
+    wait_for_end(page, 2)
+    expect(page.locator(".call").last).to_contain_text("Refunded 80.00 EUR")
+    tool = service.get(f"/conversations/{conversation(page)}").json()["messages"][-2]
+    assert tool["content"] == "Refunded 80.00 EUR for order 4711."
+
+
+@pytest.mark.parametrize("width", [380, 1280])
+def test_what_waits_for_a_decision_is_in_view(new_tabs: Any, width: int) -> None:
+    """The page follows a run to its end, however its own scrolling and the growth of the conversation interleave."""
+    page = new_tabs(viewport={"width": width, "height": 560}).open()
+    for number in range(4):
+        say(page, "my orders")
+        wait_for_end(page, 2 * number + 1)
+        say(page, "a refund, please")
+        wait_for_end(page, 2 * number + 2)
+        expect(page.get_by_role("button", name="Deny…")).to_be_in_viewport(ratio=1)
+        expect(page.get_by_role("button", name="Approve")).to_be_in_viewport(ratio=1)
+    page.reload()
+    wait_for_end(page, 8)
+    expect(page.get_by_role("button", name="Approve")).to_be_in_viewport(ratio=1)
+
+
+def test_a_reader_who_scrolls_up_stays_there(new_tabs: Any) -> None:
+    """What comes does not move the place; at the end of the page the following starts again, and so does a new message."""
+    page = new_tabs(viewport={"width": 1280, "height": 500}).open()
+    say(page, "my orders")
+    wait_for_end(page)
+    say(page, "slow, please")
+    page.wait_for_function("() => document.title.startsWith('●')")
+    page.hover(".log")
+    page.mouse.wheel(0, -400)
+    time.sleep(0.5)
+    place = page.evaluate("document.querySelector('.log').scrollTop")
+    time.sleep(1)
+    assert page.evaluate("document.querySelector('.log').scrollTop") == place
+    page.mouse.wheel(0, 4000)
+    wait_for_end(page, 2)
+    expect(page.locator(".run-foot").last).to_be_in_viewport(ratio=1)
+    page.mouse.wheel(0, -400)
+    time.sleep(0.3)
+    say(page, "hello")
+    wait_for_end(page, 3)
+    expect(page.locator(".run-foot").last).to_be_in_viewport(ratio=1)
+
+
+# --- addresses that are wrong, and a service that is away ---
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("#/r/nothing", "nothing"),
+        ("#/c/nothing", "nothing"),
+        ("#/c/%E0%A4%A", "%E0%A4%A"),
+        ("#/r/%E0%A4%A", "%E0%A4%A"),
+    ],
+)
+def test_a_wrong_address_says_so(tabs: Tabs, place: str, told: str) -> None:
+    """The page names what is not there, and a new conversation can be started."""
+    page = tabs.open()
+    page.goto(f"{tabs.url}/{place}")
+    expect(page.get_by_role("alert")).to_contain_text(told)
+    expect(page.get_by_role("heading", name="Talk to your agents")).to_be_visible()
+    say(page, "hello")
+    wait_for_end(page)
+    assert answer(page) == "Hello! I can look up orders, and refund them."
+
+
+def test_a_service_that_is_away_is_asked_ever_more_rarely(tabs: Tabs) -> None:
+    """The browser writes each failed request to the console. The page says that it tries, and comes back by itself."""
+    page = tabs.open()
+    page.clock.install()
+    page.reload()
+    page.wait_for_selector(".card")
+    asked: list[str] = []
+
+    def refuse(route: Any) -> None:
+        asked.append(route.request.url)
+        route.abort()
+
+    page.route("**/*", refuse)
+    for _ in range(120):
+        page.clock.run_for(1000)
+    assert 3 <= len(asked) <= 8
+    expect(page.locator(".connection")).to_have_text("Reconnecting…")
+    page.unroute("**/*")
+    page.evaluate("window.dispatchEvent(new Event('focus'))")
+    expect(page.locator(".connection")).to_have_count(0)
+
+
+# --- images and files ---
+
+
+def test_images_of_tools_and_of_markdown_are_shown_and_nothing_is_loaded(tabs: Tabs) -> None:
+    """Images that hold their data are shown, also after a reload and in a fork. One with an address is a link."""
+    page = tabs.open()
+    say(page, "a picture, please")
+    wait_for_end(page)
+    drawn = "() => [...document.querySelectorAll('.log img')].filter((each) => each.naturalWidth === 60).length"
+    page.wait_for_function(f"() => ({drawn})() === 2")
+    expect(page.locator(".call .answer")).to_contain_text("A lamp.")
+    expect(page.get_by_role("link", name="A photo")).to_have_attribute("href", "https://example.invalid/photo.png")
+    above = page.locator(".prose pre").bounding_box()
+    quote = page.locator(".prose blockquote").bounding_box()
+    assert above and quote and quote["y"] - above["y"] - above["height"] >= 8
+    page.reload()
+    page.wait_for_function(f"() => ({drawn})() === 2")
+    page.get_by_role("tab", name="History").click()
+    expect(page.get_by_role("tabpanel").locator("img")).to_have_count(1)
+    page.get_by_role("button", name="Fork after message 4").click()
+    page.get_by_role("button", name="Fork here").click()
+    expect(page.get_by_role("heading", name="A fork")).to_be_visible()
+    page.wait_for_function(f"() => ({drawn})() === 2")
+
+
+def test_images_and_files_are_sent(tabs: Tabs, service: httpx.Client) -> None:
+    """They are chosen, can be taken back, stand in the message, and stay with it when its text is edited."""
+    page = tabs.open()
+    pdf = {"name": "bill.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4"}
+    svg = {"name": "lamp.svg", "mimeType": "image/svg+xml", "buffer": DRAWING}
+    page.locator("input[type=file]").set_input_files([svg, pdf, {**pdf, "name": "other.pdf"}])
+    page.get_by_role("button", name="Remove other.pdf").click()
+    expect(page.get_by_role("button", name="Remove the image").locator("img")).to_be_visible()
+    say(page, "hello, look")
+    wait_for_end(page)
+    expect(page.locator(".bubble")).to_contain_text("[bill.pdf]")
+    expect(page.locator(".bubble img")).to_be_visible()
+    expect(page.get_by_role("button", name="Remove bill.pdf")).to_have_count(0)
+    [content] = user_contents(service, page)
+    assert content[0] == {"type": "text", "text": "hello, look"}
+    assert sorted(part["type"] for part in content) == ["file", "image_url", "text"]
+    page.locator(".message.user").hover()
+    page.get_by_role("button", name="Edit and resend").click()
+    expect(page.get_by_label("Your message")).to_have_value("hello, look")
+    page.get_by_label("Your message").fill("hello again")
+    page.get_by_role("button", name="Fork and send").click()
+    page.wait_for_selector(".bubble:has-text('hello again')")
+    wait_for_end(page)
+    assert user_contents(service, page) == [[{"type": "text", "text": "hello again"}, *content[1:]]]
+
+
+def test_an_image_alone_is_sent_when_it_is_pasted_or_dropped(tabs: Tabs, service: httpx.Client) -> None:
+    """A message needs no text beside it."""
+    page = tabs.open()
+    for event, field in (("paste", "clipboardData"), ("drop", "dataTransfer")):
+        page.evaluate(
+            """([name, field]) => {
+                const data = new DataTransfer();
+                data.items.add(new File(["<svg xmlns='http://www.w3.org/2000/svg'/>"], "a.svg", { type: "image/svg+xml" }));
+                const Kind = name === "paste" ? ClipboardEvent : DragEvent;
+                document.getElementById("box").dispatchEvent(new Kind(name, { [field]: data, bubbles: true, cancelable: true }));
+            }""",
+            [event, field],
+        )
+    expect(page.get_by_role("button", name="Remove the image")).to_have_count(2)
+    page.get_by_role("button", name="Send").click()
+    wait_for_end(page)
+    [content] = user_contents(service, page)
+    assert [part["type"] for part in content] == ["image_url", "image_url"]
+
+
+def test_a_file_that_is_too_large_is_refused_and_stays(tabs: Tabs) -> None:
+    """The notice says why, and the message can be sent without the file."""
+    page = tabs.open()
+    big = {"name": "big.pdf", "mimeType": "application/pdf", "buffer": b"x" * 3_000_000}
+    page.locator("input[type=file]").set_input_files([big])
+    page.wait_for_selector("text=[big.pdf]")
+    say(page, "hello")
+    expect(page.get_by_role("alert")).to_contain_text("bytes")
+    page.get_by_role("button", name="Remove big.pdf").click()
+    page.get_by_role("button", name="Send").click()
+    wait_for_end(page)
+
+
+# --- the list of conversations ---
+
+
+def test_conversations_are_renamed_and_searched(tabs: Tabs, service: httpx.Client) -> None:
+    """Other tabs see the title too; the search reads titles and messages."""
+    page = tabs.open()
+    say(page, "hello lighthouse")
+    wait_for_end(page)
+    expect(page.locator("h1")).to_have_text("hello lighthouse")
+    page.get_by_role("button", name="Rename the conversation").click()
+    expect(page.get_by_label("Title")).to_have_value("hello lighthouse")
+    page.get_by_label("Title").fill("Seamarks 7")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Seamarks 7")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    chats = page.get_by_label("Conversations", exact=True).get_by_role("listitem")
+    for words, found in [("SEAMARKS", 1), ("lighthouse", 1), ("no such text", 0)]:
+        page.get_by_label("Search the conversations").fill(words)
+        expect(chats).to_have_count(found)
+    expect(page.get_by_text("Nothing found.")).to_be_visible()
+    expect(page.locator("h1")).to_have_text("Seamarks 7")
+    page.get_by_label("Search the conversations").fill("")
+    expect(chats.first).to_contain_text("Seamarks 7")
+    other = tabs.open(f"#/c/{conversation(page)}")
+    expect(other.locator("h1")).to_have_text("Seamarks 7")
+
+
 # --- forks ---
 
 
@@ -261,9 +475,7 @@ def test_a_fork_reuses_the_answers_of_tools(tabs: Tabs, service: httpx.Client) -
     turn.hover()
     turn.get_by_role("button", name="Fork").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text(
-        "Reused: 2 answers of tools. They do not run again: transfer_to_refunds, look_up_order."
-    )
+    expect(dialog).to_contain_text("Reused: 2 tool answers. They do not run again: transfer_to_refunds, look_up_order.")
     expect(dialog).to_contain_text("Left out: 3 messages with 1 call that ran: refund_order.")
     dialog.get_by_role("button", name="Fork here").click()
     expect(page.get_by_role("heading", name="A fork")).to_be_visible()
@@ -323,7 +535,7 @@ def test_the_history_can_be_forked_after_any_message(tabs: Tabs) -> None:
 
 
 def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs: Tabs) -> None:
-    """Each panel has what the log says: who changed what, the request as sent, tokens with their costs, the active agent."""
+    """Each panel has what the log says: who changed what, the request as sent, tokens, the active agent."""
     page = tabs.open()
     say(page, "context")
     wait_for_end(page)
@@ -336,8 +548,6 @@ def test_the_panels_show_the_context_the_requests_the_tokens_and_the_agents(tabs
     expect(panel).to_contain_text("transfer_to_orders")
     page.get_by_role("tab", name="Tokens").click()
     expect(panel).to_contain_text("1,410")
-    # Three times 284 fresh and 128 cached tokens at 2.50 dollars, and 58 tokens of output at 10 dollars, for a million.
-    expect(panel).to_contain_text("$0.00483")
     page.get_by_role("tab", name="Agents").click()
     expect(panel.locator(".node.active .title")).to_have_text("Triage")
 
@@ -354,7 +564,6 @@ def test_a_run_becomes_a_test_that_passes(tabs: Tabs, tmp_path: Path) -> None:
         page.get_by_role("button", name="Copy as test").nth(number).click()
         expect(page.get_by_label("test_run.py")).not_to_have_value("")
         code = page.get_by_label("test_run.py").input_value()
-        code = re.sub(r"from my_agents import (\w+) ", r"from playground import \1 ", code)
         (tmp_path / f"test_{number}.py").write_text(code)
         page.keyboard.press("Escape")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(SUPPORT), os.environ.get("PYTHONPATH", "")])}
@@ -403,7 +612,7 @@ def test_everything_works_with_the_keyboard_alone(tabs: Tabs) -> None:
     press = page.keyboard.press
 
     def tab_to(name: str) -> None:
-        for _ in range(80):
+        for _ in range(300):  # past the conversations of the other tests
             if page.evaluate("document.activeElement.textContent.trim()") == name:
                 return
             press("Tab")

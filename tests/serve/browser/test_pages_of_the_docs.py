@@ -23,11 +23,11 @@ from desk import triage
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from aswarm.serve import Service, local_only
+from aswarm.serve import LocalRuns, Service, local_only
 from aswarm.testing import ScriptedModel
 
 fastapi_app.swarm = fastapi_app.AsyncSwarm(ScriptedModel(["Your order is on its way."], cut=4).client())
-service = Service(fastapi_app.swarm, agents=triage, auth=local_only)
+service = Service(LocalRuns(fastapi_app.swarm, agents=triage), auth=local_only)
 app = FastAPI(lifespan=service.lifespan)
 app.include_router(fastapi_app.app.router)  # with its lifespan
 app.mount("/agents", service)

@@ -13,11 +13,11 @@ import pytest
 from run_logs import Scene, logged_now
 
 from aswarm import Answer, Approve, Deny
-from aswarm.serve._agui import AguiWire
-from aswarm.serve._agui_input import agui_request
-from aswarm.serve._requests import ClientRequest, decisions
-from aswarm.serve._vercel import VercelWire
-from aswarm.serve._vercel_input import vercel_request
+from aswarm.runs._requests import ClientRequest, decisions
+from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.agui.input import agui_request
+from aswarm.serve.wires.vercel.encoder import VercelWire
+from aswarm.serve.wires.vercel.input import vercel_request
 from aswarm.testing import call
 
 pytestmark = pytest.mark.skipif(
@@ -123,7 +123,7 @@ def test_an_agent_answers_a_call_of_its_own(tmp_path: Path) -> None:
 
 
 def decide(request: ClientRequest, history: list[Json]) -> dict[int, Any]:
-    return dict(decisions(request.answers, history, must_fit=request.must_fit, last_run="run0"))
+    return dict(decisions(request.answers, history, strict=request.strict, last_run="run0"))
 
 
 def call_ids(message: Json) -> Any:

@@ -1,6 +1,6 @@
 """The wires as other programs read them: models of `ag-ui-protocol`, `ag-ui-validate`, and npm's `@ag-ui/client` and `ai`.
 
-`nox -s serve` runs these. `NODE_CLIENTS` names the folder that has the packages of npm.
+`nox -s deep -- serve` runs these. `NODE_CLIENTS` names the folder that has the packages of npm.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pydantic import TypeAdapter
 from run_logs import Scene, closed, logged_now, scenes
 from wire_checks import data_of
 
-from aswarm.serve._agui import AguiWire
-from aswarm.serve._entries import Entry, joined
-from aswarm.serve._vercel import VercelWire
+from aswarm._record.entries import Entry, joined
+from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
 

@@ -1,9 +1,9 @@
-// Requests to the service, and the reader of a run's log, which comes back where a connection was cut.
+// Requests to the service, and the reader of a run's log, which reconnects after a cut.
 
 import { ENDINGS } from "./fold.js";
 
 const BASE = new URL(".", document.baseURI);
-const SILENCE = 40_000; // the service sends a comment more often than that
+const SILENCE = 40_000; // more than the service's time between heartbeats
 export const token = {
 	get: () => sessionStorage.getItem("aswarm.token") || "",
 	set: (value) => sessionStorage.setItem("aswarm.token", value),
@@ -18,7 +18,7 @@ export class ApiError extends Error {
 	}
 }
 
-// The service's clock less this computer's, in milliseconds: durations of what still runs come from it.
+// The service's clock minus this computer's, in milliseconds, for the durations of running calls.
 let skew = null;
 export const serverNow = () => Date.now() + (skew ?? 0);
 export function noteTime(at) {
@@ -38,29 +38,30 @@ async function request(path, options = {}) {
 	try {
 		error = (await response.json()).error || {};
 	} catch {
-		// not JSON: a proxy has answered
+		// not JSON: the answer of a proxy
 	}
 	throw new ApiError(response.status, error);
 }
 
 export const get = async (path) => (await request(path)).json();
 
-const pause = (milliseconds, signal) =>
+export const pause = (milliseconds, signal) =>
 	new Promise((resolve) => {
-		const timer = setTimeout(resolve, milliseconds);
-		const now = () => (clearTimeout(timer), resolve());
-		addEventListener("online", now, { once: true });
-		signal?.addEventListener("abort", now, { once: true });
+		const ended = new AbortController();
+		const now = () => (clearTimeout(timer), ended.abort(), resolve());
+		const timer = setTimeout(now, milliseconds);
+		for (const name of ["online", "focus"]) addEventListener(name, now, ended);
+		signal?.addEventListener("abort", now, ended);
 	});
 
 export const randomId = () => Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => (byte % 36).toString(36)).join("");
 
-// A request that is sent again with the same key changes things once, so a cut connection is no failure.
+// A request with the same key has its effect once, so it is retried after a cut.
 export async function post(path, body = {}, method = "POST") {
 	const headers = { "content-type": "application/json", "idempotency-key": randomId() + randomId() };
 	for (let attempt = 0; ; attempt++) {
 		try {
-			const response = await request(path, { method, headers, body: method === "POST" ? JSON.stringify(body) : undefined });
+			const response = await request(path, { method, headers, body: method === "DELETE" ? undefined : JSON.stringify(body) });
 			return response.status === 204 ? null : await response.json();
 		} catch (error) {
 			if (error instanceof ApiError || attempt === 4) throw error;
@@ -69,26 +70,26 @@ export async function post(path, body = {}, method = "POST") {
 	}
 }
 
-// Follow the log of a run: `onEntry` gets each entry once and in order, until the last one.
+// Follow the log of a run: `onEntry` gets each entry once and in order, up to the last.
 export async function follow(run, { after = -1, onEntry, onState, signal }) {
 	let failures = 0;
 	while (!signal.aborted) {
 		try {
-			const ended = await read(run, after, signal, (entry) => {
+			const finished = await read(run, after, signal, (entry) => {
 				failures = 0;
 				onState("live");
 				if (entry.seq <= after) return;
 				after = entry.seq;
 				onEntry(entry);
 			});
-			if (ended) return;
+			if (finished) return;
 		} catch (error) {
 			if (signal.aborted) return;
 			if (error instanceof ApiError && error.status < 500) throw error;
 		}
 		if (signal.aborted) return;
 		onState("reconnecting");
-		await pause(Math.min(200 * 2 ** failures++, 5000), signal);
+		await pause(Math.min(200 * 2 ** failures++, 30_000), signal);
 	}
 }
 

@@ -1,26 +1,27 @@
-// The page as a whole: the list of conversations, the frame, the keys.
+// The whole page: the list of conversations, the frame, the keys.
 
 import { Chat, focusBox } from "./chat.js";
 import { Dialog, TokenForm } from "./dialogs.js";
 import { Panels, PANELS } from "./panels.js";
-import { activeRun, begin, dialog, go, href, onDraw, setPanel, setTheme, state, stop, update } from "./state.js";
+import { activeRun, dialog, go, href, init, onDraw, refresh, setPanel, setTheme, state, stop, update } from "./state.js";
 import { ago, plural } from "./text.js";
 import { html, render } from "./vendor/htm-preact.js";
 
-const THEMES = { auto: "as the system", light: "light", dark: "dark" };
+const THEMES = { auto: "system", light: "light", dark: "dark" };
 const nextTheme = () => setTheme({ auto: "light", light: "dark", dark: "auto" }[state.theme] || "auto");
 
 function Chats() {
 	const running = new Set(state.runs.filter((run) => run.status === "running").map((run) => run.conversation));
 	return html`<nav class=chats aria-label=Conversations>
 		<button class=new onClick=${() => (go(null), requestAnimationFrame(focusBox))}>+ New conversation<//>
+		<input type=search aria-label="Search the conversations" placeholder="Search" value=${state.search} onInput=${(event) => (update({ search: event.target.value }), refresh())} />
 		<ul>${state.conversations.map((each) => html`<li class=${each.id === state.id ? "current" : ""} key=${each.id}>
 			<a href=${href(each.id)} aria-current=${each.id === state.id ? "page" : undefined}>
 				<b>${state.titles[each.id] || each.id}</b>
 				<small>${running.has(each.id) ? html`<i class=pulse aria-hidden=true></i>running` : each.stop === "waiting" ? html`<i class=waits>waits for you</i>` : ago(each.updated)}
 					<span>${state.forks[each.id] ? "fork · " : ""}${plural(each.length, "message")}<//><//></a>
 			<button class=icon aria-label=${`Delete ${state.titles[each.id] || each.id}`} onClick=${() => dialog("delete", { id: each.id })}>✕<//><//>`)}<//>
-		${!state.conversations.length && html`<p class=empty>No conversations yet.</p>`}
+		${!state.conversations.length && html`<p class=empty>${state.search ? "Nothing found." : "No conversations yet."}</p>`}
 	<//>`;
 }
 
@@ -28,11 +29,12 @@ function App() {
 	const run = activeRun();
 	const title = state.only ? `Run ${state.only.slice(0, 8)}` : state.id === null ? "New conversation" : state.titles[state.id] || state.id;
 	document.title = `${run ? "● " : ""}${title} · aswarm`;
-	const lost = state.connection === "reconnecting" && run;
+	const lost = state.connection === "reconnecting" && "Reconnecting…";
 	return html`<a class=skip href="#box" onClick=${(event) => (event.preventDefault(), focusBox())}>Write a message</a>
 		<header class=top><a class=brand href="#/"><img src=${new URL("page/icon.svg", document.baseURI).href} width=22 height=22 alt="" /> aswarm</a>
 			<h1>${title}<//>
-			${lost && html`<span class=connection>Connecting again…<//>`}
+			${state.id !== null && html`<button class=icon aria-label="Rename the conversation" onClick=${() => dialog("rename", { id: state.id })}>✎<//>`}
+			${lost && html`<span class=connection>${lost}<//>`}
 			<span class=grow><//>
 			<button class=bare onClick=${() => dialog("watch")}>Watch a run<//>
 			<button class=bare aria-label=${`Colours: ${THEMES[state.theme]}`} title="Colours (t)" onClick=${nextTheme}>${state.theme}<//>
@@ -40,7 +42,7 @@ function App() {
 		${state.needsToken ? html`<${TokenForm} />` : html`<div class=frame data-place=${state.place}><${Chats} /><${Chat} /><${Panels} /><//>
 		<nav class=places aria-label="Parts of the page">${Object.entries({ chats: "Conversations", chat: "Chat", panels: "Inspect" }).map(([key, label]) => html`<button aria-pressed=${state.place === key}
 			onClick=${() => update({ place: key })}>${label}<//>`)}<//>`}
-		<div class=sr role=status aria-live=polite>${lost ? "The connection was lost. Connecting again." : state.said}<//>
+		<div class=sr role=status aria-live=polite>${lost || state.spoken}<//>
 		<${Dialog} />`;
 }
 
@@ -49,7 +51,7 @@ function App() {
 function move(step) {
 	const items = [...document.querySelectorAll(".log [data-item]")];
 	const now = items.findIndex((item) => item.contains(document.activeElement));
-	const next = items[now < 0 ? (step > 0 ? 0 : items.length - 1) : Math.min(Math.max(now + step, 0), items.length - 1)];
+	const next = items[Math.min(Math.max(now < 0 && step < 0 ? items.length : now + step, 0), items.length - 1)];
 	next?.focus();
 	next?.scrollIntoView({ block: "nearest" });
 }
@@ -75,6 +77,6 @@ addEventListener("keydown", (event) => {
 
 const root = document.getElementById("root");
 onDraw(() => render(html`<${App} />`, root));
-setInterval(() => activeRun() && update(), 250); // times that go on
+setInterval(() => activeRun() && update(), 250); // running times
 update();
-begin();
+init();

@@ -1,8 +1,8 @@
-// One call of a tool: its arguments as they come, its time, its answer; and the form for a decision about it.
+// One tool call: its arguments as they arrive, its time, its answer, and the form for a decision.
 
 import { serverNow } from "./api.js";
 import { decide, openCalls, sendDecisions, state } from "./state.js";
-import { duration, Json, parsed, Payload } from "./text.js";
+import { Content, duration, Json, parsed } from "./text.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
 export const STATES = {
@@ -39,36 +39,36 @@ export function Call({ call, span }) {
 		${style && html`<div class=track aria-hidden=true><i style=${style}></i><//>`}
 		<${Arguments} call=${call} />
 		${call.progress.length > 0 && html`<${Progress} values=${call.progress} />`}
-		${call.content !== undefined && !call.handoff && html`<div class=answer><${Payload} text=${call.content} label=Answer /><//>`}
+		${call.content !== undefined && !call.handoff && html`<div class=answer><${Content} content=${call.content} label=Answer /><//>`}
 		${call.state === "unknown" && html`<p class="hint warn">The run ended while this call ran. Its effect is not known: check it before you run it again.</p>`}
-		${call.stillRunning && call.state !== "unknown" && html`<p class="hint warn">The function could not be stopped, and may still be at work.</p>`}
+		${call.stillRunning && call.state !== "unknown" && html`<p class="hint warn">The function could not be stopped, and may still be running.</p>`}
 		<${Decision} call=${call} />
 	<//>`;
 }
 
-const says = (value) => (typeof value === "string" ? value : value?.type ? [value.type, value.text || value.name || ""].join(" ") : JSON.stringify(value));
+const progressText = (value) => (typeof value === "string" ? value : value?.type ? [value.type, value.text || value.name || ""].join(" ") : JSON.stringify(value));
 
 function Progress({ values }) {
-	return html`<p class=progress><span class=label>Progress<//> ${says(values.at(-1))}${values.length > 1 ? ` (${values.length})` : ""}</p>`;
+	return html`<p class=progress><span class=label>Progress<//> ${progressText(values.at(-1))}${values.length > 1 ? ` (${values.length})` : ""}</p>`;
 }
 
 // --- decisions ---
 
-const told = (decision) =>
+const verdict = (decision) =>
 	"content" in decision ? "Answered" : !decision.approve ? "Denied" : decision.arguments ? "Approved with other arguments" : "Approved";
 
 function Decision({ call }) {
 	const open = openCalls();
-	const asked = open.find((each) => each.call === call.id);
-	if (!asked || !["waiting", "open"].includes(call.state)) return null;
+	const wait = open.find((each) => each.call === call.id);
+	if (!wait || !["waiting", "open"].includes(call.state)) return null;
 	const made = state.decisions[call.id];
 	const decided = open.filter((each) => state.decisions[each.call]).length;
 	return html`<div class=decision>
-		<p class=reason>${asked.reason || (asked.kind === "external" ? "This tool is elsewhere: give its answer." : "This call has not run.")}</p>
-		${asked.data !== null && asked.data !== undefined && html`<${Json} value=${asked.data} />`}
+		<p class=reason>${wait.reason || (wait.kind === "external" ? "This tool runs elsewhere. Enter its answer." : "This call has not run.")}</p>
+		${wait.data !== null && wait.data !== undefined && html`<${Json} value=${wait.data} />`}
 		${made
-			? html`<p class=decided><span>${told(made)}<//> <button class=link onClick=${() => decide(call.id, null)}>Change<//></p>`
-			: html`<${Form} call=${call} kind=${asked.kind} />`}
+			? html`<p class=decided><span>${verdict(made)}<//> <button class=link onClick=${() => decide(call.id, null)}>Change<//></p>`
+			: html`<${Form} call=${call} kind=${wait.kind} />`}
 		${open.length > 1 && made && html`<button class=primary disabled=${decided < open.length || state.sending} onClick=${sendDecisions}>
 			${decided < open.length ? `Decide on ${open.length - decided} more` : `Send ${open.length} decisions`}<//>`}
 	<//>`;
@@ -84,6 +84,7 @@ function Form({ call, kind }) {
 	const send = () => {
 		if (mode === "deny") return decide(call.id, { approve: false, ...(text.trim() ? { reason: text.trim() } : {}) });
 		if (mode === "answer") return decide(call.id, { content: parsed(text) ?? text });
+		if (text.trim() === pretty()) return decide(call.id, { approve: true }); // JSON.parse changes numbers such as 1.0 to 1
 		const value = parsed(text);
 		if (!value || typeof value !== "object" || Array.isArray(value)) return setFault("The arguments must be a JSON object.");
 		return decide(call.id, { approve: true, arguments: value });

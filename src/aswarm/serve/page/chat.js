@@ -1,20 +1,20 @@
-// The conversation: messages, turns of agents, their calls, handoffs; and the box to write in.
+// The conversation: messages, turns of agents, their calls, handoffs, and the input box.
 
 import { Call, endOf, took } from "./calls.js";
 import { historyView, textOf, together } from "./fold.js";
-import { activeRun, cost, dialog, forkFacts, href, hue, inspect, lastRun, modelOf, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
-import { clock, count, dollars, duration, Markdown, plural } from "./text.js";
+import { activeRun, addFiles, dialog, forkFacts, href, hue, inspect, lastRun, openCalls, resume, runsInOrder, say, state, stop, update } from "./state.js";
+import { clock, count, duration, Images, Markdown, plural } from "./text.js";
 import { Component, html, useEffect, useRef } from "./vendor/htm-preact.js";
 
 const forkable = () => state.id !== null && !activeRun();
 
 const Thinking = (text) => html`<p class=thinking><span class=sr>${text}<//><i></i><i></i><i></i></p>`;
 
-function User({ text, index }) {
+function User({ content, index }) {
 	return html`<div class="message user" tabindex=-1 data-item role=group aria-label=You>
-		<div class=bubble>${text}<//>
+		<div class=bubble>${textOf(content)}<${Images} content=${content} /><//>
 		<div class=actions>
-			${index !== undefined && html`<button disabled=${!forkable()} onClick=${() => dialog("edit", { keep: index, text })}>Edit and resend<//>`}
+			${index !== undefined && html`<button disabled=${!forkable()} onClick=${() => dialog("edit", { keep: index, content })}>Edit and resend<//>`}
 		<//>
 	<//>`;
 }
@@ -22,24 +22,22 @@ function User({ text, index }) {
 function Calls({ calls }) {
 	return together(calls).map((group) => {
 		if (group.length === 1) return html`<${Call} call=${group[0]} key=${group[0].index} />`;
-		const begun = group.filter((call) => call.started);
-		const start = Math.min(...begun.map((call) => call.started));
-		const stops = begun.map((call) => endOf(call, call.started));
+		const started = group.filter((call) => call.started);
+		const start = Math.min(...started.map((call) => call.started));
+		const stops = started.map((call) => endOf(call, call.started));
 		const whole = Math.max(Math.max(...stops) - start, 1);
 		const span = (call) => ({ left: ((call.started - start) / whole) * 100, width: ((took(call) || 0) / whole) * 100 });
 		return html`<section class=group aria-label=${plural(group.length, "call") + " that ran together"}>
-			<p class=label>${plural(group.length, "call")} together${begun.length ? html` <span class=time>${duration(whole)}<//>` : ""}</p>
-			<div class=row>${group.map((call) => html`<${Call} key=${call.index} call=${call} span=${begun.length > 1 && span(call)} />`)}<//>
+			<p class=label>${plural(group.length, "call")} together${started.length ? html` <span class=time>${duration(whole)}<//>` : ""}</p>
+			<div class=row>${group.map((call) => html`<${Call} key=${call.index} call=${call} span=${started.length > 1 && span(call)} />`)}<//>
 		<//>`;
 	});
 }
 
 export function figures(turn) {
-	const price = cost(modelOf(turn), turn.usage);
 	return [
 		turn.doneAt && turn.at ? duration(turn.doneAt - turn.at) : null,
 		turn.usage?.total_tokens ? `${count(turn.usage.prompt_tokens)} in, ${count(turn.usage.completion_tokens)} out` : null,
-		price === null ? null : dollars(price),
 	].filter(Boolean);
 }
 
@@ -74,7 +72,7 @@ const Handoff = ({ source, target }) => html`<div class=handoff role=separator a
 	<${Pill} name=${source} /><span class=arrow aria-hidden=true><//><${Pill} name=${target} /><//>`;
 
 const STOPS = {
-	max_turns: "The run has had as many turns as it may have.",
+	max_turns: "The run reached its maximum of turns.",
 	budget: "The budget of the run is used up.",
 };
 
@@ -87,7 +85,7 @@ function Ending({ view }) {
 		const unknown = view.turns.flatMap((turn) => turn.calls).filter((call) => call.state === "unknown");
 		return html`<div class="ending warn" role=group aria-label=Stopped><h4>Stopped<//>
 			<p>${view.reason === "cancelled" ? "You stopped the run." : view.message}
-			${unknown.length ? ` The outcome of ${plural(unknown.length, "call")} is unknown: ${unknown.map((call) => call.name).join(", ")}.` : " No call was cut in the middle."}</p><//>`;
+			${unknown.length ? ` The outcome of ${plural(unknown.length, "call")} is unknown: ${unknown.map((call) => call.name).join(", ")}.` : " No call was interrupted."}</p><//>`;
 	}
 	const why = STOPS[view.response?.stop];
 	return why ? html`<div class="ending warn"><p>${why}</p><//>` : null;
@@ -102,7 +100,7 @@ class Run extends Component {
 		this.drawn = view.version;
 		if (!view.turns.length && !view.asked.length && view.status === "loading") return Thinking();
 		return html`<div class=${`run ${state.selected === view.id ? "selected" : ""}`} data-run=${view.id}>
-			${view.asked.map((message, at) => message.role === "user" && html`<${User} text=${textOf(message.content)} index=${view.before + at} />`)}
+			${view.asked.map((message, at) => message.role === "user" && html`<${User} content=${message.content} index=${view.before + at} />`)}
 			${view.turns.map((turn) => html`<${Turn} key=${turn.number} turn=${turn} />`)}
 			<${Ending} view=${view} />
 			<footer class=run-foot>
@@ -122,7 +120,7 @@ function Past({ messages, start }) {
 	const blocks = historyView(messages, start);
 	let agent = null;
 	return html`<div class=past>${blocks.map((block) => {
-		if (!block.turn) return html`<${User} text=${textOf(block.user.content)} index=${block.index} />`;
+		if (!block.turn) return html`<${User} content=${block.user.content} index=${block.index} />`;
 		const before = agent;
 		agent = block.turn.agent;
 		const handoff = before && agent && before !== agent && html`<${Handoff} source=${before} target=${agent} />`;
@@ -130,24 +128,24 @@ function Past({ messages, start }) {
 	})}<//>`;
 }
 
-// Runs in order, with the messages between them whose logs are not there.
+// Runs in order, with the messages between them that have no log.
 function segments() {
-	const found = [];
+	const parts = [];
 	const messages = state.stored?.messages || [];
 	let at = 0;
 	const runs = runsInOrder();
 	for (const [index, view] of runs.entries()) {
 		if (view.status === "loading") {
-			found.push({ view });
+			parts.push({ view });
 			at = Infinity;
 			continue;
 		}
-		if (view.before > at && messages.length) found.push({ messages: messages.slice(at, view.before), start: at });
-		found.push({ view });
+		if (view.before > at && messages.length) parts.push({ messages: messages.slice(at, view.before), start: at });
+		parts.push({ view });
 		at = view.isRunning ? Infinity : view.response ? view.end : (runs[index + 1]?.before ?? Infinity);
 	}
-	if (messages.length > at) found.push({ messages: messages.slice(at), start: at });
-	return found;
+	if (messages.length > at) parts.push({ messages: messages.slice(at), start: at });
+	return parts;
 }
 
 function ForkNote() {
@@ -156,7 +154,7 @@ function ForkNote() {
 	const { reused } = forkFacts(made.keep);
 	return html`<div class="ending note"><h4>A fork<//>
 		<p>It has the first ${plural(made.keep, "message")} of <a href=${href(made.from)}>${state.titles[made.from] || made.from}</a>.
-		${reused.length ? ` ${plural(reused.length, "answer")} of tools ${reused.length === 1 ? "is" : "are"} reused and did not run again: ${names(reused)}.` : " It reuses no answers of tools."}</p><//>`;
+		${" "}It reuses ${reused.length ? `the answers of these tools, which did not run again: ${names(reused)}` : "no answers of tools"}.</p><//>`;
 }
 
 export const names = (calls) => {
@@ -166,40 +164,53 @@ export const names = (calls) => {
 };
 
 function Welcome() {
-	const examples = Object.values(state.graphs)[0]?.agents || [];
 	return html`<div class=welcome>
 		<h2>Talk to your agents<//>
-		<p>Write a message below. You see each turn, each call and each handoff as it happens.</p>
-		<div class=cards role=radiogroup aria-label="The agent that begins">
+		<p>Write a message below. Each turn, call and handoff is shown as it happens.</p>
+		<div class=cards role=radiogroup aria-label="First agent">
 			${state.agents.map((name) => {
-				const node = examples.find((each) => each.name === name) || state.graphs[name]?.agents[0];
+				const node = state.graphs[name].agents[0];
 				return html`<button role=radio aria-checked=${state.agent === name} class=${`card ${hue(name)}`} onClick=${() => (update({ agent: name }), focusBox())}>
 					<span class=avatar aria-hidden=true>${name[0]}<//><b>${name}</b>
-					<small>${node?.model}<//><span class=tools>${node?.functions.join(", ") || "no functions of its own"}<//><//>`;
+					<small>${node.model}<//><span class=tools>${node.functions.join(", ") || "no functions"}<//><//>`;
 			})}
 		<//>
-		<p class=keys><kbd>Enter<//> sends <kbd>/<//> to write <kbd>?<//> all keys</p>
 	<//>`;
 }
 
 export function Chat() {
 	const log = useRef(null);
+	const column = useRef(null);
 	const follows = useRef(true);
-	const seen = useRef(0);
+	const last = useRef({});
 	const parts = segments();
-	if (seen.current !== state.jump) (seen.current = state.jump), (follows.current = true);
 	const isEmpty = !parts.length && !state.isLoading;
+	const follow = () => {
+		if (follows.current) log.current.scrollTop = log.current.scrollHeight;
+		last.current = { top: log.current.scrollTop, height: log.current.scrollHeight };
+	};
 	useEffect(() => {
-		if (follows.current && log.current) log.current.scrollTop = log.current.scrollHeight;
-	});
+		const observer = new ResizeObserver(follow);
+		[log, column].forEach(({ current }) => observer.observe(current));
+		return () => observer.disconnect();
+	}, []);
 	useEffect(() => {
 		follows.current = true;
-	}, [state.id, state.only]);
-	const scrolled = ({ target }) => (follows.current = target.scrollHeight - target.scrollTop - target.clientHeight < 80);
-	const mark = [state.decisions, state.selected, Boolean(activeRun()), state.sending].map((each) => JSON.stringify(each)).join() + lastRun()?.id;
-	return html`<main class=chat id=chat aria-label=Conversation>
-		<div class=log ref=${log} onScroll=${scrolled} tabindex=0 role=log aria-live=off aria-label=Messages>
-			<div class=column>
+		follow();
+	}, [state.id, state.only, state.jump]);
+	// Only the user scrolls up. The event of our own scroll may arrive when there is more text below.
+	const scrolled = ({ target: { scrollTop: top, scrollHeight: height, clientHeight } }) => {
+		const below = height - top - clientHeight;
+		follows.current = top < last.current.top && height >= last.current.height ? below < 2 : follows.current || below < 80;
+		last.current = { top, height };
+	};
+	const expanded = ({ target }) => target.closest("summary, .link") && (follows.current = false);
+	const take = (from) => (event) => event[from].files.length && (event.preventDefault(), addFiles(event[from].files));
+	const over = (event) => event.dataTransfer.types.includes("Files") && event.preventDefault();
+	const mark = JSON.stringify([state.decisions, state.selected, activeRun()?.id, state.sending, lastRun()?.id]);
+	return html`<main class=chat id=chat aria-label=Conversation onPaste=${take("clipboardData")} onDrop=${take("dataTransfer")} onDragOver=${over}>
+		<div class=log ref=${log} onScroll=${scrolled} onClick=${expanded} tabindex=0 role=log aria-live=off aria-label=Messages>
+			<div class=column ref=${column}>
 				${state.isLoading && Thinking()}
 				${isEmpty && !state.only && state.id === null && html`<${Welcome} />`}
 				<${ForkNote} />
@@ -214,14 +225,18 @@ export const focusBox = () => document.getElementById("box")?.focus();
 
 function Box() {
 	const box = useRef(null);
+	const picker = useRef(null);
 	const running = activeRun();
 	const open = openCalls().length;
 	const stalled = !running && !open && !state.sending && ["user", "tool"].includes(state.stored?.messages.at(-1)?.role);
+	const isEmpty = !state.draft.trim() && !state.files.length;
 	const send = async () => {
+		const { files } = state;
 		const text = state.draft.trim();
-		if (!text || running || state.sending) return;
-		update({ draft: "" });
-		if (!(await say(text))) update({ draft: state.draft || text });
+		// Of the state, and not of the last drawing: Enter may come before the next one.
+		if (!(text || files.length) || activeRun() || state.sending) return;
+		update({ draft: "", files: [] });
+		if (!(await say(text, files))) update({ draft: state.draft || text, files: [...files, ...state.files] });
 	};
 	useEffect(() => {
 		box.current.style.height = "auto";
@@ -230,20 +245,24 @@ function Box() {
 	const keys = (event) => {
 		if (event.key === "Enter" && !event.shiftKey && !event.isComposing) event.preventDefault(), send();
 	};
-	const hint = open ? `${plural(open, "call")} ${open === 1 ? "waits" : "wait"} for you. A new message answers ${open === 1 ? "it" : "them"} as not run.` : "";
+	const hint = open ? `${plural(open, "call")} ${open === 1 ? "waits" : "wait"} for you. A new message closes ${open === 1 ? "it" : "them"} as not run.` : "";
 	return html`<div class=composer>
-		${state.notice && html`<div class=${`notice ${state.notice.kind}`} role=alert><span>${state.notice.text}<//>
+		${state.notice && html`<div class="notice ${state.notice.kind}" role=alert><span>${state.notice.text}<//>
 			<button class=icon aria-label="Close this notice" onClick=${() => update({ notice: null })}>✕<//><//>`}
 		${stalled && html`<p class=hint>The last message has no answer. <button class=link onClick=${resume}>Let the model continue<//><//>`}
 		${hint && html`<p class="hint warn">${hint}</p>`}
+		${state.files.length > 0 && html`<div class=picker>${state.files.map((part) => html`<button aria-label=${`Remove ${part.file?.filename || "the image"}`} onClick=${() => update({ files: state.files.filter((each) => each !== part) })}>
+			<${Images} content=${[part]} />${textOf([part])} ✕<//>`)}<//>`}
 		<div class=box>
+			<input type=file multiple hidden ref=${picker} onChange=${({ target }) => (addFiles(target.files), (target.value = ""))} />
+			<button class=icon aria-label="Attach images and files" onClick=${() => picker.current.click()}>+<//>
 			<label class=sr for=box>Message<//>
 			<textarea id=box ref=${box} rows=1 value=${state.draft} placeholder=${state.id === null && state.agent ? `Message ${state.agent}` : "Message"}
 				onInput=${(event) => update({ draft: event.target.value })} onKeyDown=${keys}><//>
 			${running
 				? html`<button class="danger solid" onClick=${stop} disabled=${state.stopping === running.id}>${state.stopping === running.id ? "Stopping…" : "Stop"}<//>`
-				: html`<button class=primary onClick=${send} disabled=${!state.draft.trim() || state.sending}>Send<//>`}
+				: html`<button class=primary onClick=${send} disabled=${isEmpty || state.sending}>Send<//>`}
 		<//>
-		${state.stopping && html`<p class=hint>The run stops once its calls have ended, so that it can say what they did.</p>`}
+		${state.stopping && html`<p class=hint>The run stops when its calls finish.</p>`}
 	<//>`;
 }

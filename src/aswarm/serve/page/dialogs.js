@@ -3,7 +3,8 @@
 import { get, url } from "./api.js";
 import { names } from "./chat.js";
 import { copy, download, evalCase } from "./exporting.js";
-import { fork, forkFacts, href, remove, state, update, useToken } from "./state.js";
+import { partsOf, textOf } from "./fold.js";
+import { fork, forkFacts, href, remove, rename, state, update, useToken } from "./state.js";
 import { plural } from "./text.js";
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.js";
 
@@ -29,10 +30,10 @@ const Buttons = ({ children, autofocus }) => html`<div class="buttons end"><butt
 function Facts({ keep }) {
 	const { reused, left, messages } = forkFacts(keep);
 	return html`<ul class=facts-list>
-		<li>${keep ? `The first ${plural(keep, "message")} ${keep === 1 ? "is" : "are"} copied.` : "No message is copied: the fork begins empty."} This conversation stays as it is.<//>
-		<li>${reused.length ? html`<b>Reused</b>: ${plural(reused.length, "answer")} of tools. ${reused.length === 1 ? "It does" : "They do"} not run again: ${names(reused)}.` : "No answer of a tool is reused."}<//>
+		<li>${keep ? `The first ${plural(keep, "message")} ${keep === 1 ? "is" : "are"} copied.` : "No message is copied: the fork is empty."} This conversation does not change.<//>
+		<li>${reused.length ? html`<b>Reused</b>: ${plural(reused.length, "tool answer")}. ${reused.length === 1 ? "It does" : "They do"} not run again: ${names(reused)}.` : "No tool answers are reused."}<//>
 		${messages > 0 && html`<li>${left.length ? html`<b>Left out</b>: ${plural(messages, "message")} with ${plural(left.length, "call")} that ran: ${names(left)}.
-			${" "}What ${left.length === 1 ? "it has" : "they have"} done is not undone, and the fork may run ${left.length === 1 ? "it" : "them"} again.` : `${plural(messages, "message")} after it ${messages === 1 ? "is" : "are"} left out.`}<//>`}
+			${" "}Their effects stay, and the fork may run them again.` : `${plural(messages, "message")} after it ${messages === 1 ? "is" : "are"} left out.`}<//>`}
 	<//>`;
 }
 
@@ -42,14 +43,17 @@ function Fork({ keep }) {
 		<${Buttons}><button class=primary autofocus onClick=${() => fork(keep)}>Fork here<//><//><//>`;
 }
 
-function Edit({ keep, text }) {
-	const [value, setValue] = useState(text);
-	const send = () => value.trim() && fork(keep, value.trim());
+function Edit({ keep, content }) {
+	const files = partsOf(content).filter((part) => !part.text);
+	const [value, setValue] = useState(textOf(partsOf(content).filter((part) => part.text)));
+	const isEmpty = !value.trim() && !files.length;
+	const send = () => isEmpty || fork(keep, value.trim(), files);
 	const keys = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && send();
 	return html`<${Modal} title="Edit and resend">
 		<label class=field>Your message<textarea rows=4 autofocus value=${value} onInput=${typed(setValue)} onKeyDown=${keys}><//><//>
+		${files.length > 0 && html`<p class=dim>With ${plural(files.length, "file")}.</p>`}
 		<${Facts} keep=${keep} />
-		<${Buttons}><button class=primary disabled=${!value.trim()} onClick=${send}>Fork and send<//><//><//>`;
+		<${Buttons}><button class=primary disabled=${isEmpty} onClick=${send}>Fork and send<//><//><//>`;
 }
 
 // --- exports ---
@@ -60,7 +64,7 @@ function Result({ text, file }) {
 	return html`<label class=field>${file}<textarea class=mono readonly rows=14 ref=${field} value=${text}><//><//>
 		<div class="buttons end"><span class=dim role=status>${done}<//>
 			<button onClick=${() => download(file, text)}>Download<//>
-			<button class=primary onClick=${async () => setDone((await copy(text, field.current)) ? "Copied." : "Copy the marked text.")}>Copy<//><//>`;
+			<button class=primary onClick=${async () => setDone((await copy(text, field.current)) ? "Copied." : "Copy the selected text.")}>Copy<//><//>`;
 }
 
 function CaseDialog({ turn }) {
@@ -75,7 +79,7 @@ function CaseDialog({ turn }) {
 		: { judge: "A judge says yes", none: "No call" };
 	const made = evalCase({ messages, turn, expect, withArguments, judge: judge || "Does the answer help the user?", name, context: view?.first });
 	return html`<${Modal} title="Save as eval case" wide>
-		<p class=dim>The conversation up to this turn of ${turn.agent}, and what you expect there. <code>aswarm eval<//> and <code>load_cases<//> read the file.</p>
+		<p class=dim>The conversation up to this turn of ${turn.agent}, and the result that you expect. <code>aswarm eval<//> and <code>load_cases<//> read the file.</p>
 		<fieldset><legend>Expected<//>${Object.entries(choices).map(([key, label]) => html`<label><input type=radio name=expect checked=${expect === key} onChange=${() => setExpect(key)} /> ${label}<//>`)}
 			${expect === "first" && html`<label><input type=checkbox checked=${withArguments} onChange=${() => setWithArguments(!withArguments)} /> with these arguments<//>`}<//>
 		${expect === "judge" && html`<label class=field>Question for the judge<input value=${judge} placeholder="Does the answer help the user?" onInput=${typed(setJudge)} /><//>`}
@@ -85,32 +89,33 @@ function CaseDialog({ turn }) {
 
 function TestDialog({ view }) {
 	const [code, setCode] = useState("");
-	useEffect(() => void get(`runs/${view.id}/test`).then((found) => setCode(found.test)), []);
+	useEffect(() => void get(`runs/${view.id}/test`).then(({ test }) => setCode(test)), []);
 	return html`<${Modal} title="Copy as test" wide>
-		<p class=dim>The model says again what it said here; your functions really run. Change the import to where your agents are.</p>
+		<p class=dim>A scripted model repeats these answers; your functions really run. Check the import of your agent.</p>
 		<${Result} text=${code} file="test_run.py" /><//>`;
 }
 
 // --- others ---
 
 const KEYS = {
-	"/": "write a message", Enter: "send it", "Shift Enter": "a new line", n: "a new conversation", ".": "stop the run", j: "the next message or turn", k: "the one before",
-	f: "fork after the one in focus", e: "edit the message in focus", "1 to 6": "the panels", w: "watch a run", t: "light, dark or as the system", "?": "this list", Esc: "close",
+	"/": "write a message", Enter: "send it", "Shift Enter": "a new line", n: "a new conversation", ".": "stop the run", j: "the next message or turn", k: "the previous one",
+	f: "fork after the focused one", e: "edit the focused message", "1 to 6": "the panels", w: "watch a run", t: "light, dark or system", "?": "this list", Esc: "close",
 };
 
 const Keys = () => html`<${Modal} title=Keys><dl class=keylist>${Object.entries(KEYS).map(([key, text]) => html`<div><dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}<//>`))}<//><dd>${text}<//><//>`)}<//>
-	<p class="dim small">This page holds htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
+	<p class="dim small">This page contains htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
 
 const Delete = ({ id }) => html`<${Modal} title="Delete the conversation?"><p>${state.titles[id] || id}</p><p class=dim>Its messages and the logs of its runs are deleted. This cannot be undone.</p>
 	<${Buttons} autofocus><button class="danger solid" onClick=${() => remove(id)}>Delete<//><//><//>`;
 
-function Watch() {
-	const [id, setId] = useState("");
-	const go = () => (close(), (location.hash = href(null, id.trim())));
-	return html`<${Modal} title="Watch a run">
-		<form onSubmit=${(event) => (event.preventDefault(), id.trim() && go())}><label class=field>Id of the run<input class=mono autofocus value=${id} onInput=${typed(setId)} /><//>
-			<${Buttons}><button class=primary disabled=${!id.trim()}>Watch<//><//><//><//>`;
+function Ask({ title, label, act, done, value: first = "" }) {
+	const [value, setValue] = useState(first);
+	return html`<${Modal} title=${title}><form onSubmit=${(event) => (event.preventDefault(), done(value.trim()))}>
+		<label class=field>${label}<input autofocus maxlength=200 value=${value} onInput=${typed(setValue)} /><//><${Buttons}><button class=primary>${act}<//><//><//><//>`;
 }
+
+const Rename = ({ id }) => html`<${Ask} title="Rename the conversation" label=Title act=Rename value=${state.titles[id]} done=${(title) => rename(id, title)} />`;
+const Watch = () => html`<${Ask} title="Watch a run" label="Id of the run" act=Watch done=${(id) => (close(), (location.hash = href(state.id, id)))} />`;
 
 export function TokenForm() {
 	const [value, setValue] = useState("");
@@ -119,7 +124,7 @@ export function TokenForm() {
 		<div class=buttons><button class=primary disabled=${!value.trim()}>Continue<//><//><//>`;
 }
 
-const DIALOGS = { fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, delete: Delete, watch: Watch };
+const DIALOGS = { fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, watch: Watch };
 
 export function Dialog() {
 	const { dialog } = state;

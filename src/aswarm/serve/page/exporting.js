@@ -4,9 +4,9 @@ import { parsed } from "./text.js";
 
 // --- Case of aswarm.evals, as JSON ---
 
-const OWN = ["sender", "tool_name", "reasoning_content", "reasoning"];
+const ADDED = ["sender", "tool_name", "reasoning_content", "reasoning"];
 
-const plain = (message) => Object.fromEntries(Object.entries(message).filter(([key, value]) => !OWN.includes(key) && value !== null));
+const plain = (message) => Object.fromEntries(Object.entries(message).filter(([key, value]) => !ADDED.includes(key) && value !== null));
 
 // `expect`: "first", "all", "none" or "judge".
 export function evalCase({ messages, turn, expect, withArguments, judge, name, context }) {
@@ -34,14 +34,13 @@ export function download(name, text) {
 	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// The clipboard API is for pages that are local or encrypted; elsewhere the text is selected, to be copied by hand.
+// The clipboard API needs localhost or HTTPS; otherwise the text is selected for the user to copy.
 export async function copy(text, field) {
 	try {
 		await navigator.clipboard.writeText(text);
 		return true;
 	} catch {
-		field?.focus();
-		field?.select();
-		return Boolean(document.execCommand?.("copy"));
+		field.select();
+		return document.execCommand("copy");
 	}
 }

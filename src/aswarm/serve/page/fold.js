@@ -1,7 +1,11 @@
-// What the log of a run says, as data to draw: turns, calls with their times, changes of the context, requests.
+// The log of a run as data to draw: turns, calls with their times, changes of the context, requests.
 
-export const textOf = (content) =>
-	typeof content === "string" ? content : (content || []).map((part) => part.text || `[${part.type}]`).join("\n");
+// Only data: images are shown: another server would learn about the reader.
+const isImage = (part) => /^data:image\//.test(part.image_url?.url);
+const named = (part) => part.text || `[${part.file?.filename || part.image_url?.url || part.type}]`;
+export const partsOf = (content) => (Array.isArray(content) ? content : content ? [{ type: "text", text: content }] : []);
+export const imagesOf = (content) => partsOf(content).filter(isImage);
+export const textOf = (content) => partsOf(content).filter((part) => !isImage(part)).map(named).join("\n");
 
 export const ENDINGS = { RunFinished: "finished", RunFailed: "failed", RunStopped: "stopped" };
 const newCall = (fields) => ({ id: "", name: "", args: "", progress: [], ...fields });
@@ -27,7 +31,7 @@ export class RunView {
 		return this.response?.stop === "waiting" || this.response?.stop === "tool_calls" ? this.response.waiting : [];
 	}
 
-	// How many messages the conversation has after this run.
+	// The number of messages in the conversation after this run.
 	get end() {
 		return this.before + this.asked.length + this.length;
 	}
@@ -49,13 +53,13 @@ export class RunView {
 				Object.assign(this, { started: entry.at, agent: entry.agent, asked: entry.messages, before: entry.before });
 				this.first = this.context = entry.context_variables || {};
 				if (entry.calls.length) {
-					this.begin(entry, 0);
+					this.addTurn(entry, 0);
 					Object.assign(this.turn, { resumed: true, done: true, decisions: entry.resume });
 					this.turn.calls = entry.calls.map((each) => newCall({ ...each, id: each.call_id || each.id, args: each.arguments, state: "ready" }));
 				}
 				break;
 			case "TurnStarted":
-				this.begin(entry, entry.turn);
+				this.addTurn(entry, entry.turn);
 				break;
 			case "RequestSent":
 				if (entry.tools) this.tools = entry.tools;
@@ -104,7 +108,7 @@ export class RunView {
 		}
 	}
 
-	begin(entry, number) {
+	addTurn(entry, number) {
 		this.agent = entry.agent;
 		this.turns.push({ number, agent: entry.agent, at: entry.at, requests: [], reasoning: "", text: "", refusal: "", calls: [], run: this.id });
 	}
@@ -153,7 +157,7 @@ export class RunView {
 		this.settle(response);
 	}
 
-	// The calls that have no answer when the run ends.
+	// Set the states of calls that have no answer when the run ends.
 	settle(response) {
 		const unknown = new Set((response?.unknown_calls || []).map((call) => call.id));
 		for (const turn of this.turns) {
@@ -170,7 +174,7 @@ export class RunView {
 		}
 	}
 
-	// Where the messages of each turn stand in the conversation: a fork may keep everything before `stop`.
+	// Set the positions of each turn in the conversation: a fork may keep the messages before `stop`.
 	place(messages) {
 		const base = this.before + this.asked.length;
 		let turn = this.turns[0]?.resumed ? this.turns[0] : null;
@@ -182,11 +186,13 @@ export class RunView {
 				if (turn) turn.start ??= base + at;
 			}
 			if (turn) turn.stop = base + at + 1;
+			const call = Array.isArray(message.content) && turn?.calls.find((each) => each.id === message.tool_call_id);
+			if (call) call.content = message.content; // with its images
 		});
 	}
 }
 
-// Messages whose log is not there, for instance those of a fork, in the same form.
+// Messages without a log, such as the messages of a fork, in the same form.
 export function historyView(messages, start) {
 	const blocks = [];
 	let turn = null;
@@ -202,7 +208,7 @@ export function historyView(messages, start) {
 			blocks.push({ turn });
 		} else if (message.role === "tool") {
 			const call = turn?.calls.find((each) => each.id === message.tool_call_id && each.content === undefined);
-			if (call) Object.assign(call, { content: textOf(message.content), state: "done", message: index });
+			if (call) Object.assign(call, { content: message.content, state: "done", message: index });
 			if (turn) turn.stop = index + 1;
 		} else if (message.role === "user") {
 			blocks.push({ user: message, index });
@@ -211,7 +217,7 @@ export function historyView(messages, start) {
 	return blocks;
 }
 
-// Calls in groups: those whose times overlap ran together.
+// Calls in groups: calls whose times overlap ran together.
 export function together(calls) {
 	const groups = [];
 	for (const call of calls) {

@@ -1,4 +1,4 @@
-// The agents and their handoffs, drawn in rows by their distance from the first agent; the active agent is lit.
+// The agents and their handoffs, in rows by their distance from the first agent; the active agent is highlighted.
 
 import { hue, lastRun, state } from "./state.js";
 import { html } from "./vendor/htm-preact.js";
@@ -14,10 +14,10 @@ function rows(graph) {
 		for (const { source, target } of graph.handoffs)
 			if (source === id && target && !depth.has(target)) depth.set(target, depth.get(id) + 1), queue.push(target);
 	}
-	const found = [];
-	for (const node of graph.agents) (found[depth.get(node.id) ?? 0] ||= []).push(node);
-	// No more than two nodes side by side, so that names can be read.
-	return found.flatMap((row) => Array.from({ length: Math.ceil(row.length / 2) }, (_, at) => row.slice(at * 2, at * 2 + 2)));
+	const levels = [];
+	for (const node of graph.agents) (levels[depth.get(node.id) ?? 0] ||= []).push(node);
+	// At most two nodes side by side, so that names are readable.
+	return levels.flatMap((row) => Array.from({ length: Math.ceil(row.length / 2) }, (_, at) => row.slice(at * 2, at * 2 + 2)));
 }
 
 function layout(graph) {
@@ -33,7 +33,7 @@ function layout(graph) {
 	return { boxes, height: top - GAP + 40 };
 }
 
-// A handoff leaves a box to one side of its middle and comes in at the other, so that the way back stands beside it.
+// An arrow starts and ends beside the middle of a box, so that the arrow back is next to it.
 function path(from, to) {
 	const down = from.y < to.y;
 	const [side, level] = [from.x < to.x || down ? -14 : 14, from.y === to.y];
@@ -57,7 +57,7 @@ export function Graph() {
 	const { boxes, height } = layout(graph);
 	const running = new Set((view?.isRunning ? view.turns.flatMap((turn) => turn.calls) : []).filter((call) => call.state === "running").map((call) => call.name));
 	const taken = new Set((view?.turns || []).flatMap((turn) => (turn.handoff ? [`${turn.handoff.source}>${turn.handoff.target}`] : [])));
-	const name = (id) => boxes.get(id)?.node.name ?? "an agent that only a call shows";
+	const name = (id) => boxes.get(id)?.node.name ?? "an agent known only at a call";
 	const pairs = new Map();
 	graph.handoffs.forEach((each) => {
 		const key = `${each.source}>${each.target}`;

@@ -3,10 +3,10 @@
 import { serverNow } from "./api.js";
 import { Pill } from "./chat.js";
 import { endOf, STATES, time } from "./calls.js";
-import { difference, count, dollars, duration, Json, Payload, plural } from "./text.js";
+import { Content, difference, count, duration, Json, plural } from "./text.js";
 import { Graph } from "./graph.js";
 import { textOf } from "./fold.js";
-import { activeRun, cost, dialog, hue, modelOf, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
+import { activeRun, dialog, hue, runsInOrder, setPanel, shownRun, state, update } from "./state.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
 export const PANELS = { timeline: "Timeline", context: "Context", requests: "Requests", tokens: "Tokens", graph: "Agents", messages: "History" };
@@ -17,9 +17,9 @@ const Empty = ({ children }) => html`<p class=empty>${children}</p>`;
 function show(selector) {
 	update({ place: "chat" });
 	requestAnimationFrame(() => {
-		const found = document.querySelector(selector);
-		found?.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-		found?.focus?.({ preventScroll: true });
+		const target = document.querySelector(selector);
+		target?.scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+		target?.focus?.({ preventScroll: true });
 	});
 }
 
@@ -29,7 +29,7 @@ const showCall = (call) => show(`[data-call="${CSS.escape(call.id)}"]`);
 
 function Timeline() {
 	const view = shownRun();
-	if (!view?.started) return html`<${Empty}>The timeline shows when each agent worked: turns, calls and handoffs of a run.<//>`;
+	if (!view?.started) return html`<${Empty}>Turns, calls and handoffs over time.<//>`;
 	const stop = Math.max(view.ended ?? serverNow(), view.started + 1);
 	const whole = stop - view.started;
 	const place = (from, to) => ({ left: `${((from - view.started) / whole) * 100}%`, width: `${Math.max(((to - from) / whole) * 100, 0.6)}%` });
@@ -77,11 +77,11 @@ function Context() {
 	const now = view?.status === "loading" || !view ? state.stored?.context_variables : view.context;
 	const changes = runsInOrder().flatMap((run) => run.changes);
 	if (!now || (!Object.keys(now).length && !changes.length))
-		return html`<${Empty}>No context variables yet. When a tool sets one, you see here which one, when, and what was there before.<//>`;
+		return html`<${Empty}>No context variables yet. Each change by a tool is shown here.<//>`;
 	return html`<h3 class=label>Now<//>
 		${Object.keys(now).length ? html`<${Json} value=${now} />` : html`<p class=dim>No variable is set.</p>`}
 		<h3 class=label>Changes<//>
-		${changes.length === 0 && html`<p class=dim>None in the runs that are shown.</p>`}
+		${changes.length === 0 && html`<p class=dim>None in these runs.</p>`}
 		${[...changes].reverse().map((change) => html`<section class=${`change ${hue(change.agent)}`}>
 			<header><${Pill} name=${change.agent} /> <span>${change.turn ? `turn ${change.turn}` : "resumed"}<//><span class=grow><//>
 				${change.by.length ? change.by.map((call) => html`<button class="link mono" onClick=${() => showCall(call)}>${call.name}<//>`) : html`<span class=dim>by the run<//>`}<//>
@@ -104,71 +104,59 @@ function Requests() {
 	const sent = (view?.turns || []).flatMap((turn) => turn.requests.map((request) => ({ request, turn })));
 	const [chosen, choose] = useState(null);
 	if (!sent.length)
-		return html`<${Empty}>${view && view.turns.length ? "The log of this run has no requests: the service does not show them." : "Each request to a model stands here as it was sent: instructions, settings, tools."}<//>`;
+		return html`<${Empty}>${view && view.turns.length ? "The service does not show the requests of this run." : "Each request to a model: instructions, settings, tools."}<//>`;
 	const at = sent.findIndex(({ request }) => request.seq === chosen);
 	const { request, turn } = sent[at < 0 ? sent.length - 1 : at];
 	return html`<div class=picker role=group aria-label=Request>${sent.map((each) => html`<button aria-pressed=${each.request === request} class=${hue(each.turn.agent)}
 			onClick=${() => choose(each.request.seq)}><i class=swatch aria-hidden=true></i>${each.turn.agent} <i>${each.turn.number}</i><//>`)}<//>
 		<dl class=facts><div><dt>Model<//><dd class=mono>${request.model}<//><//>
-			<div><dt>Messages<//><dd>${plural(request.message_count ?? 0, "message")}${request.message_count !== undefined && turn.start !== undefined && request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}<//><//>
+			<div><dt>Messages<//><dd>${plural(request.message_count ?? 0, "message")}${request.message_count < turn.start ? ` of ${turn.start} in the history` : ""}<//><//>
 			${Object.entries(request.settings).map(([key, value]) => html`<div><dt>${key}<//><dd class=mono>${typeof value === "string" ? value : JSON.stringify(value)}<//><//>`)}<//>
 		<h3 class=label>Instructions<//>
 		${request.instructions ? html`<div class=instructions tabindex=0>${textOf(request.instructions)}<//>` : html`<p class=dim>None.</p>`}
 		<h3 class=label>Tools (${request.tools.length})<//>
-		${request.tools.map((tool) => html`<${Tool} tool=${tool} />`)}
-		<h3 class=label>Messages sent<//>
-		<${Sent} request=${request} turn=${turn} />`;
-}
-
-function Sent({ request, turn }) {
-	const all = (state.stored?.messages || []).slice(0, turn.start ?? undefined);
-	if (turn.start === undefined || all.length !== request.message_count)
-		return html`<p class=dim>${turn.start === undefined ? "They can be shown when the run has ended." : "The agent's history function, or middleware, sent other messages than the history has."}</p>`;
-	return html`<details class=tool><summary>${plural(all.length, "message")} of the history<//><${Payload} text=${JSON.stringify(all)} label=Messages /><//>`;
+		${request.tools.map((tool) => html`<${Tool} tool=${tool} />`)}`;
 }
 
 // --- tokens ---
 
 function Tokens() {
 	const turns = runsInOrder().flatMap((view) => view.turns).filter((turn) => turn.usage);
-	if (!turns.length) return html`<${Empty}>Tokens and costs of each turn and of each agent stand here, once a model has answered.<//>`;
-	const rows = turns.map((turn) => ({ agent: turn.agent, turn: turn.number, usage: turn.usage, model: modelOf(turn), cost: cost(modelOf(turn), turn.usage) }));
+	if (!turns.length) return html`<${Empty}>The tokens of turns and agents, after the first answer.<//>`;
+	const rows = turns.map((turn) => ({ agent: turn.agent, turn: turn.number, usage: turn.usage }));
 	const total = (list) => ({
 		input: sum(list, (row) => row.usage.prompt_tokens),
 		cached: sum(list, (row) => row.usage.details?.prompt_tokens_details?.cached_tokens || 0),
 		output: sum(list, (row) => row.usage.completion_tokens),
-		cost: list.some((row) => row.cost === null) ? null : sum(list, (row) => row.cost),
 	});
 	const agents = [...new Set(rows.map((row) => row.agent))];
 	const all = total(rows);
 	const most = Math.max(...rows.map((row) => row.usage.total_tokens), 1);
-	const money = (value) => (value === null ? "–" : dollars(value));
-	return html`<div class=totals><div><b>${count(all.input + all.output)}</b><span>tokens<//><//><div><b>${all.input ? Math.round((all.cached / all.input) * 100) : 0} %</b><span>of input cached<//><//>
-			<div><b>${money(all.cost)}</b><span>${all.cost === null ? "price not known" : "cost"}<//><//><//>
+	return html`<div class=totals><div><b>${count(all.input + all.output)}</b><span>tokens<//><//><div><b>${all.input ? Math.round((all.cached / all.input) * 100) : 0} %</b><span>of input cached<//><//><//>
 		<h3 class=label>By agent<//>
-		<div class=scroll><table class=figures><thead><tr>${["Agent", "In", "Cached", "Out", "Cost"].map((each) => html`<th scope=col>${each}<//>`)}<//><//>
+		<div class=scroll><table class=figures><thead><tr>${["Agent", "In", "Cached", "Out"].map((each) => html`<th scope=col>${each}<//>`)}<//><//>
 		<tbody>${agents.map((agent) => {
-			const { input, cached, output, cost } = total(rows.filter((row) => row.agent === agent));
-			return html`<tr class=${hue(agent)}><th scope=row><i class=swatch aria-hidden=true></i>${agent}<//>${[count(input), count(cached), count(output), money(cost)].map((each) => html`<td>${each}<//>`)}<//>`;
+			const { input, cached, output } = total(rows.filter((row) => row.agent === agent));
+			return html`<tr class=${hue(agent)}><th scope=row><i class=swatch aria-hidden=true></i>${agent}<//>${[count(input), count(cached), count(output)].map((each) => html`<td>${each}<//>`)}<//>`;
 		})}<//><//><//>
 		<h3 class=label>By turn<//>
 		<ol class=turn-tokens>${rows.map((row) => html`<li class=${hue(row.agent)}><span class=name>${row.agent} <i>turn ${row.turn}</i><//>
-			<span class=time>${count(row.usage.total_tokens)}${row.cost === null ? "" : ` · ${dollars(row.cost)}`}<//>
+			<span class=time>${count(row.usage.total_tokens)}<//>
 			<span class=lane aria-hidden=true><i class="bar model" style=${{ left: 0, width: `${(row.usage.prompt_tokens / most) * 100}%` }}></i>
 			<i class="bar out" style=${{ left: `${(row.usage.prompt_tokens / most) * 100}%`, width: `${(row.usage.completion_tokens / most) * 100}%` }}></i><//><//>`)}<//>
-		<p class=dim>Counts are those of the provider. The lighter part of a bar is output.</p>`;
+		<p class=dim>The lighter part of a bar is output.</p>`;
 }
 
 // --- messages ---
 
 function Messages() {
 	const messages = state.stored?.messages || [];
-	if (!messages.length) return html`<${Empty}>The history as the service keeps it. You can fork it after any message.<//>`;
+	if (!messages.length) return html`<${Empty}>The history in the service. You can fork it after any message.<//>`;
 	const busy = Boolean(activeRun());
 	return html`<ol class=messages>${messages.map((message, at) => html`<li class=${`role-${message.role}`}>
 		<header><b>${message.role}</b><span class=dim>${message.sender || message.tool_name || ""}<//><span class=grow><//><span class=dim>${at + 1}<//>
 			<button disabled=${busy} aria-label=${`Fork after message ${at + 1}`} onClick=${() => dialog("fork", { keep: at + 1 })}>Fork<//><//>
-		${textOf(message.content) && html`<${Payload} text=${textOf(message.content)} label=${`Message ${at + 1}`} />`}
+		<${Content} content=${message.content} label=${`Message ${at + 1}`} />
 		${(message.tool_calls || []).map((call) => html`<p class="mono callline">${call.function?.name}(${call.function?.arguments})</p>`)}<//>`)}<//>`;
 }
 
@@ -191,7 +179,7 @@ export function Panels() {
 			aria-controls=panel tabindex=${state.panel === name ? 0 : -1} onClick=${() => setPanel(name)}>${PANELS[name]}<//>`)}<//>
 		<div class=panel id=panel role=tabpanel aria-labelledby=${`tab-${state.panel}`} tabindex=0>
 			${scoped && html`<label class=scope>Run <select onChange=${(event) => update({ selected: event.target.value })}>
-				${runs.map((view, at) => html`<option value=${view.id} selected=${view === shownRun()}>${at + 1}: ${(textOf(view.asked.find((each) => each.role === "user")?.content || "") || "decisions").slice(0, 40)}<//>`)}<//><//>`}
+				${runs.map((view, at) => html`<option value=${view.id} selected=${view === shownRun()}>${at + 1}: ${(textOf(view.asked.find((each) => each.role === "user")?.content) || "decisions").slice(0, 40)}<//>`)}<//><//>`}
 			<${Panel} />
 		<//><//>`;
 }

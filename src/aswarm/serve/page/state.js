@@ -1,6 +1,6 @@
-// What the page knows and what it does. Components draw `state`, and call the functions here.
+// The state and the actions of the page. Components draw `state`, and call the functions here.
 
-import { ApiError, follow, get, noteTime, post, randomId, serverNow, token } from "./api.js";
+import { ApiError, follow, get, noteTime, pause, post, randomId, serverNow, token } from "./api.js";
 import { RunView, historyView, textOf } from "./fold.js";
 import { duration } from "./text.js";
 
@@ -13,17 +13,15 @@ const saved = (name, fallback) => {
 };
 const save = (name, value) => localStorage.setItem(`aswarm.${name}`, JSON.stringify(value));
 
-const saveLast = (name) => save(name, Object.fromEntries(Object.entries(state[name]).slice(-300)));
-
-const LIVE = 2500; // milliseconds: what is older was there when the page came, and is not said
+const LIVE = 2500; // milliseconds: older entries are not announced
 const LOGS = 30; // older runs of a conversation are drawn from its messages
 
 export const state = {
 	theme: saved("theme", "auto"),
-	titles: saved("titles", {}),
+	titles: {},
 	forks: saved("forks", {}),
-	agents: [], graphs: {}, prices: {},
-	conversations: [], runs: [],
+	agents: [], graphs: {},
+	conversations: [], runs: [], search: "",
 	id: null, // of the conversation; null for a new one
 	only: null, // the id of a run that has no conversation
 	stored: null, // the conversation as the service has it
@@ -31,8 +29,8 @@ export const state = {
 	selected: null, // the run that the panels show
 	panel: saved("panel", "timeline"),
 	place: "chat", // on narrow screens: chats, chat or panels
-	connection: "live", notice: null, dialog: null, agent: null, draft: "", sending: false, stopping: null, decisions: {},
-	isLoading: false, needsToken: false, said: "", jump: 0,
+	connection: "live", notice: null, dialog: null, agent: null, draft: "", files: [], sending: false, stopping: null, decisions: {},
+	isLoading: false, needsToken: false, spoken: "", jump: 0,
 };
 
 let draw = () => {};
@@ -48,7 +46,7 @@ export function update(changes = {}) {
 }
 
 export const dialog = (kind, more) => update({ dialog: { kind, ...more } });
-const announce = (text) => update({ said: text });
+const announce = (text) => update({ spoken: text });
 export const runsInOrder = () => [...state.views.values()];
 export const lastRun = () => runsInOrder().at(-1);
 export const activeRun = () => runsInOrder().find((view) => view.isRunning);
@@ -93,12 +91,20 @@ export function go(id) {
 	location.hash = href(id);
 }
 
-// Show what the address says.
+function decoded(text) {
+	try {
+		return decodeURIComponent(text);
+	} catch {
+		return text;
+	}
+}
+
+// Show the run or conversation in the address.
 export async function open() {
 	opened.abort();
 	opened = new AbortController();
 	const [, kind, encoded] = /^#\/([cr])\/(.+)$/.exec(location.hash) || [];
-	const name = encoded === undefined ? null : decodeURIComponent(encoded);
+	const name = encoded === undefined ? null : decoded(encoded);
 	const isRun = kind === "r";
 	update({
 		id: isRun ? null : name, only: isRun ? name : null, stored: null, views: new Map(), selected: null, notice: null, decisions: {},
@@ -108,8 +114,9 @@ export async function open() {
 	try {
 		await (isRun ? openRun(name) : openConversation(name));
 	} catch (error) {
-		update({ isLoading: false });
-		if (error.name !== "AbortError") failed(error);
+		if (error.name === "AbortError") return;
+		update({ isLoading: false, id: null, only: null });
+		failed(error);
 	}
 }
 
@@ -132,26 +139,15 @@ async function openConversation(id) {
 		get(`runs?conversation=${inPath(id)}`),
 	]);
 	if (signal.aborted) return;
-	keepTitle(id, stored.messages);
 	update({ stored, isLoading: false });
 	listed.runs.slice(0, LOGS).reverse().forEach((record) => attach(record.id));
-}
-
-function keepTitle(id, messages) {
-	const first = messages.find((message) => message.role === "user");
-	if (!first || state.titles[id]) return;
-	state.titles[id] = textOf(first.content).slice(0, 80);
-	saveLast("titles");
 }
 
 async function reload() {
 	const { id } = state;
 	if (id === null) return;
 	const stored = await get(chat(id)).catch(() => null);
-	if (stored && id === state.id) {
-		keepTitle(id, stored.messages);
-		update({ stored });
-	}
+	if (stored && id === state.id) update({ stored });
 }
 
 function attach(id) {
@@ -164,7 +160,7 @@ function attach(id) {
 		noteTime(entry.at);
 		view.add(entry);
 		if (entry.type === "RunStarted") settleEarlier(view);
-		if (serverNow() - entry.at < LIVE) tell(view, entry);
+		if (serverNow() - entry.at < LIVE) announceEntry(view, entry);
 		if (!view.isRunning && view.ended) onEnd(view);
 		update();
 	};
@@ -178,7 +174,7 @@ function attach(id) {
 	});
 }
 
-// What a run has decided about the calls that earlier runs left open.
+// Update the open calls of earlier runs.
 function settleEarlier(view) {
 	const resumed = new Set((view.turns[0]?.calls || []).map((call) => call.id));
 	for (const earlier of runsInOrder().slice(0, runsInOrder().indexOf(view))) {
@@ -196,8 +192,8 @@ function onEnd(view) {
 	if (lastRun() === view) update({ decisions: {} });
 }
 
-// What a screen reader says of a run that goes on: what has happened, not each word of it.
-const SAID = {
+// Texts for screen readers: each event of a running run, but not each word.
+const SPOKEN = {
 	HandedOff: ({ source, target }) => `${source} handed off to ${target}.`,
 	ToolCallStarted: ({ name }) => `${name} is running.`,
 	ToolCallFinished({ name, error, index, at }, view) {
@@ -210,14 +206,14 @@ const SAID = {
 	RunStopped: () => "The run was stopped.",
 };
 
-function tell(view, entry) {
-	const text = SAID[entry.type]?.(entry, view);
+function announceEntry(view, entry) {
+	const text = SPOKEN[entry.type]?.(entry, view);
 	if (text) announce(text);
 }
 
-// --- what a user does ---
+// --- actions of the user ---
 
-// Start a run of this conversation, or of a new one. Returns whether the service has taken it.
+// Start a run of this conversation, or of a new one. Return whether the service accepted it.
 async function start(body, id = state.id) {
 	const isNew = id === null;
 	const name = isNew ? randomId() : id;
@@ -227,7 +223,7 @@ async function start(body, id = state.id) {
 		if (isNew) {
 			history.pushState(null, "", href(name));
 			update({ id: name });
-			keepTitle(name, [{ role: "user", content: body.text }]);
+			state.titles[name] = textOf(body.text || body.content).slice(0, 80);
 		}
 		update({ selected: null, jump: state.jump + 1 });
 		attach(run);
@@ -236,7 +232,7 @@ async function start(body, id = state.id) {
 	} catch (error) {
 		if (error.code === "run_active" && error.run) {
 			attach(error.run);
-			notify("Another run of this conversation is active. You see it here; send again when it has ended.", "warn");
+			notify("Another run of this conversation is active. Send again when it has finished.", "warn");
 		} else failed(error);
 		return false;
 	} finally {
@@ -244,9 +240,12 @@ async function start(body, id = state.id) {
 	}
 }
 
-export const say = (text) => start({ text, ...(state.id === null && state.agent ? { agent: state.agent } : {}) });
+// The body of a message with a text, with files, or with both.
+const bodyOf = (text, files) => (files.length ? { content: [...(text ? [{ type: "text", text }] : []), ...files] } : { text });
 
-// The calls of this conversation that wait for a decision: `{call, run?}` by public id.
+export const say = (text, files) => start({ ...bodyOf(text, files), ...(state.id === null && state.agent ? { agent: state.agent } : {}) });
+
+// The calls of this conversation that wait for a decision: `{call, run?}` with public ids.
 export function openCalls() {
 	if (activeRun() || state.only) return [];
 	const last = lastRun();
@@ -264,8 +263,20 @@ export function decide(call, decision) {
 }
 
 export async function sendDecisions() {
-	const answers = openCalls().map(({ call, run }) => ({ call, ...(run ? { run } : {}), ...state.decisions[call] }));
+	const answers = openCalls().map(({ call, run }) => ({ call, run: run ?? null, ...state.decisions[call] }));
 	if (await start({ answers })) update({ decisions: {} });
+}
+
+export function addFiles(files) {
+	for (const file of files) {
+		const reader = new FileReader();
+		reader.onload = () => {
+			const url = reader.result;
+			const part = file.type.startsWith("image/") ? { type: "image_url", image_url: { url } } : { type: "file", file: { filename: file.name, file_data: url } };
+			update({ files: [...state.files, part] });
+		};
+		reader.readAsDataURL(file);
+	}
 }
 
 export const resume = () => start({ continue: true });
@@ -283,37 +294,35 @@ export async function stop() {
 	}
 }
 
-// Copy the first `keep` messages to a new conversation, and say `text` there, if there is one.
-export const fork = (keep, text = null) => fromDialog(async () => {
+// Copy the first `keep` messages to a new conversation, and send `text` there, if any.
+export const fork = (keep, text = null, files = []) => fromDialog(async () => {
 	const from = state.id;
 	const { conversation: id } = await post(`${chat(from)}/fork`, { after: keep });
 	state.forks[id] = { from, keep };
-	saveLast("forks");
-	if (state.titles[from]) state.titles[id] = state.titles[from];
-	update({ dialog: null });
-	if (text !== null) await post(`${chat(id)}/runs`, { text });
+	save("forks", Object.fromEntries(Object.entries(state.forks).slice(-300)));
+	if (text !== null) await post(`${chat(id)}/runs`, bodyOf(text, files));
 	go(id);
-	announce("This is the fork.");
-	refresh();
+	announce("The fork is open.");
 });
 
 export const remove = (id) => fromDialog(async () => {
 	await post(chat(id), {}, "DELETE");
-	update({ dialog: null });
 	if (id === state.id) go(null);
-	await refresh();
 });
+
+export const rename = (id, title) => fromDialog(() => post(chat(id), { title }, "PATCH"));
 
 async function fromDialog(act) {
 	try {
 		await act();
+		refresh();
 	} catch (error) {
-		update({ dialog: null });
 		failed(error);
 	}
+	update({ dialog: null });
 }
 
-// What the fork keeps and leaves, of the messages of this conversation.
+// The answers that a fork reuses, and the calls and messages that it leaves out.
 export function forkFacts(keep) {
 	const calls = (messages) => historyView(messages, 0).flatMap((block) => block.turn?.calls || []).filter((call) => call.content !== undefined);
 	const messages = state.stored?.messages || [];
@@ -322,62 +331,61 @@ export function forkFacts(keep) {
 	return { reused, left: all.slice(reused.length), messages: Math.max(0, messages.length - keep) };
 }
 
-// --- what others do ---
+// --- changes by others ---
 
-async function refresh() {
+export async function refresh() {
+	const { search } = state;
 	try {
-		const [{ conversations }, { runs }] = await Promise.all([get("conversations?limit=200"), get("runs")]);
+		const [{ conversations }, { runs }] = await Promise.all([get(`conversations?limit=200&search=${inPath(search)}`), get("runs")]);
+		if (search !== state.search) return;
+		conversations.forEach((each) => (state.titles[each.id] = each.title));
 		update({ conversations, runs });
-		nameConversations();
-		for (const record of runs) {
-			if (record.conversation === state.id && state.id !== null && record.status === "running" && state.stored) attach(record.id);
-		}
+		const last = lastRun() ? lastRun().started ?? Infinity : 0;
+		const missing = runs.filter((run) => run.conversation === state.id && run.started > last && !state.views.has(run.id));
+		if (state.stored) missing.reverse().forEach((run) => attach(run.id));
 	} catch (error) {
 		if (error instanceof ApiError) failed(error);
 	}
 }
 
-// The first message of conversations that were begun elsewhere.
-let isNaming = false;
-async function nameConversations() {
-	if (isNaming) return;
-	isNaming = true;
-	for (const { id } of state.conversations.slice(0, 25)) {
-		if (state.titles[id]) continue;
-		const stored = await get(chat(id)).catch(() => null);
-		if (stored) keepTitle(id, stored.messages), update();
-	}
-	isNaming = false;
-}
-
-let known = "";
-async function look() {
+let lastRuns = "";
+let failures = 0;
+async function poll() {
 	if (state.needsToken) return;
 	try {
 		const { runs } = await get("runs");
+		failures = 0;
+		if (!activeRun() && state.connection !== "live") update({ connection: "live" });
 		const now = runs.map((run) => run.id + run.status).join();
-		if (now === known) return;
-		known = now;
+		if (now === lastRuns) return;
+		lastRuns = now;
 		await refresh();
-		const missing = runs.filter((run) => run.conversation === state.id && !state.views.has(run.id) && run.started > (lastRun()?.started || 0));
-		if (state.id !== null && state.stored) missing.reverse().forEach((run) => attach(run.id));
-	} catch {
-		// the readers of runs say so
+	} catch (error) {
+		if (error instanceof ApiError) return;
+		failures++;
+		update({ connection: "reconnecting" });
 	}
 }
 
-export async function begin() {
+// Failed polls slow down: the browser logs each failed request in its console.
+async function watch() {
+	for (;;) {
+		await pause((document.hidden ? 8000 : 1500) * 2 ** Math.min(failures, 5));
+		await poll();
+	}
+}
+
+export async function init() {
 	setTheme(state.theme);
 	addEventListener("hashchange", open);
-	const watch = () => setTimeout(() => look().finally(watch), document.hidden ? 8000 : 1500);
 	watch();
 	await connect();
 }
 
 async function connect() {
 	try {
-		const { agents, graphs, prices } = await get("graph");
-		update({ agents, graphs, prices, agent: agents[0], needsToken: false });
+		const { agents, graphs } = await get("graph");
+		update({ agents, graphs, agent: agents[0], needsToken: false });
 		await Promise.all([refresh(), open()]);
 	} catch (error) {
 		failed(error);
@@ -385,19 +393,6 @@ async function connect() {
 }
 
 export const useToken = (value) => (token.set(value), connect());
-
-// --- figures ---
-
-export function cost(model, usage) {
-	const price = state.prices[model];
-	if (!price || !usage) return null;
-	const cached = Math.min(usage.details?.prompt_tokens_details?.cached_tokens || 0, usage.prompt_tokens);
-	const fresh = usage.prompt_tokens - cached;
-	return (fresh * price.input + cached * price.cached + usage.completion_tokens * price.output) / 1e6;
-}
-
-export const modelOf = (turn) => turn.requests.at(-1)?.model || nodeOf(turn.agent)?.model;
-const nodeOf = (name) => Object.values(state.graphs).flatMap((graph) => graph.agents).find((node) => node.name === name);
 
 // The class of an agent's colour.
 export function hue(agent) {

@@ -1,5 +1,6 @@
-// How values are written: times, tokens, money, JSON, and the Markdown of answers. Nothing here makes HTML from text.
+// Formats of values: times, tokens, JSON, and the Markdown of answers. Text never becomes HTML.
 
+import { imagesOf, textOf } from "./fold.js";
 import { html, useState } from "./vendor/htm-preact.js";
 
 export function duration(milliseconds) {
@@ -11,8 +12,7 @@ export function duration(milliseconds) {
 
 export const count = (number) => Number(number || 0).toLocaleString("en");
 export const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
-export const dollars = (value) => (value === 0 ? "$0" : value < 1e-5 ? "<$0.00001" : value < 0.01 ? `$${value.toFixed(5)}` : `$${value.toFixed(3)}`);
-export const clock = (at) => new Date(at).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+export const clock = (at) => new Date(at).toLocaleTimeString();
 
 export function ago(seconds) {
 	const left = Date.now() / 1000 - seconds;
@@ -60,9 +60,13 @@ export function Payload({ text, label }) {
 		${long && html`<button class=link onClick=${() => setWhole(!whole)}>${whole ? "Show less" : `Show all ${count(shown.length)} characters`}<//>`}`;
 }
 
+export const Images = ({ content }) => imagesOf(content).map((part) => html`<img class=picture src=${part.image_url.url} alt=Image />`);
+
+export const Content = ({ content, label }) => html`${textOf(content) && html`<${Payload} text=${textOf(content)} label=${label} />`}<${Images} content=${content} />`;
+
 // --- Markdown ---
 
-const INLINE = /(`+)(.+?)\1|\*\*(.+?)\*\*|__(.+?)__|\*([^\s*](?:.*?[^\s*])?)\*|\[([^\]]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>)\]]+)/g;
+const INLINE = /(`+)(.+?)\1|\*\*(.+?)\*\*|__(.+?)__|\*([^\s*](?:.*?[^\s*])?)\*|!?\[([^\]]*)\]\(((?:https?:\/\/|data:image\/)[^\s)]+)\)|(https?:\/\/[^\s<>)\]]+)/g;
 
 function inline(text) {
 	const parts = [];
@@ -73,7 +77,8 @@ function inline(text) {
 		if (code) parts.push(html`<code>${code}<//>`);
 		else if (bold || bold2) parts.push(html`<strong>${inline(bold || bold2)}<//>`);
 		else if (italic) parts.push(html`<em>${inline(italic)}<//>`);
-		else parts.push(html`<a href=${href || bare} target=_blank rel="noopener noreferrer">${label || bare}</a>`);
+		else if (href?.startsWith("data:")) parts.push(html`<img class=picture src=${href} alt=${label} />`);
+		else parts.push(html`<a href=${href || bare} target=_blank rel="noopener noreferrer">${label || href || bare}</a>`);
 		end = match.index + whole.length;
 	}
 	return [...parts, text.slice(end)];
@@ -128,7 +133,7 @@ export function Markdown({ text }) {
 
 // --- differences ---
 
-// The lines of two texts, with what was removed and added between their common first and last lines: [" " | "-" | "+", line].
+// The lines of two texts, with lines removed and added between their common first and last lines: [" " | "-" | "+", line].
 export function difference(before, after) {
 	const [a, b] = [before.split("\n"), after.split("\n")];
 	let start = 0;

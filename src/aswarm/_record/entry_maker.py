@@ -1,0 +1,305 @@
+"""`EntryMaker`: makes the entries of one run from its events and its current response.
+
+Decides the content of the log of a run. No I/O except the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aswarm._run.plan import ToolCall
+from aswarm._tools.tool import Tool
+from aswarm._tools.toolbox import toolbox
+from aswarm._values.agent import Agent, Response
+from aswarm._values.context import changes
+from aswarm._values.decisions import Decisions, OpenCall, waiting, waiting_entries
+from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.events import (
+    CallWaiting,
+    CompletionFinished,
+    Event,
+    HandedOff,
+    ReasoningDelta,
+    RefusalDelta,
+    RunFinished,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    TurnStarted,
+)
+from aswarm._values.json import jsonable
+from aswarm._values.messages import STARTED_INSIDE, Message, call_name, has_started_inside
+from aswarm._wire.request import CompletionRequest
+
+from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
+from .fold import Folded
+
+# The data of a call of a tool that the client brings, as opposed to an external tool of the agent.
+CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
+ErrorText = Callable[[BaseException], str]
+
+
+def general_error(error: BaseException) -> str:
+    """Return the same text for every error of a run. The details are in the log of the server only."""
+    return "The run ended with an error."
+
+
+class EntryMaker:
+    """Makes the entries of one run, in order.
+
+    `history`: the messages of the conversation before the run. `error_text`: returns the text of an error for readers.
+    `clock`: returns milliseconds since the epoch. `folded`: the state after the entries so far, without deltas. `seq`: the
+    number of the next entry.
+    """
+
+    def __init__(
+        self, history: Sequence[Message] = (), *, error_text: ErrorText = general_error, clock: Callable[[], int] = now
+    ) -> None:
+        self.folded = Folded()
+        self._history = history
+        self._public = PublicIds(history)
+        self._error_text = error_text
+        self._clock = clock
+        self.seq = 0
+        self._agent: Agent | None = None
+        self._ids: dict[int, str] = {}  # public ids of the calls of this turn, by index
+        self._tools: Any = None
+        self._context: Mapping[Any, Any] = {}
+        self._ended: list[str] = []  # calls that finished since the context was last compared
+        self._compared = 0  # the number of messages that were compared with the entries
+
+    def _make(self, kind: str, fields: Mapping[str, Any]) -> Entry:
+        entry = Entry(self.seq, self._clock(), kind, fields)
+        self.seq += 1
+        if kind not in JOINED:  # no later entry needs the text of a delta
+            self.folded.add(entry)
+        return entry
+
+    # --- start and end ---
+
+    def started(
+        self,
+        run_id: str,
+        conversation: str,
+        agent: Agent,
+        messages: Sequence[Message] = (),
+        *,
+        resume: bool | Decisions = False,
+        context_variables: Mapping[str, Any] | None = None,
+        private: Mapping[str, Any] | None = None,
+    ) -> Entry:
+        """Return the first entry.
+
+        `messages`: the new messages of the user. `resume`: as for the run. `private`: fields for another attempt of the run.
+        """
+        self._agent, self._context = agent, context_variables or {}
+        calls = waiting(self._history) if resume is not False else []
+        own = {call.index for call in calls}
+        self._ids = {index: public for public, index in public_ids(self._history).items() if index in own}
+        fields = {
+            "run_id": run_id,
+            "conversation": conversation,
+            "agent": agent.name,
+            "before": len(self._history),
+            "messages": jsonable(list(messages)),
+            "resume": jsonable(resume),
+            "calls": self._open_calls(calls, agent, self._history),
+            "context_variables": jsonable(self._context),
+            **(private or {}),
+        }
+        return self._make("RunStarted", fields)
+
+    def failed(self, error: BaseException, response: Response | None = None) -> list[Entry]:
+        """Return the last entries of a failed run. `response`: of the run; by default `error.response`."""
+        if response is None and isinstance(error, AswarmError):
+            response = error.response
+        fields: dict[str, Any] = {
+            "type": type(error).__name__,
+            "message": jsonable(str(error)),
+            "public_message": jsonable(self._error_text(error)),
+        }
+        for name in ("status_code", "retry_after"):
+            if (value := getattr(error, name, None)) is not None:
+                fields[name] = value
+        return self._end("RunFailed", {"error": fields}, response)
+
+    def stopped(self, reason: str, response: Response | None = None) -> list[Entry]:
+        """Return the last entries of a stopped run. `reason`: a code of `STOPS`, or a text of the caller."""
+        message = STOPS.get(reason, f"The run was stopped: {reason}.")
+        return self._end("RunStopped", {"reason": reason, "message": message}, response)
+
+    def _end(self, kind: str, fields: Mapping[str, Any], response: Response | None) -> list[Entry]:
+        if response is None:
+            return [self._make(kind, fields)]
+        # The last entry is stored without its messages, so the entries before it must contain all of them.
+        missing = self._differences(response)
+        dumped = response.model_dump(mode="json")
+        calls = self._open_calls(response.waiting, response.agent, [*self._history, *response.messages])
+        recorded = {
+            **dumped,
+            "run_id": response.run_id,
+            "text": jsonable(response.text),
+            "waiting": [{**old, **new} for old, new in zip(dumped["waiting"], calls, strict=True)],
+        }
+        return [*missing, self._make(kind, {**fields, "response": recorded})]
+
+    def request(self, request: CompletionRequest) -> Entry:
+        """Return the entry of a request as it is sent, for pages that show everything."""
+        body = request.body
+        system = [message["content"] for message in body["messages"][:1] if message.get("role") == "system"]
+        hidden = ("model", "messages", "tools")
+        fields = {
+            "model": body["model"],
+            "instructions": jsonable(system[0] if system else None),
+            "settings": jsonable({key: value for key, value in body.items() if key not in hidden}),
+            "message_count": len(body["messages"]) - len(system),
+        }
+        tools = jsonable(body.get("tools") or [])
+        if tools != self._tools:
+            self._tools = fields["tools"] = tools
+        return self._make("RequestSent", fields)
+
+    # --- events ---
+
+    def event(
+        self, event: Event, response: Callable[[], Response], private: Mapping[str, Any] | None = None
+    ) -> list[Entry]:
+        """Return the entries of an event.
+
+        `response`: returns the current response of the run. `private`: fields of the entry for another attempt of the run.
+        """
+        kind = type(event).__name__
+        match event:
+            case TextDelta() | ReasoningDelta() | RefusalDelta():  # first, because most events are deltas
+                fields = {"text": jsonable(event.text)}
+            case RunFinished(response=final):
+                return self._end(kind, {}, final)
+            case TurnStarted() | HandedOff():
+                before = self._differences(response()) if self.seq > 1 else []
+                if isinstance(event, HandedOff):
+                    self._agent = event.target
+                else:
+                    self._agent, self._ids = event.agent, {}
+                return [*before, self._make(kind, _fields(event))]
+            case CompletionFinished():
+                fields = {**_fields(event), **self._completed(event), **(private or {})}
+            case _:
+                return self._of_call(event, response, private or {})
+        return [self._make(kind, fields)]
+
+    def _of_call(
+        self,
+        event: ToolCallDelta | ToolCallStarted | ToolProgress | ToolCallFinished | CallWaiting,
+        response: Callable[[], Response],
+        private: Mapping[str, Any],
+    ) -> list[Entry]:
+        fields = {**_fields(event), **private}
+        if event.id is not None:
+            if event.index not in self._ids:
+                self._ids[event.index] = self._public.take(event.id)
+            if (public := self._ids[event.index]) != event.id:
+                fields["call_id"] = public
+        if isinstance(event, ToolCallStarted) and (tool := _tool(event.agent, event.name)):
+            hints = {
+                "repeatable": tool.repeatable,
+                "may_continue": tool.abandon_on_cancel,
+            }  # for a call whose process died
+            fields |= {key: True for key, value in hints.items() if value}
+        elif isinstance(event, CallWaiting):
+            marks = waiting_entries([*self._history[-1:], *response().messages]) or {}
+            fields["kind"] = kind_of(event.agent, event.name, marks.get(event.index))
+        elif isinstance(event, ToolCallFinished):
+            current = response()
+            if event.handoff and (tool := _tool(self._agent, event.name)) and tool.is_handoff:
+                fields["is_agent"] = True
+            self._ended.append(fields.get("call_id") or event.id)
+            made = self._make("ToolCallFinished", fields)
+            return [made, *self._context_changes(current)]
+        return [self._make(type(event).__name__, fields)]
+
+    def _completed(self, event: CompletionFinished) -> dict[str, Any]:
+        own, public, external = list[str](), list[str](), list[int]()
+        for index, call in enumerate(event.message.get("tool_calls") or ()):
+            own.append(str(call["id"]))
+            if index not in self._ids:
+                self._ids[index] = self._public.take(own[index])
+            public.append(self._ids[index])
+            if (tool := _tool(self._agent, call_name(call))) and tool.is_external:
+                external.append(index)
+        ids = {} if public == own else {"call_ids": public}
+        return {**ids, **({"external": external} if external else {})}
+
+    def withdrawn_call(self, call: ToolCall) -> Entry:
+        """Return the entry of a call that was announced, and whose function did not run."""
+        return self._make("ToolCallWithdrawn", {"index": call.position, "id": call.id, "name": call.name})
+
+    # --- differences between the response and the entries so far ---
+
+    def _differences(self, response: Response) -> list[Entry]:
+        entries = self._context_changes(response)
+        recorded = self.folded.response_messages[self._compared :]
+        messages: list[Message] = jsonable(response.messages[self._compared :])
+        start, self._compared = self._compared, len(response.messages)
+        if messages == recorded:
+            return entries
+        while recorded and messages and recorded[0] == messages[0]:
+            del recorded[0], messages[0]
+            start += 1
+        return [*entries, self._make("MessagesRecorded", {"start": start, "messages": messages})]
+
+    def _context_changes(self, response: Response) -> list[Entry]:
+        before, self._context = self._context, response.context_variables
+        changed, removed = changes(before, self._context)
+        ended, self._ended = self._ended, []
+        if not (changed or removed):
+            return []
+        fields = {
+            "agent": self.folded.agent,
+            "changes": jsonable(changed),
+            "removed": list(jsonable(dict.fromkeys(removed))),
+            "by": ended,
+        }
+        return [self._make("ContextChanged", fields)]
+
+    def _open_calls(self, calls: Sequence[OpenCall], agent: Agent, history: Sequence[Message]) -> list[dict[str, Any]]:
+        marks = waiting_entries(history) or {} if calls else {}
+        described: list[dict[str, Any]] = []
+        for call in calls:
+            own = ("index", "id", "name", "arguments")
+            fields: dict[str, Any] = {name: getattr(call, name) for name in own}
+            if (public := self._ids.get(call.index, call.id)) != call.id:
+                fields["call_id"] = public
+            if (kind := kind_of(agent, call.name, marks.get(call.index))) is not None:
+                fields["kind"] = kind
+            if has_started_inside(call.data):
+                fields[STARTED_INSIDE] = True
+            described.append(fields)
+        return described
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    fields = event.to_dict()
+    del fields["type"]
+    return fields
+
+
+def _tool(agent: Agent | None, name: str) -> Tool[..., Any] | None:
+    try:
+        return None if agent is None else toolbox(agent).tools.get(name)
+    except ConfigurationError:  # the run failed with this error
+        return None
+
+
+def kind_of(agent: Agent | None, name: str, mark: Mapping[str, Any] | None) -> str | None:
+    """Return the kind of answer that an open call waits for, see CallWaiting; None for a call that waits for none."""
+    tool = _tool(agent, name)
+    if tool is not None and tool.is_external:
+        return "external"
+    if tool is None and mark is not None and mark.get("data") == CLIENT_TOOL:
+        return "external"
+    if mark is None:
+        return None
+    return "approval" if mark.get("approval") else "question"

@@ -1,0 +1,68 @@
+"""Fingerprints, which show whether an item or a request differs from the recorded one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from pydantic_core import to_json
+
+from aswarm._values.agent import Agent
+from aswarm._values.decisions import Decisions
+from aswarm._values.messages import normalize
+from aswarm._wire.request import CompletionRequest
+
+
+def item_fingerprint(
+    agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None, resume: bool | Decisions = False
+) -> str:
+    """Return a hash of the messages, the context variables, the decisions and the name of the first agent of an item.
+
+    Raises ConfigurationError for invalid messages.
+    """
+    own = [_variables(context_variables)] if context_variables else []
+    decided = [{"resume": resume if isinstance(resume, bool) else dict(resume)}] if resume is not False else []
+    return _digest([agent.name, normalize(messages), *own, *decided])
+
+
+def request_fingerprint(request: CompletionRequest) -> dict[str, str]:
+    """Return a hash of each part of a request that affects its answer, by the name of the part."""
+    body = request.body
+    messages: list[Any] = body["messages"]
+    is_instructed = bool(messages) and messages[0].get("role") == "system"
+    form = {"response_format": _digest(body["response_format"])} if "response_format" in body else {}
+    return {
+        "model": str(body.get("model")),
+        "tools": _digest(body.get("tools")),
+        "instructions": _digest(messages[0]) if is_instructed else "",
+        "messages": _digest(messages[1:] if is_instructed else messages),
+        **form,
+    }
+
+
+def differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    """Return the names of the parts in which two fingerprints of a request differ."""
+    return [name for name, fingerprint in current.items() if recorded.get(name) != fingerprint]
+
+
+def _variables(context: Mapping[str, Any]) -> str:
+    # For a value that is not JSON, only the type counts: the text of a set may differ in the next process.
+    try:
+        return json.dumps(dict(context), default=_type_name, sort_keys=True, skipkeys=True)
+    except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, a container inside itself
+        return ""
+
+
+def _digest(value: Any) -> str:
+    try:
+        text = to_json(value, fallback=_type_name)
+    except ValueError:  # half a surrogate pair
+        text = json.dumps(value, default=_type_name).encode()
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def _type_name(value: object) -> str:
+    # The provider's client may accept such a value; only its type can be compared here.
+    return type(value).__name__

@@ -1,0 +1,266 @@
+"""`fold`: the history, the agent and the context variables after the entries of a log.
+
+The log of a whole run gives the same data as its `Response`. A log that ends anywhere else gives a valid history, like
+`run.response` of a run that stopped there: a finished call has its result, the outcome of a started call is unknown, and any
+other call is open or interrupted. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aswarm._values.messages import (
+    INTERRUPTED,
+    OUTCOME_UNKNOWN,
+    STARTED_INSIDE,
+    STILL_RUNNING,
+    WAITING,
+    Message,
+    has_started_inside,
+    text_of,
+    tool_message,
+)
+
+from .entries import Entry, data_of_hold
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "requests")
+
+
+@dataclass(slots=True, eq=False)
+class CallState:
+    """The state of one call of the current turn. `message`: the call in the assistant message.
+
+    `started`, `finished`, `held`: the fields of its entries, empty without an entry.
+    """
+
+    message: Message
+    started: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    finished: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    held: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    has_started_inside: bool = False
+
+
+@dataclass(slots=True)
+class Folded:
+    """The state of a run after some entries of its log.
+
+    Args:
+        agent: The name of the active agent.
+        context: The context variables as JSON data.
+        asked: The new messages of the user.
+        made: The messages of the run up to its last whole turn.
+        usage: The tokens of the completions.
+        run_id: The id of the run.
+        ending: The last entry of the log, None while the run is running.
+        calls: The calls of the current turn, by index.
+        is_resumed_turn: Whether `calls` are calls of an earlier run.
+    """
+
+    agent: str | None = None
+    context: dict[str, Any] = field(default_factory=dict[str, Any])
+    asked: list[Message] = field(default_factory=list[Message])
+    made: list[Message] = field(default_factory=list[Message])
+    usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
+    run_id: str = ""
+    ending: Entry | None = None
+    calls: dict[int, CallState] = field(default_factory=dict[int, CallState])
+    is_resumed_turn: bool = False
+    _pieces: list[str] = field(default_factory=list[str])
+
+    @property
+    def partial(self) -> str:
+        """The text of an unfinished completion."""
+        return "".join(self._pieces)
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages that the run adds to the history: the new messages of the user, and `response_messages`."""
+        return [*self.asked, *self.response_messages]
+
+    @property
+    def response_messages(self) -> list[Message]:
+        """The messages of the run as in `Response.messages`, without the new messages of the user."""
+        return self._as_stopped()[0]
+
+    @property
+    def active_agent(self) -> str | None:
+        """The agent that the conversation continues with, after the handoffs of the current turn in call order."""
+        return self._as_stopped()[1]
+
+    # --- the turn ---
+
+    def _as_stopped(self) -> tuple[list[Message], str | None]:
+        """Return the messages and the agent, as if the run stopped now."""
+        if not self.calls:
+            return self.made.copy(), self.agent
+        calls, finished, held, agent = self._turn()
+        open_calls = [] if len(finished) == len(calls) else _open_calls(calls, finished)
+        answers: list[Message] = []
+        for call in calls:
+            if call in finished:
+                answers.append(tool_message(call.message, call.finished["content"]))
+            elif call not in open_calls:
+                answers.append(tool_message(call.message, _text_without_outcome(call)))
+        if not held:
+            return [*self.made, *answers], agent
+        marks = [_mark(call.held) for call in held]
+        if self.is_resumed_turn:
+            waiting = [tool_message(call.message, call.held["reason"]) for call in held]
+            marked = [{**message, WAITING: [mark]} for message, mark in zip(waiting, marks, strict=True)]
+            return [*self.made, *marked, *answers], agent
+        return [*self.made[:-1], {**self.made[-1], WAITING: marks}, *answers], agent
+
+    def _turn(self) -> tuple[list[CallState], list[CallState], list[CallState], str | None]:
+        """Return all calls, finished calls and waiting calls of the turn, in call order, and the agent after the turn."""
+        calls = [self.calls[index] for index in sorted(self.calls)]
+        finished, held, agent = list[CallState](), list[CallState](), self.agent
+        for call in calls:
+            if call.finished:
+                finished.append(call)
+            if call.held:
+                held.append(call)
+        if held and any(call.finished.get("handoff") and not call.finished.get("is_agent") for call in finished):
+            held = []  # the handoff of a function closes the waiting calls: its agent continues the conversation
+        if held:  # a handoff to an agent in `functions` is open again: it has no effect before the end of the turn
+            finished = [call for call in finished if not call.finished.get("is_agent")]
+        for call in finished:
+            agent = call.finished.get("handoff") or agent
+        return calls, finished, held, agent
+
+    def _settle(self) -> None:
+        if self.calls:
+            self.made, self.agent = self._as_stopped()
+            self.calls = {}
+
+    def _call(self, fields: Mapping[str, Any]) -> CallState:
+        index = fields["index"]
+        if index not in self.calls:
+            self.calls[index] = CallState(_call_message(fields))
+        return self.calls[index]
+
+    # --- entries ---
+
+    def add(self, entry: Entry) -> None:
+        """Add the next entry of the log. Entries of unknown types are ignored."""
+        fields = entry.fields
+        match entry.type:
+            case "RunStarted":
+                self._start(fields)
+            case "TurnStarted":
+                self._settle()
+                self.agent = fields["agent"]
+                self._pieces.clear()
+            case "TextDelta":
+                self._pieces.append(fields["text"])
+            case "CompletionFinished":
+                self._add_completion(fields)
+            case "ToolCallStarted":
+                self._call(fields).started = fields
+            case "ToolCallFinished":
+                self._call(fields).finished = fields
+            case "CallWaiting":
+                call = self._call(fields)
+                call.held, call.started = fields, {}
+                # It stays true when the call waits for an approval later: an approval has no data.
+                call.has_started_inside = call.has_started_inside or has_started_inside(fields["data"])
+            case "ToolCallWithdrawn":
+                self._call(fields).started = {}
+            case "HandedOff":
+                self._settle()
+                self.agent = fields["target"]
+            case _:
+                self._add_other(entry)
+
+    def _start(self, fields: Mapping[str, Any]) -> None:
+        self.run_id, self.agent = fields["run_id"], fields["agent"]
+        self.asked, self.context = list(fields["messages"]), dict(fields.get("context_variables") or {})
+        self.calls = {
+            call["index"]: CallState(_call_message(call), has_started_inside=call.get(STARTED_INSIDE, False))
+            for call in fields["calls"]
+        }
+        self.is_resumed_turn = True
+
+    def _add_completion(self, fields: Mapping[str, Any]) -> None:
+        message = fields["message"]
+        self.made.append(message)
+        self._pieces.clear()
+        self.calls = {index: CallState(call) for index, call in enumerate(message.get("tool_calls") or ())}
+        self.is_resumed_turn = False
+        for key in _COUNTS:
+            self.usage[key] += fields["usage"].get(key, 0)
+
+    def _add_other(self, entry: Entry) -> None:
+        fields = entry.fields
+        if entry.type == "ContextChanged":
+            self.context = {key: value for key, value in self.context.items() if key not in fields["removed"]}
+            self.context.update(fields["changes"])
+        elif entry.type == "MessagesRecorded":
+            self._settle()
+            self.made[fields["start"] :] = fields["messages"]
+        elif entry.is_last:
+            self.ending, response = entry, entry.response
+            self._settle()
+            self.made = list(response.get("messages", self.made))
+            self.agent = response.get("agent") or self.agent
+            self.context = dict(response.get("context_variables", self.context))
+
+
+def fold(entries: Iterable[Entry]) -> Folded:
+    """Return the state of a run after these entries: the messages, the usage, the end.
+
+    `entries`: from the first entry of the log. Entries of unknown types are ignored.
+    """
+    folded = Folded()
+    for entry in entries:
+        folded.add(entry)
+    return folded
+
+
+def whole_end(entries: Sequence[Entry]) -> Entry:
+    """Return the last entry of a whole log, with the messages of its response, which are stored in the other entries."""
+    folded, last = fold(entries[:-1]), entries[-1]
+    if not last.response:
+        return last
+    messages = [*folded.response_messages, *last.fields.get("_closing", ())]
+    contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
+    response = {**last.response, "messages": messages, "text": text_of(next(contents, None))}
+    fields = {key: value for key, value in last.fields.items() if key != "_closing"}
+    return Entry(last.seq, last.at, last.type, {**fields, "response": response})
+
+
+def _call_message(fields: Mapping[str, Any]) -> Message:
+    function = {"name": fields["name"], "arguments": fields.get("arguments", "")}
+    return {"id": fields["id"], "type": "function", "function": function}
+
+
+def _mark(held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mark of a waiting call in the history."""
+    kind = {"approval": True} if held.get("kind") == "approval" else {}
+    data = data_of_hold(held)
+    return {"index": held["index"], "reason": held["reason"], **kind, **({} if data is None else {"data": data})}
+
+
+def _open_calls(calls: Sequence[CallState], finished: Sequence[CallState]) -> list[CallState]:
+    if any(call.finished.get("handoff") for call in finished):
+        return []
+    # A tool message answers the first call with its id and name. So a call cannot stay open before an answered call with the
+    # same id and name.
+    answered: set[tuple[str, str]] = set()
+    open_calls: list[CallState] = []
+    for call in reversed(calls):
+        key = str(call.message["id"]), call.message.get("function", {}).get("name", "")
+        # A call with an outcome that is not in `finished` is a handoff that is open again.
+        may_stay_open = bool(call.finished) or not call.started or bool(call.started.get("repeatable"))
+        if call in finished or key in answered or not may_stay_open:
+            answered.add(key)
+        else:
+            open_calls.append(call)
+    return open_calls
+
+
+def _text_without_outcome(call: CallState) -> str:
+    if not call.started:
+        return OUTCOME_UNKNOWN if call.has_started_inside else INTERRUPTED
+    return OUTCOME_UNKNOWN + (STILL_RUNNING if call.started.get("may_continue") else "")

@@ -1,0 +1,399 @@
+"""The log of runs: transactions of two tables, with a row for each run and rows for its entries.
+
+An execution of a run is an attempt with a number. Each write contains the number of its attempt, and changes nothing after the
+start of the next attempt or the end of the run: the number is a fencing token
+(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A takeover increments the number before it reads
+entries. In this module, entries are bytes, one per line; a row contains the entries that were written together.
+"""
+# ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from typing import NamedTuple
+
+from aswarm._sql.transactions import Transaction, chunks, marks
+
+from .entries import now
+
+ACTIVE = "status IN ('queued', 'running')"
+TABLES = (
+    """CREATE TABLE aswarm_run (
+        number {number}, id {text} NOT NULL UNIQUE, "user" {text} NOT NULL, conversation {text}, agent TEXT, key TEXT,
+        digest TEXT NOT NULL, status TEXT NOT NULL, reason TEXT, started {big} NOT NULL, ended {big},
+        on_disconnect TEXT NOT NULL, version TEXT NOT NULL, owner TEXT, attempt INTEGER NOT NULL, deaths INTEGER NOT NULL,
+        cancel TEXT, last_read {big} NOT NULL DEFAULT 0
+    )""",
+    'CREATE UNIQUE INDEX aswarm_run_key ON aswarm_run ("user", key) WHERE key IS NOT NULL',
+    f"""CREATE UNIQUE INDEX aswarm_run_active ON aswarm_run ("user", conversation)
+        WHERE {ACTIVE} AND conversation IS NOT NULL""",
+    'CREATE INDEX aswarm_run_of_user ON aswarm_run ("user", conversation, number)',
+    f"CREATE INDEX aswarm_run_unended ON aswarm_run (owner) WHERE {ACTIVE}",
+    "CREATE INDEX aswarm_run_waiting ON aswarm_run (number) WHERE reason = 'waiting'",
+    """CREATE TABLE aswarm_entry (
+        run {text} NOT NULL, first {big} NOT NULL, last {big} NOT NULL, data {blob} NOT NULL, PRIMARY KEY (run, first)
+    )""",
+)
+# The numbers of the entries of an attempt start at a multiple of this. An attempt may have shown entries to its readers
+# that were never written, so the next attempt must not use their numbers.
+ATTEMPT_NUMBERS = 1_000_000
+
+# An owner is the name of a process, "#" and the token of an attempt. All owners of a process are between "name#" and
+# "name$", because "$" follows "#" in ASCII.
+_OF_OWNER = "owner >= ? AND owner < ?"
+_OR_REPLACE = "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data"
+_DEATHS = "deaths + CASE status WHEN 'running' THEN 1 ELSE 0 END"
+_ROWS_AT_ONCE = 200
+_BYTES_AT_ONCE = 256_000
+_HAS_LATER_RUN = (
+    'EXISTS (SELECT 1 FROM aswarm_run later WHERE later."user" = aswarm_run."user" '
+    "AND later.conversation = aswarm_run.conversation AND later.number > aswarm_run.number)"
+)
+_COLUMNS = (
+    'id, "user", conversation, agent, status, started, ended, '
+    f"CASE WHEN status = 'finished' AND reason = 'waiting' AND {_HAS_LATER_RUN} THEN 'continued' ELSE reason END, digest, on_disconnect, "
+    "coalesce((SELECT last FROM aswarm_entry WHERE run = id ORDER BY first DESC LIMIT 1), -1), key, attempt, deaths, cancel, "
+    "version, owner"
+)
+
+
+class RunRow(NamedTuple):
+    """The row of a run. `last`: the number of its last entry, -1 without entries. `attempt`: the number of its last attempt."""
+
+    id: str
+    user: str
+    conversation: str | None
+    agent: str | None
+    status: str
+    started: int
+    ended: int | None
+    reason: str | None
+    digest: str
+    on_disconnect: str
+    last: int
+    key: str | None
+    attempt: int
+    deaths: int
+    cancel: str | None
+    version: str
+    owner: str | None
+
+
+class LogRow(NamedTuple):
+    """Entries that are written together: their first and last number, and their bytes, one entry per line."""
+
+    first: int
+    last: int
+    data: bytes
+
+
+class Ending(NamedTuple):
+    """The end of a run: its status and the reason, see `RunRecord`."""
+
+    status: str
+    reason: str | None = None
+
+
+class RunToStart(NamedTuple):
+    """A run to start. `owner`: the process that executes it; None puts it into the queue."""
+
+    id: str
+    user: str
+    digest: str
+    conversation: str | None = None
+    agent: str | None = None
+    key: str | None = None
+    on_disconnect: str = "finish"
+    version: str = ""
+    owner: str | None = None
+
+
+# --- start and end ---
+
+
+def insert(run: RunToStart, started: int, first: LogRow) -> Transaction[bool]:
+    """Insert a run with its first entry. Returns False if its id, its key or its conversation is in use."""
+    status, attempt = ("queued", 0) if run.owner is None else ("running", 1)
+    rows = yield (
+        f"""INSERT INTO aswarm_run (id, "user", digest, conversation, agent, key, on_disconnect, version, owner, status,
+        started, attempt, deaths) VALUES ({marks(range(13))}) ON CONFLICT DO NOTHING""",
+        (*run, status, started, attempt, 0),
+    )
+    if rows[0][0]:
+        yield "INSERT INTO aswarm_entry VALUES (?, ?, ?, ?)", (run.id, *first)
+        return True
+    # The insert may be a repetition: the first was committed, but the answer of the database was lost.
+    mine = yield "SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ?", (run.id, run.owner)
+    return bool(mine)
+
+
+def existing(
+    user: str, digest: str, run_id: str, key: str | None, conversation: str | None
+) -> Transaction[RunRow | None]:
+    """Return the run with this id or key, or an active run of the conversation with the same digest, or None."""
+    rows = yield (
+        f"""SELECT {_COLUMNS} FROM aswarm_run WHERE id = ? OR ("user" = ? AND key = ?)
+        OR ("user" = ? AND conversation = ? AND digest = ? AND {ACTIVE}) ORDER BY number LIMIT 1""",
+        (run_id, user, key, user, conversation, digest),
+    )
+    return RunRow(*rows[0]) if rows else None
+
+
+def count(user: str | None, most: float) -> Transaction[int]:
+    """Return the number of active runs of a user, or of all users, but at most `most`."""
+    of_user, values = ("", ()) if user is None else ('AND "user" = ? ', (user,))
+    statement = f"SELECT count(*) FROM (SELECT 1 FROM aswarm_run WHERE {ACTIVE} {of_user}LIMIT ?) counted"
+    rows = yield statement, (*values, int(most))
+    return int(rows[0][0])
+
+
+def append(run_id: str, attempt: int, row: LogRow) -> Transaction[bool]:
+    """Append entries. Returns False for an ended run, or if another attempt has started.
+
+    The shared lock of the row makes a takeover wait for this write and then read its entries.
+    """
+    rows = yield (
+        f"""INSERT INTO aswarm_entry SELECT id, ?, ?, ? FROM aswarm_run
+        WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE {_OR_REPLACE}""",
+        (*row, run_id, attempt),
+    )
+    return bool(rows[0][0])
+
+
+def end(run_id: str, attempt: int, row: LogRow, ending: Ending) -> Transaction[bool]:
+    """Append the last entries and end the run. Returns False for an ended run, or if another attempt has started."""
+    statement = f"UPDATE aswarm_run SET status = ?, reason = ?, ended = ? WHERE id = ? AND attempt = ? AND {ACTIVE}"
+    rows = yield statement, (*ending, now(), run_id, attempt)
+    if not rows[0][0]:
+        # The end may be a repetition: the first was committed, but the answer of the database was lost.
+        written = yield "SELECT data FROM aswarm_entry WHERE run = ? AND first = ?", (run_id, row.first)
+        return [bytes(data) for (data,) in written] == [row.data]
+    yield f"INSERT INTO aswarm_entry VALUES (?, ?, ?, ?) {_OR_REPLACE}", (run_id, *row)
+    return True
+
+
+def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:
+    """Replace the end of an ended run."""
+    yield "UPDATE aswarm_run SET status = ?, reason = ? WHERE id = ?", (*ending, run_id)
+    yield "UPDATE aswarm_entry SET data = ? WHERE run = ? AND first = ?", (row.data, run_id, row.first)
+
+
+# --- attempts ---
+
+
+def take(run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000) -> Transaction[RunRow | None]:
+    """Start the next attempt of a run. Returns its row, or None for an ended run.
+
+    `token`: a unique text, so that a repeated transaction increments the number only once. A run that is still "running" was
+    not released, so this counts a death. If that makes more than `most_deaths`, no attempt starts: the returned row has another
+    owner.
+    """
+    name = f"{owner}#{token}"
+    yield (
+        f"""UPDATE aswarm_run SET attempt = attempt + 1, owner = ?, status = 'running', deaths = {_DEATHS}
+        WHERE id = ? AND {ACTIVE} AND coalesce(owner, '') <> ? AND {_DEATHS} <= ?""",
+        (name, run_id, name, most_deaths),
+    )
+    rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
+    return RunRow(*rows[0]) if rows else None
+
+
+def owners() -> Transaction[list[str]]:
+    """Return the names of the processes that own active runs."""
+    rows = yield f"SELECT DISTINCT owner FROM aswarm_run WHERE {ACTIVE} AND owner IS NOT NULL", ()
+    return sorted({owner.partition("#")[0] for (owner,) in rows})
+
+
+def active_of(owner: str) -> Transaction[list[RunRow]]:
+    statement = f"SELECT {_COLUMNS} FROM aswarm_run WHERE {ACTIVE} AND {_OF_OWNER} ORDER BY number"
+    return [RunRow(*row) for row in (yield statement, (f"{owner}#", f"{owner}$"))]
+
+
+def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
+    """Return the runs of a dead process to the queue, and count a death of each, unless another process has the run."""
+    statement = (
+        "UPDATE aswarm_run SET status = 'queued', owner = NULL, deaths = deaths + 1 WHERE id = ? AND status = 'running'"
+    )
+    for run_id in run_ids:
+        yield f"{statement} AND {_OF_OWNER}", (run_id, f"{owner}#", f"{owner}$")
+
+
+def release(run_id: str, attempt: int) -> Transaction[None]:
+    """Return an active run to the queue, unless another attempt has started."""
+    statement = (
+        "UPDATE aswarm_run SET status = 'queued', owner = NULL WHERE id = ? AND attempt = ? AND status = 'running'"
+    )
+    yield statement, (run_id, attempt)
+
+
+# --- cancel and readers ---
+
+
+def request_cancel(run_id: str, reason: str) -> Transaction[None]:
+    """Request that the process of a run cancels it. Later reasons are ignored."""
+    yield f"UPDATE aswarm_run SET cancel = ? WHERE id = ? AND {ACTIVE} AND cancel IS NULL", (reason, run_id)
+
+
+def cancel_requests(run_ids: Sequence[str]) -> Transaction[dict[str, str]]:
+    """Return the reasons of the requests to cancel these runs, by id."""
+    reasons: dict[str, str] = {}
+    for some in chunks(run_ids, _ROWS_AT_ONCE):
+        rows = yield f"SELECT id, cancel FROM aswarm_run WHERE id IN ({marks(some)}) AND cancel IS NOT NULL", some
+        reasons |= dict(rows)
+    return reasons
+
+
+def touch(run_ids: Sequence[str]) -> Transaction[None]:
+    """Record that these runs have readers in this process now."""
+    for run_id in run_ids:
+        yield "UPDATE aswarm_run SET last_read = ? WHERE id = ?", (now(), run_id)
+
+
+def last_read(run_id: str) -> Transaction[int]:
+    """Return the last time at which a process recorded readers of the run, in milliseconds since the epoch."""
+    rows = yield "SELECT last_read FROM aswarm_run WHERE id = ?", (run_id,)
+    return int(rows[0][0]) if rows else 0
+
+
+# --- reading ---
+
+
+def find(run_id: str, user: str | None) -> Transaction[RunRow | None]:
+    """Return the run if it belongs to this user, or to any user for None."""
+    of_user, values = ("", ()) if user is None else (' AND "user" = ?', (user,))
+    rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ?{of_user}", (run_id, *values)
+    return RunRow(*rows[0]) if rows else None
+
+
+def of_user(user: str, conversation: str | None, limit: int) -> Transaction[list[RunRow]]:
+    """Return the newest runs of a user, or of one conversation of the user."""
+    of_one, values = ("", ()) if conversation is None else ("AND conversation = ? ", (conversation,))
+    statement = f'SELECT {_COLUMNS} FROM aswarm_run WHERE "user" = ? {of_one}ORDER BY number DESC LIMIT ?'
+    return [RunRow(*row) for row in (yield statement, (user, *values, limit))]
+
+
+# A run that still waits for an answer: its conversation has no later run.
+WAITS = f"status = 'finished' AND coalesce(reason, '') = 'waiting' AND NOT {_HAS_LATER_RUN}"
+_CONDITIONS = {"waiting": WAITS, "running": ACTIVE}
+
+
+def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:
+    """Return the newest runs of all users, or only the runs with a status; "waiting": the runs that wait for an answer."""
+    values: list[object] = [] if status in (None, *_CONDITIONS) else [status]
+    where = "" if status is None else f"WHERE {_CONDITIONS.get(status, 'status = ?')} "
+    statement = f"SELECT {_COLUMNS} FROM aswarm_run {where}ORDER BY number DESC LIMIT ?"
+    return [RunRow(*row) for row in (yield statement, (*values, limit))]
+
+
+def waits(run_id: str) -> Transaction[bool]:
+    rows = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND {WAITS}", (run_id,)
+    return bool(rows)
+
+
+def unreachable(version: str, agents: Sequence[str], limit: int) -> Transaction[list[RunRow]]:
+    """Return queued runs that need another version, or an agent that is not one of these."""
+    statement = f"SELECT {_COLUMNS} FROM aswarm_run WHERE {_unreachable(agents)} ORDER BY number DESC LIMIT ?"
+    return [RunRow(*row) for row in (yield statement, (version, *agents, limit))]
+
+
+def out_of_reach(version: str, agents: Sequence[str]) -> Transaction[list[tuple[str, str, int]]]:
+    """Return the number of `unreachable` runs, by version and agent."""
+    counted = "SELECT version, coalesce(agent, ''), count(*) FROM aswarm_run"
+    statement = f"{counted} WHERE {_unreachable(agents)} GROUP BY version, agent"
+    rows: list[tuple[str, str, int]] = yield statement, (version, *agents)
+    return rows
+
+
+def _unreachable(agents: Sequence[str]) -> str:
+    return f"status = 'queued' AND (version <> ? OR agent NOT IN ({marks(agents)}))"
+
+
+def ended(run_ids: Sequence[str]) -> Transaction[list[str]]:
+    """Return the ids of the ended runs."""
+    rows = yield f"SELECT id FROM aswarm_run WHERE id IN ({marks(run_ids)}) AND {ACTIVE}", run_ids
+    active = set(chain.from_iterable(rows))
+    return [run_id for run_id in run_ids if run_id not in active]
+
+
+def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
+    """Return the next rows with entries above `after`, and whether the run is active."""
+    # The status comes first: an ended run already has all its entries at the second query.
+    status = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
+    rows = yield (
+        "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND last > ? ORDER BY first LIMIT ?",
+        (run_id, after, _ROWS_AT_ONCE),
+    )
+    result, size = list[LogRow](), 0
+    for first, last, data in rows:
+        if size < _BYTES_AT_ONCE:
+            result.append(LogRow(first, last, bytes(data)))
+            size += len(data)
+    return result, bool(status)
+
+
+def entries(run_id: str) -> Transaction[list[LogRow]]:
+    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? ORDER BY first", (run_id,)
+    return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]
+
+
+# --- deleting ---
+
+
+def old(
+    before: int, keep: int, size: int, *, but_user: str = "", keeps_waiting: bool = False
+) -> Transaction[list[str]]:
+    """Return the ended runs to delete: runs that ended before a time, or exceed a number of runs or a size of all entries.
+
+    `but_user`: a user whose runs are not returned. `keeps_waiting`: do not return runs that wait for an answer.
+    """
+    waiting = f" AND NOT ({WAITS})" if keeps_waiting else ""
+    rows = yield (
+        f"""SELECT id, ended, (SELECT coalesce(sum(length(data)), 0) FROM aswarm_entry WHERE run = id) FROM aswarm_run
+        WHERE ended IS NOT NULL AND "user" <> ?{waiting} ORDER BY ended DESC, number DESC""",
+        (but_user,),
+    )
+    totals = accumulate(row[2] for row in rows)
+    return [
+        run_id
+        for at, ((run_id, ended_at, _), total) in enumerate(zip(rows, totals, strict=True))
+        if ended_at < before or at >= keep or total > size
+    ]
+
+
+def of_conversation(user: str, conversation: str) -> Transaction[list[tuple[str, str]]]:
+    """Return the ids and statuses of all runs of a conversation."""
+    statement = 'SELECT id, status FROM aswarm_run WHERE "user" = ? AND conversation = ?'
+    rows: list[tuple[str, str]] = yield statement, (user, conversation)
+    return rows
+
+
+def delete(run_ids: Sequence[str]) -> Transaction[None]:
+    for some in chunks(run_ids, _ROWS_AT_ONCE):
+        yield f"DELETE FROM aswarm_entry WHERE run IN ({marks(some)})", some
+        yield f"DELETE FROM aswarm_run WHERE id IN ({marks(some)})", some
+
+
+class Purgeable(NamedTuple):
+    """Data that may be deleted: runs, and conversations by user and id."""
+
+    run_ids: list[str]
+    conversations: list[tuple[str, str]]
+
+
+def purgeable(seconds: float) -> Transaction[Purgeable]:
+    """Return the runs that ended at least `seconds` ago, and the conversations that these runs created.
+
+    A run that waits for an answer is kept. The run that created a conversation is kept as long as another run of the conversation.
+    """
+    statement = f'SELECT id, "user", conversation FROM aswarm_run WHERE ended <= ? AND NOT ({WAITS})'
+    rows = yield statement, (now() - int(seconds * 1000),)
+    old_runs = {run_id: (user, conversation) for run_id, user, conversation in rows}
+    own = yield (
+        """SELECT first.id, each.id FROM aswarm_run first JOIN aswarm_run each
+        ON each."user" = first."user" AND each.conversation = first.conversation WHERE first.id = first.conversation""",
+        (),
+    )
+    kept = {first for first, run_id in own if run_id not in old_runs}
+    run_ids = [run_id for run_id in old_runs if run_id not in kept]
+    return Purgeable(run_ids, [old_runs[run_id] for run_id in run_ids if old_runs[run_id][1] == run_id])

@@ -1,0 +1,216 @@
+"""Conversion of completions, calls, context variables and responses to the fields of entries, and back for a replay.
+
+Decides which values can be recorded. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, cast
+
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._tools.tool import writes_context
+from aswarm._values.agent import Agent, Response, Result, UnknownCall
+from aswarm._values.context import changes, copy_containers
+from aswarm._values.decisions import OpenCall
+from aswarm._values.errors import ConfigurationError, ToolError
+from aswarm._values.json import shown
+from aswarm._values.usage import Usage
+
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+class RecordedToolError(ToolError):
+    """A tool call that failed in an earlier process. The text has the type and the message of its error.
+
+    It is also the error of a started call whose outcome was not recorded.
+    """
+
+
+# --- completions ---
+
+
+def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a recorded completion as one chunk. `fields`: the fields of its CompletionFinished."""
+    message = {key: value for key, value in fields["message"].items() if key != "sender"}
+    # The index separates calls with equal ids or names.
+    calls: list[dict[str, Any]] = [
+        {"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())
+    ]
+    usage: Mapping[str, Any] = fields["usage"]
+    counts = {**usage.get("details", {}), **{key: usage[key] for key in _COUNTS}}
+    choice: dict[str, Any] = {
+        "index": 0,
+        "message": {**message, "tool_calls": calls or None},
+        "finish_reason": fields["finish_reason"],
+    }
+    return {"choices": [choice], "usage": counts}
+
+
+# --- tool calls ---
+
+
+def outcome_fields(
+    outcome: ToolOutcome, before: Mapping[str, Any] | None, context: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the fields of a finished call that only a replay reads.
+
+    `before`: a copy of the context before the call, or None if the call cannot write to the context. Raises
+    ConfigurationError if a context variable cannot be recorded.
+    """
+    merged = outcome.result.context_variables if outcome.result else {}
+    written, removed = ({}, []) if before is None else recordable_changes(before, context)
+    for key, value in merged.items():
+        check_json(value, key)
+    fields = {
+        "parts": None if isinstance(outcome.content, str) else outcome.content,
+        "agent": None if outcome.agent is None else outcome.agent.name,
+        "context": merged,
+        "written": written,
+        "removed": removed,
+        "unknown": outcome.unknown,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
+    """Return the outcome of a recorded call. `fields`: the fields of its ToolCallFinished; `outcome`: see `outcome_fields`.
+
+    `TurnChanges` applies its changes of the context.
+    """
+    content = outcome.get("parts", fields["content"])
+    error = None if fields.get("error") is None else RecordedToolError(fields["error"])
+    result = None if error else Result(value=content, agent=agent, context_variables=outcome.get("context", {}))
+    still_running, unknown = bool(fields.get("still_running")), bool(outcome.get("unknown"))
+    return ToolOutcome(content, result, error, still_running=still_running, unknown=unknown)
+
+
+# --- the context variables of a turn ---
+
+
+class TurnChanges:
+    """Records and replays the changes that the calls of one turn make to the context variables.
+
+    Concurrent calls share the context. So the record of a call has the changes since the previous record, and a replay applies
+    the changes in recorded order, whichever call comes first. `recorded`: the positions and outcomes of the calls, in that order.
+    """
+
+    def __init__(self, recorded: Iterable[tuple[int, Mapping[str, Any]]] = ()) -> None:
+        self._recorded = list(recorded)
+        self._place = {position: at for at, (position, _) in enumerate(self._recorded)}
+        self._made = 0  # the number of recorded changes that were applied to the context
+        self._writers = 0
+        self._before: dict[str, Any] = {}  # the context at the last record
+
+    def repeat(self, context: dict[str, Any], position: int | None = None) -> None:
+        """Apply the recorded changes up to the call at this position; by default all, before a function runs."""
+        until = len(self._recorded) if position is None else self._place[position] + 1
+        for _, outcome in self._recorded[self._made : until]:
+            change(context, outcome.get("written", {}), outcome.get("removed", ()))
+        self._made = max(self._made, until)
+
+    @contextmanager
+    def watching(self, call: ToolCall, context: dict[str, Any]) -> Generator[None]:
+        """Watch the changes of a call until it is recorded."""
+        writes = _may_write(call)
+        if writes and not self._writers:
+            self._before = copy_containers(context)
+        self._writers += writes
+        try:
+            yield
+        finally:
+            self._writers -= writes
+
+    def outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a finished call, see `outcome_fields`."""
+        if not _may_write(call):
+            return outcome_fields(outcome, None, context)
+        fields = outcome_fields(outcome, self._before, context)
+        if self._writers > 1:
+            self._before = copy_containers(context)
+        return fields
+
+
+def _may_write(call: ToolCall) -> bool:
+    return call.tool is not None and writes_context(call.tool)
+
+
+# --- responses ---
+
+
+def response_fields(response: Response, context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data of a response. `context`: the context variables that the run started with.
+
+    Raises ConfigurationError if a context variable cannot be recorded.
+    """
+    written, removed = recordable_changes(context, response.context_variables)
+    fields = {
+        "messages": response.messages,
+        "agent": response.agent.name,
+        "written": written,
+        "removed": removed,
+        "usage": {key: getattr(response.usage, key) for key in (*_COUNTS, "requests", "details")},
+        "stop": response.stop,
+        "run_id": response.run_id,
+        "unknown_calls": [asdict(call) for call in response.unknown_calls],
+        "waiting": [asdict(call) for call in response.waiting],
+        "spent": response.spent,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def recorded_response(fields: Mapping[str, Any], agent: Agent, context: Mapping[str, Any]) -> Response:
+    """Return the response from its data. `context`: the context variables that the run starts with."""
+    variables = copy_containers(context)
+    change(variables, fields.get("written", {}), fields.get("removed", ()))
+    return Response(
+        messages=fields.get("messages", []),
+        agent=agent,
+        context_variables=variables,
+        usage=Usage(**fields["usage"]),
+        stop=fields["stop"],
+        run_id=fields["run_id"],
+        unknown_calls=[UnknownCall(**call) for call in fields.get("unknown_calls", ())],
+        waiting=[OpenCall(**call) for call in fields.get("waiting", ())],
+        spent=fields.get("spent"),
+    )
+
+
+# --- context variables ---
+
+
+def change(context: dict[str, Any], written: Mapping[str, Any], removed: Iterable[str]) -> None:
+    for key in removed:
+        context.pop(key, None)
+    context.update(written)
+
+
+def recordable_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the changed items and the removed keys. Raises ConfigurationError for a value that JSON cannot hold."""
+    written, removed = changes(before, after)
+    for key, value in (*written.items(), *((key, None) for key in removed)):
+        check_json(value, key)
+    return written, removed
+
+
+def check_json(value: object, place: object) -> None:
+    """Raise ConfigurationError unless JSON can hold the value. `place`: the name of the variable."""
+    if not isinstance(place, str):
+        raise ConfigurationError(
+            f"the context variable {place!r} cannot be recorded, because its key is not a str. Use a str, or run without "
+            "a record"
+        )
+    if type(value) is dict:
+        for key, item in cast("dict[object, object]", value).items():
+            check_json(item, f"{place}[{key!r}]" if isinstance(key, str) else key)
+    elif type(value) is list:
+        for position, item in enumerate(cast("list[object]", value)):
+            check_json(item, f"{place}[{position}]")
+    elif not (value is None or type(value) in (str, int, float, bool)):
+        raise ConfigurationError(
+            f"the context variable {place} was set to {shown(value, 80)}, which cannot be recorded. A recorded run has "
+            "context variables that JSON can hold (dict with str keys, list, str, int, float, bool, None). Set the variable "
+            "to such a value, and keep a client or a connection in a closure of the function that uses it"
+        )

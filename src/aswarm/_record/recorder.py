@@ -1,0 +1,281 @@
+"""`Recorder`: records a run as entries while it runs, and replays the entries of earlier attempts.
+
+It wraps the two handlers of a run, its events and the delivery of its tool events. A function runs only after its
+start is committed. The run does not wait for a commit of completions and results: the next commit includes them.
+
+| the process died | the next attempt |
+|---|---|
+| before the completion was recorded | repeats the request to the model |
+| before the start of a call was recorded | runs the function: it did not run |
+| after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
+| after the result was recorded | answers the call from the record |
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import anyio
+
+from aswarm._run.execution import Emit, finished_event
+from aswarm._run.handlers import Handlers, Started
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.state import RunState
+from aswarm._run.streams import EventDelivery
+from aswarm._tools.tool import NeedsApproval
+from aswarm._values.agent import Response
+from aswarm._values.decisions import is_run_inside
+from aswarm._values.errors import AswarmError, ConfigurationError, Hold
+from aswarm._values.events import (
+    CallWaiting,
+    CompletionDelta,
+    CompletionFinished,
+    Event,
+    LoopEvent,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    TurnStarted,
+    typed_events,
+)
+from aswarm._values.json import jsonable
+from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
+from aswarm._wire.request import CompletionRequest
+from aswarm.graph._directory import AgentDirectory
+
+from .entries import Entry, data_of_hold
+from .facts import CallKey, Facts
+from .fingerprints import differences, request_fingerprint
+from .outcomes import TurnChanges, recorded_chunk, recorded_outcome
+
+
+class Sink(Protocol):
+    """The log of one run, as its recorder uses it."""
+
+    def add(self, entry: Entry, /) -> None:
+        """Add an entry. It is written a moment later, or earlier with the next `commit`."""
+        ...
+
+    async def commit(self) -> None:
+        """Wait until all entries are committed. Raises StoreError, or a cancellation if another attempt has the run."""
+        ...
+
+
+class Maker(Protocol):
+    """Makes the entries of one run, see `EntryMaker`."""
+
+    def event(
+        self, event: Event, response: Callable[[], Response], private: Mapping[str, Any] | None = None, /
+    ) -> list[Entry]: ...
+
+    def withdrawn_call(self, call: ToolCall, /) -> Entry: ...
+
+
+class Recorder:
+    """Records one attempt of a run.
+
+    `add`: records an entry. `facts`: the facts of earlier attempts. `agents`: finds the agents of recorded handoffs.
+    `mismatch`: gets the number of a request and the parts in which it differs from the recorded request, and returns the error.
+    `stop`: called after the replay of all facts, for a run that must only be replayed; None for a run that continues.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        maker: Maker,
+        agents: AgentDirectory,
+        mismatch: Callable[[int, str], ConfigurationError],
+        *,
+        facts: Facts | None = None,
+        stop: Callable[[], None] | None = None,
+        deltas: bool = True,
+    ) -> None:
+        self.finished: RunFinished | None = None
+        self._sink = sink
+        self._maker = maker
+        self._agents = agents
+        self._mismatch = mismatch
+        self._facts = facts or Facts()
+        # The first attempt has nothing to replay.
+        self.add: Callable[[Entry], None] = sink.add if self._facts.is_empty else self._add_new
+        self._stop = stop
+        self._deltas = deltas
+        self._state: RunState
+        self._turn = 0
+        self._shown_turn = 0  # the turn of the events; a request may be sent before the event of its turn is read
+        self._request: Mapping[str, str] = {}
+        self._changes = TurnChanges(self._facts.outcomes(0))
+        self._outcomes: dict[int, Mapping[str, Any]] = {}  # of the calls of this turn that finished in this attempt
+
+    def use(self, state: RunState) -> None:
+        """Record the run with this state. Call it before the first event."""
+        self._state = state
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the run is still in a recorded turn."""
+        return self._turn <= self._facts.last_turn
+
+    # --- completions ---
+
+    def wrap(self, handlers: Handlers) -> Handlers:
+        """Return the handlers, wrapped: they answer from the record, or act and record."""
+        return replace(
+            handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
+        )
+
+    def _complete(self, handlers: Handlers, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self._turn += 1
+        self._changes = TurnChanges(self._facts.outcomes(self._turn))
+        self._outcomes = {}
+        self._request = request_fingerprint(request)
+        recorded = self._facts.completions.get(self._turn)
+        if recorded is not None:
+            return self._repeated(recorded)
+        # No generator around a new completion, because each chunk would pass through it.
+        return handlers.complete(request) if self._stop is None else self._stopped(self._stop)
+
+    async def _repeated(self, recorded: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        changed = differences(recorded["_request"], self._request)
+        if changed and self._stop is None:
+            raise self._mismatch(self._turn, " and ".join(changed))
+        yield recorded_chunk(recorded)
+
+    async def _stopped(self, stop: Callable[[], None]) -> AsyncGenerator[Mapping[str, Any], None]:
+        stop()
+        await anyio.sleep_forever()
+        yield {}  # makes this a generator
+
+    # --- tool calls ---
+
+    async def _call_tool(
+        self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
+    ) -> ToolOutcome:
+        if call.tool is not None and call.tool.is_handoff:  # it has no effect, so a replay calls it again
+            return await handlers.call_tool(call, context, started)
+        key = CallKey(self._turn, call.position)
+        if (fields := self._facts.finished.get(key)) is not None:
+            self._changes.repeat(context, call.position)
+            outcome: Mapping[str, Any] = fields.get("_outcome", {})
+            name = outcome.get("agent")
+            agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
+            return recorded_outcome(fields, outcome, agent)
+        if (waiting := self._facts.waiting.get(key)) is not None:
+            if waiting["kind"] == "approval":
+                raise NeedsApproval(waiting["reason"])
+            raise Hold(waiting["reason"], data=data_of_hold(waiting))
+        if key in self._facts.started and not call.is_repeatable:  # its process died while the function ran
+            return self._without_outcome(call, OUTCOME_UNKNOWN)
+        if self._stop is not None:  # a repeatable function may have started before
+            may_have_run = call.is_repeatable or call.has_started_inside
+            return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
+        return await self._call_and_record(handlers, call, context, started)
+
+    def _without_outcome(self, call: ToolCall, text: str) -> ToolOutcome:
+        outcome = self._outcomes[call.position] = {"unknown": text is OUTCOME_UNKNOWN}
+        return recorded_outcome({"content": text, "error": text}, outcome, None)
+
+    async def _call_and_record(
+        self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
+    ) -> ToolOutcome:
+        self._changes.repeat(context)
+        is_announced = False
+
+        async def record_start() -> None:
+            nonlocal is_announced
+            await started()
+            is_announced = True
+            # A repeatable call waits for the commit too, because the commit includes the completion that made the call. Without
+            # the completion, the model is requested again after a crash, and may make the call with other arguments.
+            try:
+                await self._sink.commit()  # the function must not run unless this returns
+            except BaseException:
+                call.started = False
+                raise
+
+        with self._changes.watching(call, context):
+            try:
+                outcome = await handlers.call_tool(call, context, record_start)
+            except BaseException as error:
+                self._record_exit(call, context, error, is_announced=is_announced)
+                raise
+            self._record_outcome(call, outcome, context)
+        return outcome
+
+    def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
+        call.outcome = outcome  # so that the run has it, even if it cannot be recorded
+        self._outcomes[call.position] = self._changes.outcome(call, outcome, context)
+        if outcome.agent is not None:
+            try:
+                self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
+            except ConfigurationError:
+                self._note(finished_event(call, outcome))  # the run fails, but this call has finished
+                raise
+
+    def _record_exit(
+        self, call: ToolCall, context: dict[str, Any], error: BaseException, *, is_announced: bool
+    ) -> None:
+        """Record the end of a call that raised an exception. If this fails, the outcome of the call is unknown later."""
+        with suppress(AswarmError):  # the exception of the call is more important
+            if call.outcome is not None:  # `tool_error` raised it after the function finished
+                self._outcomes[call.position] = self._changes.outcome(call, call.outcome, context)
+                self._note(finished_event(call, call.outcome))
+            elif is_announced and not call.started and not isinstance(error, Hold):
+                self.add(self._maker.withdrawn_call(call))
+
+    # --- events ---
+
+    def delivery(self, deliver: EventDelivery) -> EventDelivery:
+        """Return a delivery that records tool events when they are emitted."""
+
+        async def recording(work: Callable[[Emit], Awaitable[None]], emit: Emit) -> None:
+            def emit_recorded(event: LoopEvent) -> None:
+                self._note(event)
+                emit(event)
+
+            await work(emit_recorded)
+
+        return lambda work: deliver(partial(recording, work))
+
+    async def events(self, events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[LoopEvent, None]:
+        """Yield the events of the loop, and record them; `delivery` records tool events. Keep `RunFinished` as `finished`."""
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, RunFinished):
+                    self.finished = event
+                elif isinstance(event, CompletionDelta):
+                    for piece in typed_events(event.delta) if self._deltas else ():
+                        self._note(piece)
+                elif not isinstance(event, _OF_TOOLS):
+                    self._note(event)
+                yield event
+
+    def _note(self, event: LoopEvent) -> None:
+        if isinstance(event, CompletionDelta):
+            return
+        if isinstance(event, TurnStarted):
+            self._shown_turn = event.turn
+        private: Mapping[str, Any] | None = None  # fields that only a replay reads
+        if isinstance(event, CompletionFinished):
+            private = {"_request": self._request}
+        elif isinstance(event, ToolCallFinished):
+            private = {"_outcome": self._outcomes.get(event.index, {})}
+        elif isinstance(event, CallWaiting) and is_run_inside(data := self._data_of_hold(event.index)):
+            private = {"_data": jsonable(data)}
+        for entry in self._maker.event(event, lambda: self._state.response, private):
+            self.add(entry)
+
+    def _data_of_hold(self, index: int) -> Any:
+        return next((call.hold.data for call in self._state.turn.calls if call.position == index and call.hold), None)
+
+    def _add_new(self, entry: Entry) -> None:
+        if not self._facts.has(self._shown_turn, entry):
+            self._sink.add(entry)
+
+
+_OF_TOOLS = (ToolCallStarted, ToolProgress, ToolCallFinished, CallWaiting)

@@ -1,0 +1,185 @@
+"""The messages of one run, as recorded and as sent.
+
+Decides the history on the wire, which only grows, the agents with a tool result in it, and the messages of an agent with a
+`history` function. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, shown
+from aswarm._values.messages import WAITING, Message, MessageBlock, match_answers, message_blocks, normalize, to_wire
+from aswarm._wire.request import is_chat
+from aswarm._wire.responses_request import KnownHistory
+
+# Every assistant message has these keys, in this order.
+_FIRST_KEYS: Message = {"role": None, "content": None, "sender": None, "tool_calls": None}
+_SHOWN = 80  # the length of a value in an error text
+
+
+class History:
+    """The messages before one run, and its own.
+
+    `messages`: its own. `unsent`: messages that the user has sent during the run, and that are not recorded yet.
+    """
+
+    def __init__(self, before: list[Message], settled: int, empty_content: str | None) -> None:
+        """Start after the messages `before`. The calls of the first `settled` messages are all answered."""
+        self.messages: list[Message] = []
+        self.unsent: list[Message] = []
+        self._before = before
+        self._empty_content = empty_content
+        self._pending = before[settled:]  # sent once its calls are answered
+        self._wire = to_wire(before[:settled], empty_content=empty_content)
+        self._known = KnownHistory(is_chat(self._wire))
+        self._chosen: SentHistory | None = None  # once an agent has a `history` function
+
+    @property
+    def settled(self) -> list[Message]:
+        """The history on the wire, up to the last message whose calls are all answered."""
+        return self._wire.copy()
+
+    def sent_to(self, agent: Agent) -> tuple[list[Message], KnownHistory]:
+        """Return the messages of the agent's next request, with their `KnownHistory`. All calls must be answered."""
+        if (function := agent.history) is None:
+            return self._wire, self._known
+        self._chosen = self._chosen or SentHistory(self._before, self.messages, self._empty_content)
+        return self._chosen.of(agent, function)
+
+    def record(self, message: Message) -> None:
+        """Record a message of the model. The next `settle` adds it to the history on the wire."""
+        self.messages.append(message)
+        self._pending = [message]
+
+    def settle(self, messages: list[Message]) -> None:
+        """Record the messages after the last message of the model, such as its tool messages; all calls are answered now."""
+        self.messages += messages
+        sent = to_wire([*self._pending, *messages], empty_content=self._empty_content)
+        if self._known.is_chat:
+            self._known.is_chat = is_chat(sent)
+        self._wire += sent
+        self._pending = []
+
+    def send(self, messages: object) -> None:
+        """Keep messages of the user for `settle_unsent`. Raises ConfigurationError for messages with another role."""
+        sent = normalize(messages)
+        if wrong := [message["role"] for message in sent if message["role"] != "user"]:
+            raise ConfigurationError(f"send takes messages with the role 'user', not {wrong[0]!r}")
+        self.unsent += sent
+
+    def settle_unsent(self) -> None:
+        """Record the messages that the user has sent during the run."""
+        messages, self.unsent = self.unsent, []
+        self.settle(messages)
+
+
+def recorded_form(message: Message, sender: str) -> Message:
+    """Return an assistant message as recorded: four keys that each message has, then the keys of the provider."""
+    return {**_FIRST_KEYS, **message, "sender": sender}
+
+
+class AgentsWithResults:
+    """The agents with a tool result since the last message of the user. Their forced `tool_choice` no longer applies."""
+
+    def __init__(self, history: Sequence[Message], default: str) -> None:
+        """Read the history; `default` is the sender of a message without one."""
+        self._own: dict[int, Agent] = {}  # by id(); the reference keeps the id unique
+        start = next((at for at in range(len(history), 0, -1) if history[at - 1]["role"] == "user"), 0)
+        self._names = {  # of earlier runs
+            sender if isinstance(sender := head.get("sender"), str) else default
+            for head, answers in message_blocks(history[start:])
+            if any(match_answers(head.get("tool_calls") or [], answers))
+        }
+
+    def __contains__(self, agent: Agent) -> bool:
+        return id(agent) in self._own or agent.name in self._names
+
+    def add(self, agent: Agent) -> None:
+        """Add an agent of this run."""
+        self._own[id(agent)] = agent
+
+    def clear(self) -> None:
+        """Remove all agents, because the user has sent a message."""
+        self._own.clear()
+        self._names.clear()
+
+
+# --- agents with a `history` function ---------------------------------------------------------------------------------
+
+
+class SentHistory:
+    """The history of one run in blocks. `before`: the messages before the run; `recorded`: its own, a list that grows."""
+
+    def __init__(self, before: Sequence[Message], recorded: list[Message], empty_content: str | None) -> None:
+        self._blocks = _blocks_of([*before, *recorded])
+        self._recorded = recorded
+        self._read = len(recorded)
+        self._empty_content = empty_content
+        # Of the last request of each agent.
+        self._known: dict[int, tuple[Agent, KnownHistory]] = {}
+
+    def of(self, agent: Agent, function: Callable[..., Any]) -> tuple[list[Message], KnownHistory]:
+        """Return the messages of the agent's next request, with the `KnownHistory` of its last request.
+
+        All calls must be answered. Raises ConfigurationError if the function returns something that cannot be sent.
+        """
+        self._blocks += _blocks_of(self._recorded[self._read :])
+        self._read = len(self._recorded)
+        name = getattr(function, "__qualname__", None) or repr(function)
+        where = f"the history function {name} of the agent {agent.name!r}"
+        blocks = self._checked(function(self._blocks.copy(), agent), where)
+        try:
+            messages = list(chain.from_iterable(_on_wire(block, self._empty_content) for block in blocks))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where} returned a block that cannot be sent: {error}") from error
+        _, known = self._known.get(id(agent), (agent, None))
+        known = KnownHistory(is_chat(messages), known.input if known else None)
+        self._known[id(agent)] = agent, known
+        return messages, known
+
+    def _checked(self, chosen: object, where: str) -> list[MessageBlock]:
+        if not (is_array(chosen) and all(isinstance(block, MessageBlock) for block in chosen)):
+            if inspect.iscoroutine(chosen):
+                chosen.close()  # else Python warns that it was never awaited
+            raise ConfigurationError(
+                f"{where} returned {shown(chosen, _SHOWN)}; it must be a plain function that returns a list of the blocks that "
+                "it got, or of blocks that are made from them"
+            )
+        last = next((block.message for block in reversed(self._blocks) if block.role == "user"), None)
+        if last is not None and not any(block.message is last or block.message == last for block in reversed(chosen)):
+            raise ConfigurationError(
+                f"{where} left out the last message of the user, or changed it; return the last block whose role is 'user' "
+                f"unchanged: {shown(last.get('content'), _SHOWN)}"
+            )
+        return list(chosen)
+
+
+def _blocks_of(messages: Sequence[Message]) -> list[MessageBlock]:
+    marks: dict[int, list[Message]] = {}
+    blocks = [MessageBlock(head, answers) for head, answers in message_blocks(messages, marks) if head]
+    return [_with_marks(block, marks.get(id(block.message), ())) for block in blocks] if marks else blocks
+
+
+def _with_marks(block: MessageBlock, marks: Iterable[Message]) -> MessageBlock:
+    """Return the block with all entries of its waiting calls. `marks`: tool messages with only such entries."""
+    own = block.message.get(WAITING)
+    entries = [*(own if is_array(own) else ()), *(entry for message in marks for entry in message[WAITING])]
+    return replace(block, message={**block.message, WAITING: entries}) if entries else block
+
+
+def _on_wire(block: MessageBlock, empty_content: str | None) -> list[Message]:
+    """Return the messages to send for the block, which caches them. Raises ConfigurationError if it cannot be sent."""
+    cached: tuple[str | None, list[Message]] | None = vars(block).get("_wire")
+    if cached is None or cached[0] != empty_content:
+        if not (isinstance(block.message, Mapping) and is_array(block.answers)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError("a MessageBlock has a message (a dict), and a list of tool messages")
+        messages = normalize([block.message, *block.answers])
+        cached = vars(block)["_wire"] = (empty_content, to_wire(messages, empty_content=empty_content))
+    return cached[1]

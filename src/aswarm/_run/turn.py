@@ -1,0 +1,297 @@
+"""The current turn of a run: its calls, their answers, and the decisions that the calls wait for.
+
+Answers, changes and handoff are valid at any moment of the turn, so that the run may stop in it. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from aswarm._tools.conversion import parse_arguments
+from aswarm._tools.tool import NeedsApproval, Tool, standing_hold
+from aswarm._values.agent import Agent, UnknownCall
+from aswarm._values.content import Part, text_part
+from aswarm._values.decisions import Decisions, OpenCall, as_json, open_call, waiting_entries
+from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
+from aswarm._values.output import ACCEPTED, FINAL_ANSWER
+
+from .plan import Decided, ToolCall, calls_of
+from .resuming import decide
+
+Entry: TypeAlias = Mapping[str, Any]
+
+
+class Turn:
+    """The calls of the current turn of a run.
+
+    `calls`: made by the last completion, or left open by an earlier run; empty after the turn. `waits`: whether the turn
+    stays open, because a call waits for a decision. `unknown_calls`: calls of earlier turns whose outcome is not known.
+    """
+
+    def __init__(self, calls: list[ToolCall], recorded: Mapping[int, Entry] | None = None) -> None:
+        """Start with these calls. `recorded`: the entries in the history of calls that wait, by position."""
+        self.calls = calls
+        self.waits = False
+        self.unknown_calls: list[UnknownCall] = []
+        self._has_started = False
+        self._recorded: Mapping[int, Entry] = recorded or {}
+
+    def finish_group(self, group: Iterable[ToolCall]) -> bool:
+        """Mark the calls of a group as merged. Return False if the turn stops here, because a call waits."""
+        has_hold = False
+        for call in group:
+            call.merged = True
+            if call.hold is not None:
+                has_hold = True
+        if has_hold and _waits(self.calls):
+            self.waits, self.calls = True, [*map(_reopened, self.calls)]
+            return False
+        return True
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a function has started in this turn or an earlier one of the run, or inside a call that waits."""
+        if not self._has_started:
+            for call in self.calls:
+                if call.started or call.has_started_inside:
+                    return True
+        return self._has_started
+
+    @property
+    def lost_decisions(self) -> list[str]:
+        """The ids of the decided calls that the run did not reach, because another call waits."""
+        return [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
+
+    def finish(self) -> list[Message]:
+        """Finish the turn. Return its tool messages in call order."""
+        calls = self.calls
+        self.unknown_calls += unknown_calls_of(calls)
+        self._has_started = self._has_started or self.has_started
+        self.calls, self._recorded = [], {}
+        return _answers_of(calls)
+
+    # --- a run that stops now ---
+
+    def as_stopped(self) -> Turn:
+        """Return the turn of a run that stops now. If a call waits, other calls are open too."""
+        return Turn([*map(_reopened, self.calls)], self._recorded) if _waits(self.calls) else self
+
+    def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
+        """Return the messages of the run with the answers and entries of this turn, and the open calls."""
+        open_set = _open_set(self.calls)
+        open_ones = [(call, self._entry_of(call)) for call in self.calls if call in open_set]
+        waiting = [
+            # A decided call that was not reached keeps its entry in the history.
+            open_call(call.position, call.message, call.agent.name, entry or self._recorded.get(call.position, {}))
+            for call, entry in open_ones
+        ]
+        entries = [(call, entry) for call, entry in open_ones if entry]
+        return self._with_entries(messages, entries) + _answers_of(self.calls), waiting
+
+    def _with_entries(self, messages: list[Message], entries: Sequence[tuple[ToolCall, Entry]]) -> list[Message]:
+        if messages and entries:  # the last message made the calls
+            return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
+        # The message that made the calls belongs to the caller, and a run changes no message. So an additional tool
+        # message, which answers no call, contains the new entry.
+        new = [(call, entry) for call, entry in entries if self._recorded.get(call.position) != entry]
+        return messages + [{**tool_message(call.message, entry["reason"]), WAITING: [entry]} for call, entry in new]
+
+    def _entry_of(self, call: ToolCall) -> Entry | None:
+        # A call without a decision keeps the entry that it had before.
+        recorded = None if call.decided else self._recorded.get(call.position)
+        return _entry_of(call) if recorded is None else recorded
+
+
+def resumed_turn(
+    tail: Sequence[Message],
+    unanswered: Sequence[Message],
+    agent: Agent,
+    tools: Mapping[str, Tool[..., Any]],
+    resume: bool | Decisions,
+) -> Turn:
+    """Return the turn of the calls without an answer, with the decisions applied.
+
+    `tail`: the end of the history, from the message that made the calls. Raises ConfigurationError for a decision without an
+    open call, or that does not suit its call.
+    """
+    are_open = set(map(id, unanswered))
+    calls = [call for call in calls_of(tail[0]["tool_calls"], agent, tools) if id(call.message) in are_open]
+    entries = waiting_entries(tail)
+    decide(calls, resume, entries)
+    return Turn(calls, entries)
+
+
+# --- finished calls ---------------------------------------------------------------------------------------------------
+
+
+def changes_of(calls: Iterable[ToolCall]) -> dict[str, Any]:
+    """Return the context changes of finished calls that are not merged yet; the last in call order wins."""
+    changes: dict[str, Any] = {}
+    for call in calls:
+        if call.outcome and call.outcome.result and not call.merged:
+            changes.update(call.outcome.result.context_variables)
+    return changes
+
+
+def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
+    """Return the agent of the last handoff in call order, or None."""
+    target: Agent | None = None
+    for call in calls:
+        if (outcome := call.outcome) and (agent := outcome.agent):
+            target = agent
+    return target
+
+
+def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
+    """Return the calls whose outcome is not known.
+
+    A call without an outcome counts if it has started, or if a function has started inside and the call cannot be resumed.
+    """
+    unknown_calls: list[UnknownCall] = []
+    open_set: set[ToolCall] | None = None
+    for call in calls:
+        if (outcome := call.outcome) is not None:
+            is_unknown = outcome.unknown or outcome.still_running
+        elif not (is_unknown := call.started) and call.has_started_inside:
+            open_set = _open_set(calls) if open_set is None else open_set
+            is_unknown = call not in open_set
+        if is_unknown:
+            unknown_calls.append(call.as_unknown)
+    return unknown_calls
+
+
+def _answers_of(calls: list[ToolCall]) -> list[Message]:
+    """Return the current tool messages of the calls, in call order."""
+    messages: list[Message] = []
+    previous: Agent | None = None
+    open_set: set[ToolCall] | None = None
+    for call in calls:
+        if outcome := call.outcome:
+            content, agent = outcome.content, outcome.agent
+            if agent is not None and previous is not None and agent is not previous:
+                # Recorded results never change, so the later handoff names the agent that it replaces.
+                note = f" (replaces the handoff to {previous.name})"
+                content = content + note if isinstance(content, str) else [*content, text_part(note)]
+            if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
+                content = _accepted(calls)
+            messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
+            previous = agent or previous
+            continue
+        open_set = _open_set(calls) if open_set is None else open_set
+        if call not in open_set:
+            messages.append(_message(call, _text_without_outcome(call)))
+    return messages
+
+
+def _text_without_outcome(call: ToolCall) -> str:
+    if not call.started:
+        return OUTCOME_UNKNOWN if call.has_started_inside else INTERRUPTED
+    was_abandoned = call.tool is not None and call.tool.abandon_on_cancel
+    return OUTCOME_UNKNOWN + (STILL_RUNNING if was_abandoned else "")
+
+
+def _message(call: ToolCall, content: str | list[Part]) -> Message:
+    """Return the tool message. It contains changed arguments, because the assistant message is never rewritten."""
+    if call.decided is not None and call.decided.arguments is not None:
+        changed = json.dumps(dict(call.replaced or call.decided.arguments), ensure_ascii=False)
+        note = f"(run with arguments changed by the user: {changed})"
+        content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
+    return tool_message(call.message, content)
+
+
+def _accepted(calls: list[ToolCall]) -> str:
+    """Return the content for a valid call of `final_answer`. It ends the run only if its turn ends without a handoff."""
+    if (target := handed_to(calls)) is not None:
+        return f"not the answer: the conversation was handed over to {target.name}"
+    if any(call.outcome is None for call in calls):
+        return f"not the answer: another call has not ended; call {FINAL_ANSWER} again"
+    return ACCEPTED
+
+
+# --- open calls -------------------------------------------------------------------------------------------------------
+
+
+def _open_set(calls: list[ToolCall]) -> set[ToolCall]:
+    """Return the calls that get no answer, so that they can be resumed.
+
+    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function.
+    """
+    return set() if handed_to(calls) else _resumable(calls)
+
+
+def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
+    """Return the calls that never started, or are repeatable.
+
+    A call before an answered call with the same id and name is left out: a resumed run would give it that answer.
+    """
+    resumable: set[ToolCall] = set()
+    answered: set[tuple[str, str]] = set()
+    for call in reversed(calls):
+        key = (call.id, call.name)
+        if call.outcome or key in answered or (call.started and not call.is_repeatable):
+            answered.add(key)
+        else:
+            resumable.add(call)
+    return resumable
+
+
+def _waits(calls: list[ToolCall]) -> bool:
+    """Return whether a waiting call keeps the turn open.
+
+    After a handoff by a function, none does, because that function has run.
+    """
+    held = [call for call in calls if call.hold is not None]
+    if not held:
+        return False
+    for call in calls:
+        if call.outcome and call.outcome.agent and not (call.tool and call.tool.is_handoff):
+            return False
+    return not _resumable(calls).isdisjoint(held)
+
+
+def _reopened(call: ToolCall) -> ToolCall:
+    """Return a call of a turn that stays open; a changed call is a new object.
+
+    Handoffs to agents are open again, because waiting calls must belong to the active agent. A call that the run will not
+    reach waits too if it needs a decision, so that the user can decide on all calls at once.
+    """
+    is_denied = call.outcome is not None and call.outcome.agent is None
+    if call.tool is not None and call.tool.is_handoff and not is_denied:
+        return dataclasses.replace(call, outcome=None, started=False)
+    is_new = call.outcome is None and not call.started and call.decided is None and call.hold is None
+    if is_new and call.tool is not None and (hold := standing_hold(call.tool)) and _can_be_called(call, call.tool):
+        return dataclasses.replace(call, hold=hold)
+    return call
+
+
+def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
+    """Return whether the arguments are valid. A call with invalid arguments fails, so no user has to decide."""
+    try:
+        tool.schema.validate(parse_arguments(call.arguments))
+    except Exception:  # noqa: BLE001 - also the error of a validator of the user, which the call will report
+        return False
+    return True
+
+
+def _entry_of(call: ToolCall) -> Message | None:
+    """Return the entry of a waiting call for the history; None for another call."""
+    if call.hold is None:
+        return None
+    decided = call.decided or Decided()
+    entry: Message = {"index": call.position, "reason": call.hold.reason}
+    data = call.hold.data
+    if isinstance(call.hold, NeedsApproval):
+        entry["approval"] = True
+        data = decided.data  # of the question that was already answered
+        if decided.is_answered:
+            entry["answer"] = as_json(decided.answer)
+    if data is not None:
+        entry["data"] = data
+    if decided.arguments is not None:
+        entry["arguments"] = dict(decided.arguments)
+    if call.replaced is not None:
+        entry["replaced"] = dict(call.replaced)
+    return entry

@@ -1,0 +1,122 @@
+"""Files that are written whole or not at all, and files that only one process at a time may use."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from io import FileIO
+from pathlib import Path
+from typing import BinaryIO
+from weakref import WeakSet
+
+_SECONDS_BETWEEN_ATTEMPTS = 0.02
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[BinaryIO]:
+    """Open a new file that replaces `path` at the end of the block. If the block raises, `path` does not change.
+
+    The new file gets the mode of the old file before any content. It is synced before the replacement, so after a power
+    failure one of the two is complete. Raises OSError.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with open(fresh, "xb", opener=_for_owner if path.exists() else None) as file:
+            if path.exists():
+                shutil.copymode(path, fresh)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+_locked_files: WeakSet[FileIO] = WeakSet()
+
+
+def lock(file: FileIO) -> bool:
+    """Lock a file until it is closed or the process ends. Return False if it is already locked, here or in another process.
+
+    Without such locks (on Windows, on some network file systems), it always returns True.
+    """
+    if find_spec("fcntl") is None:
+        return True
+    import fcntl  # noqa: PLC0415 - as above
+
+    try:
+        # Not `lockf`: its lock is lost when the process closes any descriptor of the file.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    _locked_files.add(file)
+    return True
+
+
+def _close_in_child() -> None:
+    # A forked child has the lock too, and would hold it after the end of its parent.
+    for file in _locked_files:
+        file.close()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+class SideLock:
+    """The lock of a file that SQLite locks itself, in a side file `<path>-lock`.
+
+    Two paths of one file (a symbolic link) share one lock. `release`, or the end of the process, ends the lock. `release`
+    removes the side file; a killed process leaves it behind, which does no harm. Without locks (on Windows), there is no side
+    file.
+    """
+
+    def __init__(self, file: FileIO | None, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    @classmethod
+    def acquire(cls, path: str, seconds: float) -> SideLock | None:
+        """Return the lock, or None if the file stays locked for these seconds. Raises OSError without a side file."""
+        name = f"{os.path.realpath(path)}-lock"
+        if find_spec("fcntl") is None:
+            return cls(None, name)
+        deadline = time.monotonic() + seconds
+        while True:
+            file = FileIO(name, "a")
+            is_locked = lock(file)
+            if is_locked and _is_at(name, file):
+                return cls(file, name)
+            file.close()
+            if is_locked:  # the last owner has just removed this side file; try again with a new one
+                continue
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+
+    def release(self) -> None:
+        """Release the lock. A forked child does nothing: the lock belongs to the parent."""
+        if self._file is not None and not self._file.closed:
+            with suppress(OSError):  # its folder may have been deleted
+                Path(self._name).unlink()
+            self._file.close()
+
+
+def _is_at(name: str, file: FileIO) -> bool:
+    # The last owner may have removed the file after it was opened here. Other processes then lock a new file of this name.
+    with suppress(FileNotFoundError):
+        return os.path.samestat(Path(name).stat(), os.fstat(file.fileno()))
+    return False

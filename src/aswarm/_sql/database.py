@@ -1,0 +1,312 @@
+"""`Database`: runs transactions in one thread, in order, many in one commit.
+
+A commit costs as much as fifty statements. While the thread writes, it collects the next transactions. A transaction without
+a waiting task may also be delayed to share a commit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import anyio
+
+from aswarm._values.errors import ConfigurationError, StoreError
+
+from .jobs import PendingTransaction, ThreadEvent
+from .transactions import Transaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Seconds for which the thread collects transactions before a commit, if the commit before it finished less than `_BUSY_SECONDS`
+# ago. A request to a model takes a hundred times as long.
+_GATHER_SECONDS = 0.001
+_BUSY_SECONDS = 0.01
+_TOGETHER = 200  # transactions in one commit
+_FAILING_SECONDS = 10.0
+_SECONDS_BETWEEN_ATTEMPTS = 0.2  # to connect
+
+
+class DatabaseConnection(Protocol):
+    """A connection to a database. Every method blocks. It is used by one thread at a time."""
+
+    def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object], /) -> Any:
+        """Execute a statement. Returns the rows of a query, or one row with the number of changed rows."""
+        ...
+
+    def begin(self, *, reads_only: bool, durable: bool) -> None: ...
+
+    def commit(self, *, notifies: bool) -> None:
+        """Commit the transaction. `notifies`: wake the listening processes."""
+        ...
+
+    def rollback(self) -> None: ...
+
+    def is_lost(self, error: Exception) -> bool:
+        """Return whether the error means a lost connection, so that the transaction may work after `reconnect`."""
+        ...
+
+    def reconnect(self) -> None: ...
+
+    def failure(self, error: Exception) -> Exception:
+        """Return a `StoreError` for an error of the driver, and any other error unchanged."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Database(ABC):
+    """Transactions of one database. `place` names it in error messages."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._failed_at = -float("inf")
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last write failed within the last ten seconds. An older failure does not predict the next write."""
+        return time.monotonic() - self._failed_at < _FAILING_SECONDS
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect. Raises the error of the connection, and RuntimeError if the database is already open."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Run the pending transactions and close the connection."""
+
+    async def run(self, transaction: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a transaction atomically. Returns its value after the commit.
+
+        Raises the exception of the transaction, and StoreError if the database fails. If the task is cancelled, the
+        transaction may still run.
+        """
+        return await self.submit(partial(transaction, *args, **kwargs))
+
+    async def submit(
+        self,
+        make: Callable[[], Transaction[T]],
+        done: Callable[[PendingTransaction], object] | None = None,
+        **flags: bool,
+    ) -> T:
+        """Run a transaction as `run` does. `done`, `flags`: see `PendingTransaction`."""
+        job = PendingTransaction(make, done, waits=True, **flags)
+        self._put(job, 0.0)
+        await job.event.wait()
+        if job.error is not None:
+            raise job.error
+        value: T = job.value
+        return value
+
+    def put(
+        self,
+        make: Callable[[], Transaction[Any]],
+        done: Callable[[PendingTransaction], object],
+        *,
+        within: float = 0.0,
+        **flags: bool,
+    ) -> None:
+        """Schedule a transaction, to run before all later transactions.
+
+        `within`: the maximal delay in seconds; math.inf delays it until the next transaction. `done`, `flags`: see
+        `PendingTransaction`.
+        """
+        self._put(PendingTransaction(make, done, **flags), within)
+
+    @abstractmethod
+    def _put(self, job: PendingTransaction, within: float) -> None:
+        """Schedule the job. If a task waits for it, create its event."""
+
+    def _finish(self, jobs: Sequence[PendingTransaction]) -> None:
+        for job in jobs:
+            if not job.reads_only:
+                self._failed_at = time.monotonic() if isinstance(job.error, StoreError) else -float("inf")
+            if job.done is not None:
+                job.done(job)
+            if job.waits:
+                job.event.set()
+
+
+class ThreadedDatabase(Database):
+    """A database with a connection in a thread, from `open` to `aclose`. Tasks of any event loop may use it.
+
+    `connect`: opens the connection; `open` raises its exceptions. `retry_seconds`: how long a
+    transaction is repeated while the database cannot be reached.
+    """
+
+    def __init__(self, place: str, connect: Callable[[], DatabaseConnection], *, retry_seconds: float = 0.0) -> None:
+        super().__init__(place)
+        self._connect = connect
+        self._retry_seconds = retry_seconds
+        self._process = 0  # the id of the process that has it open
+        self._changed = threading.Condition()
+        self._pending: list[PendingTransaction] = []
+        self._due = float("inf")  # the time at which the pending jobs must run
+        self._busy_until = 0.0
+        self._is_closing = False
+        self._ended: ThreadEvent | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process has it open."""
+        return self._process == os.getpid()
+
+    # --- on the event loop ---
+
+    async def open(self) -> None:
+        if self.is_open:
+            raise RuntimeError(f"{self.place} is already open; share it, or create another one")
+        opened, failures = ThreadEvent(), list[Exception]()
+        self._process, self._is_closing = os.getpid(), False
+        self._changed, self._pending, self._due = threading.Condition(), [], float("inf")
+        thread = threading.Thread(target=self._work, args=(opened, failures), name="aswarm database", daemon=True)
+        thread.start()
+        try:
+            await opened.wait()
+        except BaseException:
+            await opened.wait_shielded()
+            await self.aclose() if not failures else None
+            self._process = 0
+            raise
+        if failures:
+            self._process = 0
+            raise failures[0]
+
+    async def aclose(self) -> None:
+        if self.is_open:
+            self._process, self._ended = 0, ThreadEvent()
+            with self._changed:
+                self._is_closing = True
+                self._changed.notify()
+            await self._ended.wait_shielded()
+
+    def _put(self, job: PendingTransaction, within: float) -> None:
+        if self._process != os.getpid():
+            raise ConfigurationError(
+                f"{self.place} is not open in this process; open it with `async with`, also after a fork"
+            )
+        if job.waits:
+            job.event = ThreadEvent()
+        due = time.monotonic() + within
+        with self._changed:
+            self._pending.append(job)
+            if due < self._due:
+                self._due = due
+                self._changed.notify()
+
+    # --- in the thread ---
+
+    def _work(self, opened: ThreadEvent, failures: list[Exception]) -> None:
+        try:
+            connection = self._connect()
+        except Exception as error:  # noqa: BLE001 - raised by `open`
+            failures.append(error)
+            opened.set()
+            return
+        opened.set()
+        while jobs := self._next_jobs():
+            self._run_with_retries(connection, jobs)
+            self._finish(jobs)
+            self._busy_until = time.monotonic() + _BUSY_SECONDS
+        connection.close()
+        assert self._ended is not None  # noqa: S101 - `aclose` has set it
+        self._ended.set()
+
+    def _next_jobs(self) -> list[PendingTransaction]:
+        """Wait until transactions are due, and return them; an empty list after `aclose`."""
+        with self._changed:
+            while not self._is_closing and (wait := self._due - time.monotonic()) > 0:
+                self._changed.wait(None if wait == float("inf") else wait)
+        if not self._is_closing and time.monotonic() < self._busy_until:
+            time.sleep(_GATHER_SECONDS)
+        with self._changed:
+            jobs, self._pending = self._pending[:_TOGETHER], self._pending[_TOGETHER:]
+            self._due = 0.0 if self._pending else float("inf")
+        return jobs
+
+    def _run_with_retries(self, connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
+        deadline = time.monotonic() + self._retry_seconds
+        while True:
+            try:
+                run_jobs(connection, jobs)
+            except Exception as error:  # noqa: BLE001 - raised in each waiting task
+                if connection.is_lost(error) and time.monotonic() < deadline and not self._is_closing:
+                    try:
+                        connection.reconnect()
+                    except Exception:  # noqa: BLE001 - the next attempt raises it or another error
+                        time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+                    continue
+                for job in jobs:
+                    job.error = connection.failure(error)
+            return
+
+
+def run_jobs(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
+    """Run jobs in one commit. If one of them fails, run each in its own commit.
+
+    Raises the error of the database if the connection is lost.
+    """
+    try:
+        _run_together(connection, jobs)
+    except Exception as error:
+        connection.rollback()
+        if connection.is_lost(error):
+            raise
+        if len(jobs) == 1:
+            jobs[0].error = connection.failure(error)
+            return
+    else:
+        return
+    for job in jobs:
+        run_jobs(connection, [job])
+
+
+def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
+    has_started, reads_only, durable, notifies, snapshot = False, True, False, False, False
+    for job in jobs:
+        reads_only, durable, notifies = reads_only and job.reads_only, durable or job.durable, notifies or job.notifies
+        snapshot = snapshot or job.snapshot
+    for job in jobs:
+        transaction, rows = job.make(), None
+        try:
+            while True:
+                statement, parameters = transaction.send(rows)
+                # Not before the first statement, because a transaction may have none; and not for single queries.
+                if not has_started and (snapshot or not reads_only):
+                    connection.begin(reads_only=reads_only, durable=durable)
+                    has_started = True
+                rows = connection.execute(statement, parameters)
+        except StopIteration as done:
+            job.value, job.error = done.value, None
+        finally:
+            transaction.close()
+    if has_started:
+        connection.commit(notifies=notifies)
+
+
+class MemoryDatabase(Database):
+    """A database in memory, without a thread: its transactions take microseconds. Tasks of any event loop may use it."""
+
+    def __init__(self, connection: DatabaseConnection) -> None:
+        super().__init__("the database in memory")
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    async def open(self) -> None:
+        """Do nothing: it is always open."""
+
+    async def aclose(self) -> None:
+        """Do nothing: the data stays until the end of the process."""
+
+    def _put(self, job: PendingTransaction, within: float) -> None:  # noqa: ARG002 - it runs at once
+        if job.waits:
+            job.event = anyio.Event()
+        with self._lock:
+            run_jobs(self._connection, [job])
+        self._finish([job])

@@ -1,0 +1,60 @@
+"""The kinds of databases: a SQLite file, a PostgreSQL server, and memory. A driver is imported when it is first used."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from os import PathLike, fspath
+
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.text import how_to_install
+
+from .database import DatabaseConnection, MemoryDatabase, ThreadedDatabase
+from .transactions import Schema
+
+_RETRY_SECONDS = 10.0  # a server restarts in this time
+
+
+class SQLiteFile(ThreadedDatabase):
+    """A SQLite file, which only its owner can read. Several processes may have it open, on a local disk.
+
+    `is_durable`: each commit waits for the disk; otherwise only durable transactions do. `exclusive`: one process at a time.
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], schema: Schema, *, is_durable: bool = False, exclusive: bool = False
+    ) -> None:
+        self.path = fspath(path)
+        self._schema = schema
+        self._is_always_durable = is_durable
+        self._is_exclusive = exclusive
+        super().__init__(f"{schema.kind} {self.path}", self._open_file)
+
+    def _open_file(self) -> DatabaseConnection:
+        from .sqlite import open_file  # noqa: PLC0415 - a driver is imported when it is first used
+
+        return open_file(self.path, self._schema, is_durable=self._is_always_durable, exclusive=self._is_exclusive)
+
+
+class PostgresServer(ThreadedDatabase):
+    """A database of a PostgreSQL server. `conninfo`: such as "postgresql://user@host/database". Needs the extra `postgres`."""
+
+    def __init__(self, conninfo: str, schema: Schema) -> None:
+        if importlib.util.find_spec("psycopg") is None:
+            raise ConfigurationError(f"PostgreSQL needs psycopg: {how_to_install('postgres')}")
+        self.conninfo = conninfo
+        self.sender = ""  # of the notifications of this process
+        self._schema = schema
+        super().__init__("PostgreSQL", self._connect_to_server, retry_seconds=_RETRY_SECONDS)
+
+    def _connect_to_server(self) -> DatabaseConnection:
+        from .postgres import PostgresConnection  # noqa: PLC0415 - as above
+
+        self.sender = os.urandom(6).hex()
+        return PostgresConnection(self.conninfo, self._schema, self.sender)
+
+
+def memory(schema: Schema) -> MemoryDatabase:
+    from .sqlite import in_memory  # noqa: PLC0415 - as above
+
+    return MemoryDatabase(in_memory(schema))

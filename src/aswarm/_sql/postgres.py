@@ -1,0 +1,118 @@
+"""PostgreSQL: a connection for the thread of a `Database`. Only this module and `liveness` import psycopg. Every call blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+
+from aswarm._values.errors import ConfigurationError, StoreError
+
+from .transactions import Schema
+
+CHANNEL = "aswarm_runs"
+_TYPES = {
+    # Compare code points, as SQLite and Python do: in the order of a language, texts with a prefix are not a range.
+    "text": 'TEXT COLLATE "C"',
+    "number": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "blob": "BYTEA",
+    "big": "BIGINT",
+}
+# A machine that crashes closes no connection. With these settings, each side detects this after about 15 seconds, instead of
+# 2 hours by default.
+_KEEPALIVE: Any = {
+    "connect_timeout": 10, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000
+}  # fmt: skip
+# These are set after connecting, because `options=` would replace the `options` of a connection string. While a transaction
+# waits for a lock, all others of the process wait too, so the time is limited as for SQLite. A caller's `lock_timeout` stays.
+_SETTINGS = b"""
+    SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 15000;
+    SELECT set_config('lock_timeout', '10s', false) WHERE current_setting('lock_timeout') = '0'
+"""
+
+
+def connected(conninfo: str) -> psycopg.Connection[Any]:
+    """Connect to a server, with settings that detect its loss. Raises the errors of psycopg."""
+    connection = psycopg.connect(conninfo, autocommit=True, **_KEEPALIVE)
+    try:
+        connection.execute(_SETTINGS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class PostgresConnection:
+    """A connection to PostgreSQL, with the tables of a schema. Any thread may use it, but only one at a time.
+
+    `sender`: the text of its notifications, by which a process ignores its own notifications.
+
+    Opening raises ConfigurationError if the server cannot be reached, or if the tables are of another version.
+    """
+
+    def __init__(self, conninfo: str, schema: Schema, sender: str = "") -> None:
+        self._conninfo = conninfo
+        self._commit = f"NOTIFY {CHANNEL}, '{sender}'; COMMIT".encode()
+        try:
+            self._connection = connected(conninfo)
+            self._prepare(schema)
+        except (psycopg.Error, OSError) as error:
+            raise ConfigurationError(f"{schema.kind} cannot be opened in PostgreSQL: {str(error).strip()}") from error
+
+    def _prepare(self, schema: Schema) -> None:
+        """Check the version of the tables, or create them. A lock admits one process at a time."""
+        table = f"aswarm_format_{schema.application:x}"
+        try:
+            with self._connection.transaction():
+                self.execute("SELECT pg_advisory_xact_lock(?)", (schema.application,))
+                if self.execute("SELECT to_regclass(?)", (table,)) == [(None,)]:
+                    self.execute(f"CREATE TABLE {table} (version INTEGER NOT NULL)")
+                    self.execute(f"INSERT INTO {table} VALUES (?)", (schema.format,))  # noqa: S608 - of our own names
+                    for statement in schema.tables:
+                        self.execute(statement.format(**_TYPES))
+                ((version,),) = self.execute(f"SELECT version FROM {table}")  # noqa: S608 - as above
+            if version != schema.format:
+                raise ConfigurationError(
+                    f"the tables were made by another version of aswarm (their format is {version}, this version reads "
+                    f"{schema.format}); use that version, or another database"
+                )
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
+        """Execute a statement with `?` for its parameters."""
+        if not isinstance(statement, str):
+            return statement(self._connection)
+        cursor = self._connection.execute(statement.replace("?", "%s").encode(), parameters)
+        return [(cursor.rowcount,)] if cursor.description is None else cursor.fetchall()
+
+    def begin(self, *, reads_only: bool, durable: bool) -> None:  # noqa: ARG002 - the server waits for its disk
+        """Start a transaction. All queries of a read-only transaction read one state."""
+        self._connection.execute(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reads_only else b"BEGIN")
+
+    def commit(self, *, notifies: bool) -> None:
+        self._connection.execute(self._commit if notifies else b"COMMIT")
+
+    def rollback(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.execute(b"ROLLBACK")
+
+    def is_lost(self, error: Exception) -> bool:
+        return isinstance(error, OSError) or (isinstance(error, psycopg.Error) and self._connection.closed)
+
+    def reconnect(self) -> None:
+        self._connection.close()
+        self._connection = connected(self._conninfo)
+
+    def failure(self, error: Exception) -> Exception:
+        if not isinstance(error, psycopg.Error | OSError):
+            return error
+        failure = StoreError(f"PostgreSQL cannot be used: {str(error).strip()}")
+        failure.__cause__ = error
+        return failure
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,163 @@
+"""SQLite: files, and a database in memory. Every call blocks."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from aswarm._values.errors import ConfigurationError, StoreError
+
+from .transactions import Schema
+
+_BUSY_SECONDS = 10.0
+_BUSY_SECONDS_OF_EXCLUSIVE = 1.0  # short, because the other process keeps its exclusive lock until it closes the file
+_TYPES = {"text": "TEXT", "number": "INTEGER PRIMARY KEY", "blob": "BLOB", "big": "INTEGER"}
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+class SQLiteConnection:
+    """A connection to a SQLite database. Any thread may use it, but only one at a time. `place`: its name in error messages.
+
+    `is_durable`: every commit waits for the disk; otherwise only durable commits do.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, place: str, *, is_durable: bool = False) -> None:
+        self._connection = connection
+        self._place = place
+        self._always_durable = is_durable
+        self._is_durable: bool | None = None
+
+    def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
+        """Execute a statement, without the row locks of PostgreSQL: a writer of SQLite locks the whole file."""
+        if not isinstance(statement, str):
+            return statement(self._connection)
+        plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(" SKIP LOCKED", "")
+        cursor = self._connection.execute(plain, parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
+        return [(cursor.rowcount,)] if cursor.description is None else cursor.fetchall()
+
+    def begin(self, *, reads_only: bool, durable: bool) -> None:
+        if not reads_only:
+            is_durable = durable or self._always_durable
+            if is_durable is not self._is_durable:
+                self._is_durable = is_durable
+                self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+        # Without IMMEDIATE, a transaction that first reads and then writes fails if another process wrote in between.
+        self._connection.execute("BEGIN" if reads_only else "BEGIN IMMEDIATE")
+
+    def commit(self, *, notifies: bool) -> None:  # noqa: ARG002 - other processes read `data_version`
+        self._connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def is_lost(self, error: Exception) -> bool:
+        # While another program locks the file, a retry of each single transaction would wait as long as this one.
+        return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) in _BUSY
+
+    def reconnect(self) -> None:
+        """Do nothing: the lock of the other program may be released by the next attempt."""
+
+    def failure(self, error: Exception) -> Exception:
+        if not isinstance(error, sqlite3.Error | UnicodeEncodeError):
+            return error
+        failure = StoreError(f"{self._place} cannot be used: {error}")
+        failure.__cause__ = error
+        return failure
+
+    def close(self) -> None:
+        """Close the connection. SQLite moves the write-ahead log into the file."""
+        with suppress(sqlite3.Error):  # everything is committed; only the clean-up can fail
+            self._connection.close()
+
+
+def in_memory(schema: Schema) -> SQLiteConnection:
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA foreign_keys = ON")
+    _make_tables(connection, schema)
+    return SQLiteConnection(connection, "the database in memory", is_durable=True)
+
+
+def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive: bool = False) -> SQLiteConnection:
+    """Open a file, or create one that only its owner can read.
+
+    `exclusive`: lock the file until the connection is closed. Raises ConfigurationError for a file of another kind or
+    version, and if the file cannot be opened.
+    """
+    place = f"{schema.kind} {path}"
+    try:
+        # SQLite gives the log files beside it the same mode.
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
+        connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
+        with ExitStack() as failing:
+            failing.callback(connection.close)
+            _prepare(connection, place, schema, exclusive=exclusive)
+            failing.pop_all()
+    except (OSError, sqlite3.Error, ValueError) as error:
+        raise ConfigurationError(f"{place} cannot be opened: {error}") from error
+    return SQLiteConnection(connection, place, is_durable=is_durable)
+
+
+def _prepare(connection: sqlite3.Connection, place: str, schema: Schema, *, exclusive: bool) -> None:
+    if exclusive:
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("BEGIN EXCLUSIVE" if exclusive else "BEGIN IMMEDIATE")
+    _check_kind(connection, place, schema)
+    connection.execute("COMMIT")
+    _use_write_ahead_log(connection, place)
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")  # deleted data is overwritten in the file
+    connection.execute("PRAGMA fullfsync = ON")  # on macOS, fsync may leave data in the cache of the disk
+
+
+def _make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
+    for statement in schema.tables:
+        connection.execute(statement.format(**_TYPES))
+    connection.execute(f"PRAGMA user_version = {schema.format}")
+
+
+def _check_kind(connection: sqlite3.Connection, place: str, schema: Schema) -> None:
+    """Check the kind of the file, and create the tables in a new file. A file of another program is not changed."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    # If the program has launched DBOS itself, the file of its durable runs may already have the tables of DBOS.
+    foreign = "SELECT count(*) FROM sqlite_master WHERE NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'dbos_migrations')"
+    (tables,) = connection.execute(foreign).fetchone()
+    if not (application or version or tables):
+        connection.execute(f"PRAGMA application_id = {schema.application}")
+        _make_tables(connection, schema)
+    elif application != schema.application:
+        raise ConfigurationError(
+            f"{place} is a database of another program, not {schema.kind} of aswarm; give another path"
+        )
+    elif version != schema.format:
+        raise ConfigurationError(
+            f"{place} was written by another version of aswarm (its format is {version}, this version reads "
+            f"{schema.format}); use that version, or give another path"
+        )
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection, place: str) -> None:
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            # Another process is changing the mode too. SQLite does not wait for it.
+            if error.sqlite_errorcode not in _BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            break
+    if mode != "wal":
+        raise ConfigurationError(
+            f"{place} cannot be on this file system, because SQLite has no write-ahead log there; give it a path on a "
+            "local disk"
+        )

@@ -1,0 +1,349 @@
+"""The values that users make and get: `Agent`, `Result`, `Response`.
+
+They contain data and check its form. A run never writes to an agent.
+"""
+
+import copy
+import difflib
+import os
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, cast
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    WrapValidator,
+    field_serializer,
+    model_validator,
+)
+
+from .budget import Limit
+from .decisions import OpenCall
+from .errors import ConfigurationError, OutputError
+from .json import is_object, jsonable
+from .messages import Message, MessageBlock, text_of
+from .output import Output, T, answer_type, as_output, read_answer
+from .usage import Usage
+
+StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "budget", "cancelled", "error"]
+TOOLBOX_SLOT = "_aswarm_toolbox"
+Instructions = str | Callable[..., Any] | None
+
+
+# The vendor's replacement for gpt-4o, which leaves the API on 2027-01-14 (developers.openai.com/api/docs/deprecations).
+_DEFAULT_MODEL = "gpt-6-luna"
+
+
+def default_model() -> str:
+    """Return the model of agents without one: OPENAI_DEFAULT_MODEL, or a current OpenAI model."""
+    return os.environ.get("OPENAI_DEFAULT_MODEL", "").strip() or _DEFAULT_MODEL
+
+
+class Agent(BaseModel):
+    """Instructions and functions, under a name. One agent serves any number of runs at once.
+
+        orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])
+        triage = Agent(name="Triage", instructions="Hand over to the right agent.", functions=[orders])
+
+    An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A field name of another library
+    (`tools`, `handoffs`, `prompt`, `output_type`, …) raises a ConfigurationError that names the field of this library.
+
+    Args:
+        name: The name in events, and in a handoff to the agent (`transfer_to_<name>`).
+        model: The model; by default the model of the swarm.
+        instructions: A str, or a plain or async callable that returns one. A callable that accepts an argument gets, by
+            position, a `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
+        functions: Functions, coroutine functions, bound methods, partials, callables, tools, and other agents (as handoffs
+            named `transfer_to_<name>`). The list may be changed later.
+        tool_choice: As in the API. A choice that forces a call becomes "auto" once the agent has a tool result since the last
+            user message.
+        parallel_tool_calls: Whether the model may call several functions in one turn; sent only with functions.
+        model_settings: Passed to the request (`temperature`, `extra_headers`, `timeout`, …).
+        output: The type of this agent's answers, or an `Output`; None for a text. `run(output=...)` has priority.
+        history: A plain function that selects the history to send. It gets the blocks of the history and the agent, and
+            returns the blocks to send; see `aswarm.conversations`. The recorded history stays whole.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
+    # The tools of the agent, made once. Neither a field nor a private attribute, so that copies and pickles leave it out.
+    __slots__ = ("__weakref__", TOOLBOX_SLOT)
+
+    name: str = "Agent"
+    model: str = Field(default_factory=default_model)
+    instructions: Instructions = "You are a helpful agent."
+    functions: list[Any] = []
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool = True
+    model_settings: dict[str, Any] = {}
+    output: Any = None
+    history: Callable[[list[MessageBlock], "Agent"], Sequence[MessageBlock]] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_unknown_fields(cls, values: object) -> object:
+        if cls.model_config.get("extra", "ignore") == "ignore":
+            known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
+            for key in values if is_object(values) else ():
+                if key not in known:
+                    _report_unknown_field(cls, key)
+        return values
+
+    @property
+    def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance, not of the class
+        """The name of the handoff to this agent, for code that reads `__name__` of the items of `functions`."""
+        return handoff_name(self.name)
+
+    def __repr__(self) -> str:
+        """Return name, model and the names of the functions: agents may refer to each other, so no fields are nested."""
+        names = ", ".join(repr(_shown_name(function)) for function in self.functions)
+        return f"Agent(name={self.name!r}, model={self.model!r}, functions=[{names}])"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        """Compare field by field, as Swarm does. Agents that refer to each other are compared once."""
+        return isinstance(other, Agent) and _same_agent(self, other, set())
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy as pydantic does, but register the copy before its functions: agents may refer to each other."""
+        memo = {} if memo is None else memo
+        made = memo[id(self)] = self.model_copy()
+        vars(made).update(copy.deepcopy(vars(self), memo))
+        return made
+
+    __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm
+
+
+def model_of(agent: Agent, default: str) -> str:
+    """Return the model of the agent if it, or its class, sets one; else `default`."""
+    own = type(agent).model_fields["model"].default_factory is not default_model
+    return agent.model if own or "model" in agent.model_fields_set else default
+
+
+def handoff_name(agent_name: str, number: int = 1) -> str:
+    """Return `transfer_to_<name>`, with `number` in place of a name without characters that the API accepts."""
+    return f"transfer_to_{slug(agent_name) or number}"[:64]
+
+
+def slug(agent_name: str) -> str:
+    """Return the agent's name in lower case, with `_` for characters that the API refuses in a function name."""
+    return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
+
+
+_FUNCTIONS = "pass functions, and agents to hand off to, as functions=[...]"
+_INSTRUCTIONS = "pass it as instructions=..."
+_OUTPUT = "for structured output, pass the type as output=..., and read `response.output`"
+# Field names of other libraries. An agent that ignored them would seem to work.
+_FIELDS_OF_OTHER_LIBRARIES = {
+    "tools": _FUNCTIONS,
+    "handoffs": _FUNCTIONS,
+    "prompt": _INSTRUCTIONS,
+    "system_prompt": _INSTRUCTIONS,
+    "system_message": _INSTRUCTIONS,
+    "output_type": _OUTPUT,
+    "response_format": _OUTPUT,
+}
+
+
+def _report_unknown_field(agent_type: type[Agent], key: str) -> None:
+    if key in _FIELDS_OF_OTHER_LIBRARIES:
+        raise ConfigurationError(f"Agent has no field {key!r}; {_FIELDS_OF_OTHER_LIBRARIES[key]}")
+    fields = list(agent_type.model_fields)
+    near = ["instructions"] if key == "description" else difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(fields)}"
+    # 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
+    warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)
+
+
+def _shown_name(function: object) -> str:
+    if isinstance(function, Agent):
+        return function.name
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _same_agent(left: Agent, right: Agent, compared: set[tuple[int, int]]) -> bool:
+    pair = (id(left), id(right))
+    if left is right or pair in compared:
+        return True
+    compared.add(pair)
+    if type(left) is not type(right) or len(left.functions) != len(right.functions):
+        return False
+    fields = [name for name in type(left).model_fields if name != "functions"]
+    return all(getattr(left, name) == getattr(right, name) for name in fields) and all(
+        _same_agent(a, b, compared) if isinstance(a, Agent) and isinstance(b, Agent) else a == b
+        for a, b in zip(left.functions, right.functions, strict=True)
+    )
+
+
+class Result(BaseModel):
+    """A return value of a function that also hands off or changes the context variables.
+
+    Args:
+        value: The result for the model, converted to text as any other return value.
+        agent: The next agent; None for no handoff.
+        context_variables: Merged into the context variables of the run.
+    """
+
+    value: Any = ""
+    agent: Agent | None = None
+    context_variables: dict[Any, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCall:
+    """A tool call whose function started, and whose outcome is unknown: it may have had its whole effect, a part, or none.
+
+    Args:
+        id: The id of the call.
+        name: The name of the function.
+        arguments: The JSON text, as the model sent it.
+        agent: The name of the agent that made the call.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    agent: str
+
+
+_WHY = {
+    "max_turns": "it had made as many completions as max_turns allows",
+    "tool_calls": "its calls were not executed (execute_tools=False)",
+    "waiting": "a call waits for a decision",
+    "budget": "its budget was used up",
+    "cancelled": "it was closed or cancelled",
+    "error": "it ended with an error",
+}
+
+
+_TEXT = "the text of the answer is `response.text`, and structured output is `response.output`"
+_MESSAGES = "the messages of the run are `response.messages`"
+# Attributes of the results of other libraries.
+_ATTRIBUTES_OF_OTHER_LIBRARIES = {
+    "final_output": _TEXT,
+    "content": _TEXT,
+    "data": _TEXT,
+    "all_messages": _MESSAGES,
+    "new_messages": _MESSAGES,
+    "new_items": _MESSAGES,
+    "to_input_list": _MESSAGES,
+    "last_agent": "the active agent is `response.agent`",
+}
+
+
+class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any model that may change
+    """The result of a run: always a valid history, however the run ended.
+
+    `model_dump()` has all fields but the `run_id`. In `model_dump_json()` and `model_dump(mode="json")` the agent is its
+    name, bytes are base64, and any other value without a JSON form is text. To make a `Response` from such data, leave out the
+    agent: `model_dump_json(exclude={"agent"})`.
+
+    Args:
+        messages: The messages of this run, as plain dicts. To continue, append them to the messages that you passed.
+        agent: The active agent. It is None only in a `Response` that other code makes without an agent. Its type omits None,
+            so type checkers accept `Response().agent.name`.
+        context_variables: The current context variables.
+        usage: The tokens, summed over the run.
+        stop: The reason of the end: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "waiting" (a
+            call waits for a decision), "budget" (a limit of its `Budget` was reached), "cancelled" (closed or cancelled),
+            "error".
+        run_id: The id of the run; empty for a `Response` that no run made.
+        unknown_calls: The calls of this run whose function started and that have no outcome, also if they are repeatable.
+            They were cancelled, a journal has their start and not their end, or their function could not be stopped and may
+            still be running.
+        waiting: The open calls, which `run(..., resume={id: decision})` decides on.
+        spent: The limit that was reached, for example "tool_calls", or None.
+    """
+
+    messages: list[Any] = []
+    # Programs written for Swarm make a Response without an agent, and set it later.
+    agent: Annotated[Agent, WrapValidator(lambda value, validate: None if value is None else validate(value))] = cast(
+        "Agent", None
+    )
+    context_variables: dict[Any, Any] = {}
+    usage: Usage = Field(default_factory=Usage)
+    stop: StopReason = "answer"
+    run_id: str = Field(default="", exclude=True)
+    unknown_calls: list[UnknownCall] = []
+    waiting: list[OpenCall] = []
+    spent: Limit | None = None
+    # The `output` of the run. It is no field, so it is in no dump and is not compared.
+    _output: Output[Any] | None = PrivateAttr(default=None)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare all fields but the `run_id`."""
+        if not isinstance(other, Response):
+            return NotImplemented
+        return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _ATTRIBUTES_OF_OTHER_LIBRARIES:
+                raise AttributeError(f"Response has no attribute {name!r}; {_ATTRIBUTES_OF_OTHER_LIBRARIES[name]}")
+            return super().__getattr__(name)
+
+    @field_serializer("agent", when_used="json")
+    def _name_agent(self, agent: Agent | None) -> str | None:
+        return None if agent is None else agent.name
+
+    # The return types are for the JSON schema. A list or dict that contains itself becomes text.
+    @field_serializer("messages", when_used="json")
+    def _messages_as_json(self, messages: Any) -> list[Any] | str:
+        return cast("list[Any] | str", jsonable(messages))
+
+    @field_serializer("context_variables", when_used="json")
+    def _context_as_json(self, context: Any) -> dict[str, Any] | str:
+        return cast("dict[str, Any] | str", jsonable(context))
+
+    @field_serializer("unknown_calls", "waiting", when_used="json")
+    def _calls_as_json(self, calls: list[Any]) -> list[dict[str, Any]]:
+        return cast("list[dict[str, Any]]", jsonable(calls))
+
+    @property
+    def text(self) -> str:
+        """The text of the last assistant message; empty without one."""
+        messages: list[Message] = self.messages
+        contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
+        return text_of(next(contents, None))
+
+    @property
+    def output(self) -> T:
+        """The typed answer, read from `messages` at each access.
+
+        The type comes from `run(output=...)`, from `Response[Trip](messages=...)`, or from `agent`. Raises OutputError if the
+        run stopped without an answer, or the answer does not have the type; ConfigurationError if no type is known.
+        """
+        arguments: tuple[Any, ...] = self.__pydantic_generic_metadata__["args"]
+        output = self._output or (as_output(arguments[0]) if arguments else as_output(self.agent and self.agent.output))
+        if output is None:
+            raise ConfigurationError("the response has no output type; pass output=... to run() or to the agent")
+        try:
+            why = _WHY.get(self.stop, self.stop)
+            if self.stop not in ("answer", "budget"):
+                raise OutputError(f"the run stopped before it had an answer: {why}")
+            try:
+                return cast("T", read_answer(answer_type(output), self.messages))
+            except OutputError as error:
+                if self.stop == "answer":
+                    raise
+                raise OutputError(f"the run stopped before it had an answer: {why}") from error
+        except OutputError as error:
+            error.response = self
+            raise
+
+
+def as_response(value: object) -> Response | None:
+    """Return the value if it is a Response, with any type of answer; else None."""
+    return value if isinstance(value, Response) else None  # pyright: ignore[reportUnknownVariableType] - of its answer
+
+
+def asked_for(response: Response, output: Output[Any]) -> Response:
+    """Set the type of the answer on the response, and return it."""
+    response._output = output  # noqa: SLF001 - of this module
+    return response

@@ -1,0 +1,119 @@
+"""Context variables: copies of the caller's dict, and the changes between two copies.
+
+It uses loops, not recursion, because a context may be nested to any depth. It reads containers by the methods of dict, list,
+tuple and set: an overriding method of a subclass must not fail a run, or replace its cancellation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+from .json import is_array, is_object
+
+# For calls of their own methods, with the right types.
+_DICT: type[dict[Any, Any]] = dict
+_LIST: type[list[Any]] = list
+_SET: type[set[Any]] = set
+_TUPLE: type[tuple[Any, ...]] = tuple
+
+
+def copy_containers(value: Any) -> Any:
+    """Return a copy of dicts, lists and sets, at any depth. Other objects (locks, clients, models) are shared by reference.
+
+    Another mapping becomes a dict. A container of a subclass that cannot be copied becomes a plain container.
+    """
+    original: object = value
+    if (
+        type(original) is dict and not original
+    ):  # the usual case: no context variables, copied for each snapshot of a run
+        return {}
+    copies: dict[int, Any] = {}  # by id() of the original: a container may contain itself
+    pairs: list[tuple[Any, Any]] = []  # also keeps the originals alive, so that no id() is used twice
+
+    def copied(item: Any) -> Any:
+        if not (_is_dict(item) or _is_list(item) or _is_set(item)):
+            return item
+        if id(item) not in copies:
+            made = copies[id(item)] = _shallow(item)
+            pairs.append((item, made))
+        return copies[id(item)]
+
+    top = copied(dict(value) if is_object(value) and not _is_dict(value) else value)
+    for _, made in pairs:  # the list grows during the loop
+        if _is_dict(made):
+            for key, item in _DICT.items(made):
+                if (own := copied(item)) is not item:
+                    _DICT.__setitem__(made, key, own)
+        elif _is_list(made):
+            _LIST.__setitem__(made, slice(None), list(map(copied, _LIST.__iter__(made))))
+    return top
+
+
+def plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    """Return the items of a dict of any class, as a new dict."""
+    return _DICT.copy(value)
+
+
+def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
+    """Apply to `context` the changes between `before` and `after`, two copies of it. Other keys do not change."""
+    changed, removed = changes(before, after)
+    for key in removed:
+        context.pop(key, None)
+    context.update(changed)
+
+
+def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Any]]:
+    """Return the items of `after` that are new or different from `before`, and the removed keys."""
+    seen: set[tuple[int, int]] = set()
+    changed = {key: value for key, value in after.items() if key not in before or _differs(before[key], value, seen)}
+    return changed, [key for key in before if key not in after]
+
+
+def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
+    # Only containers are compared. Other objects are shared by reference, and may define their own `==`.
+    pairs: list[tuple[Any, Any]] = [(before, after)]
+    for left, right in pairs:  # the list grows during the loop
+        if left is right or (id(left), id(right)) in compared:
+            continue
+        compared.add((id(left), id(right)))  # a container may contain itself
+        if _is_dict(left) and _is_dict(right):
+            if _DICT.keys(left) != _DICT.keys(right):
+                return True
+            pairs.extend((item, _DICT.__getitem__(right, key)) for key, item in _DICT.items(left))
+        elif is_array(left) and is_array(right):
+            left_items, right_items = _items(left), _items(right)
+            if len(left_items) != len(right_items):
+                return True
+            pairs.extend(zip(left_items, right_items, strict=True))
+        elif not (_is_set(left) and _is_set(right) and _SET.__eq__(left, right)):
+            return True
+    return False
+
+
+def _items(array: Any) -> list[Any]:
+    return list(_LIST.__iter__(array) if _is_list(array) else _TUPLE.__iter__(array))
+
+
+def _shallow(value: Any) -> Any:
+    try:
+        made = copy.copy(value)
+    except Exception:  # noqa: BLE001 - a class of the user may refuse
+        made = value
+    if made is value:
+        base: Any = next(kind for kind in (dict, list, set) if isinstance(value, kind))
+        made = base.copy(value)
+    return made
+
+
+def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_set(value: object) -> TypeGuard[set[Any]]:
+    return isinstance(value, set)

@@ -1,0 +1,195 @@
+"""Calls that wait for a decision, and the decisions of users.
+
+Values only. `_run.resuming` applies them to a run.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeGuard
+
+from .errors import ConfigurationError
+from .json import is_array, is_json, is_object, jsonable
+from .messages import (
+    STARTED_INSIDE,
+    WAITING,
+    Message,
+    call_arguments,
+    call_name,
+    has_started_inside,
+    last_head,
+    normalize,
+    open_calls,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A tool call without an answer, for a decision in `resume=`.
+
+    Args:
+        index: The position of the call in the assistant message.
+        id: The id of the call.
+        name: The name of the function.
+        arguments: The JSON text, as the model sent it, or as a user or a guard has changed it.
+        agent: The name of the agent that made the call.
+        reason: The question to the user. None if there is no question, because the call only follows a waiting call, or the
+            run had `execute_tools=False`.
+        data: The JSON data of its `Hold`, or None. For an agent as a tool: the name of its `agent`, and the open calls of its
+            run as `waiting`, each with these fields.
+        answer: The user's answer to an earlier question of a call that now waits for an approval; None without one.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    agent: str
+    reason: str | None = None
+    data: Any = None
+    answer: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """The decision to run the call.
+
+    `arguments`: replace the arguments of the model; the tool message contains them. `expected`: the arguments that were shown
+    to the user, as a dict. If the call has other arguments, the run raises ConfigurationError and nothing runs.
+    """
+
+    arguments: Mapping[str, Any] | None = None
+    expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The decision not to run the call. The tool message contains the `reason`."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to the question of a call, as JSON data.
+
+    A function that raised `Hold` runs again and reads the answer from `current_call().answer`. If its tool has `approve`, the
+    call first waits for an approval. For an external tool the answer is the result. For an agent as a tool it is the
+    decisions on the calls of that agent.
+
+    `data`: the answer. `expected`: as for `Approve`.
+    """
+
+    data: Any
+    expected: Mapping[str, Any] | None = field(default=None, kw_only=True)
+
+
+Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
+"""A decision of a user on a waiting call.
+
+True is `Approve()`, False is `Deny()`. A str becomes the result of the call, and nothing runs. A mapping is the JSON form:
+`{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`; any other mapping is an error. A call that
+waits for an approval accepts no `Answer`, and an `Answer` is no approval.
+"""
+# The key type is Any: Mapping is invariant in its key type, and with a union of mappings mypy cannot infer the type of
+# `{"a": True, "b": Deny("no")}`.
+Decisions: TypeAlias = Mapping[Any, Decision]
+"""Decisions on calls, by the id of each call, or by its index if several calls have the same id.
+
+JSON has no numbers as keys, so "0" is index 0 if no call has that id.
+"""
+
+
+def waiting(messages: Sequence[Any]) -> list[OpenCall]:
+    """Return the unanswered calls at the end of a stored history, in call order.
+
+    Raises ConfigurationError for an invalid history, as a run does.
+    """
+    history = normalize(messages)
+    head: Message = history[last_head(history)] if history else {}
+    entries = waiting_entries(history) or {}
+    positions = {id(call): position for position, call in enumerate(head.get("tool_calls") or ())}
+    return [
+        open_call(positions[id(call)], call, str(head.get("sender") or ""), entries.get(positions[id(call)], {}))
+        for call in open_calls(history)
+    ]
+
+
+def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]) -> OpenCall:
+    """Return the call for a user. `entry`: its entry in the history, empty without one."""
+    changed = entry.get("replaced", entry.get("arguments"))
+    return OpenCall(
+        position,
+        str(call["id"]),
+        call_name(call),
+        call_arguments(call) if changed is None else json.dumps(changed, ensure_ascii=False),
+        agent,
+        entry.get("reason"),
+        public_data(entry.get("data")),
+        entry.get("answer"),
+    )
+
+
+def is_run_inside(data: Any) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether the data of a waiting call is the stored form of a run inside the call; see `public_data`."""
+    return is_object(data) and data.keys() >= {"agent", "messages", "context_variables", "removed"}
+
+
+def public_data(data: Any) -> Any:
+    """Return the data of a waiting call, for people and programs.
+
+    The history stores a run inside the call as its messages and context variables. A user gets its open calls instead. They
+    are read from these messages, so that exactly the calls that are shown run after an approval.
+    """
+    if not is_run_inside(data):
+        return data
+    try:
+        calls = waiting(data["messages"])
+    except (ConfigurationError, RecursionError):  # the history was changed, and a resume refuses it
+        calls = []
+    shown = [{name: getattr(call, name) for name in OpenCall.__slots__} for call in calls]
+    return {"agent": data["agent"], "waiting": shown, STARTED_INSIDE: has_started_inside(data)}
+
+
+def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]] | None:
+    """Return the entries of the waiting calls at the end of the history, by position; None without any."""
+    recorded = [each[WAITING] for each in messages[last_head(messages) :] if is_array(each.get(WAITING))]
+    return {entry["index"]: entry for entries in recorded for entry in entries if _is_entry(entry)} or None
+
+
+def without_old_entries(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of a waiting run with only the entries of its open calls, on the message that made the calls.
+
+    A run inside a call is stored again after each decision. Entries of decided calls may contain more inner runs, which would
+    be stored each time.
+    """
+    entries, open_ones = waiting_entries(messages) or {}, waiting(messages)
+    kept = [
+        {key: value for key, value in message.items() if key != WAITING}
+        for message in messages
+        if message["role"] != "tool" or WAITING not in message
+    ]
+    kept[last_head(kept)][WAITING] = [entries[call.index] for call in open_ones if call.index in entries]
+    return kept
+
+
+def _is_entry(entry: Any) -> bool:
+    if not (is_object(entry) and isinstance(entry.get("index"), int) and isinstance(entry.get("reason"), str)):
+        return False
+    changed = [entry[key] for key in ("arguments", "replaced") if key in entry]
+    return all(is_object(arguments) and is_json(arguments) for arguments in changed)
+
+
+def as_json(decision: Any) -> Any:
+    """Return a decision, or its data, in JSON form."""
+    match decision:
+        case Approve(arguments, expected=expected):
+            return {"approve": {"arguments": jsonable(arguments), "expected": jsonable(expected)}}
+        case Deny(reason):
+            return {"deny": reason}
+        case Answer(data):
+            return {"answer": as_json(data)}
+        case _ if is_object(decision):
+            return {str(key): as_json(each) for key, each in decision.items()}
+        case _:
+            return jsonable(decision)

@@ -1,0 +1,234 @@
+"""The events of `stream()`: a closed union of frozen dataclasses, in this order.
+
+    TurnStarted · (TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta)* · CompletionFinished
+    · (ToolCallStarted | ToolProgress | ToolCallFinished | CallWaiting)* · HandedOff?      once per turn
+    RunFinished                                               last, once, unless the run fails or is closed
+
+`to_dict()` returns an event as JSON data, for logs and for a browser.
+
+`CompletionDelta` is internal: one delta of the wire, the source of the typed and the classic events.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
+
+from .agent import Agent, Response
+from .json import is_array, is_object, jsonable
+from .messages import text_of
+from .usage import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON data: its name as `type`, then its fields.
+
+        An agent is its name, an error is text with its type, and a `Response` is its `model_dump(mode="json")` with its
+        `run_id` and its `text`.
+        """
+        values = {field.name: _json_form(getattr(self, field.name)) for field in fields(self)}
+        return {"type": type(self).__name__, **values}
+
+
+def _json_form(value: Any) -> Any:
+    if isinstance(value, _Event):
+        return value.to_dict()
+    if isinstance(value, Agent):
+        return value.name
+    if isinstance(value, Response):
+        return {**value.model_dump(mode="json"), "run_id": value.run_id, "text": jsonable(value.text)}
+    return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else jsonable(value)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted(_Event):
+    """A turn starts with a request. `turn` counts from 1 in this run; `agent` is the active agent."""
+
+    agent: Agent
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(_Event):
+    """A piece of the answer's text, never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta(_Event):
+    """A piece of the model's reasoning, if the provider sends it (`reasoning_content`, `reasoning`, thinking parts)."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta(_Event):
+    """A piece of a refusal."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta(_Event):
+    """A piece of a tool call. A field that is not in the piece is None.
+
+    `index`: the position of the call in its message. `arguments`: a piece of the JSON text.
+    """
+
+    index: int
+    id: str | None
+    name: str | None
+    arguments: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFinished(_Event):
+    """A completion has finished.
+
+    `message`: the recorded assistant message. `finish_reason`: as the provider sent it. `usage`: the tokens of this
+    completion.
+    """
+
+    message: dict[str, Any]
+    finish_reason: str | None
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted(_Event):
+    """A function starts to run.
+
+    `index`: the position of the call in its message. `arguments`: JSON text. `agent`: the agent that made the call.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    agent: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress(_Event):
+    """A running function reports its progress, with `progress(value)` or `yield Progress(value)`.
+
+    `index`: the position of the call in its message. `value`: any object; for an agent as a tool, a typed event of its run.
+    """
+
+    index: int
+    id: str
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallFinished(_Event):
+    """A call has finished. Events come in the order of completion; messages are recorded in call order.
+
+    A call that never ran (an unknown function, invalid arguments) has no `ToolCallStarted` before it.
+
+    Args:
+        index: The position of the call in its message.
+        id: The id of the call.
+        name: The name that the model called.
+        content: The text for the model. If the handoff of this call replaces another handoff, the recorded message has a note
+            about it after the text.
+        error: The cause of a failure, or None; see `ToolError`.
+        still_running: True for a plain function that could not be stopped and may still be running.
+        handoff: The agent that the call hands off to, or None.
+    """
+
+    index: int
+    id: str
+    name: str
+    content: str
+    error: Exception | None
+    still_running: bool
+    handoff: Agent | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the event as JSON data; `handoff` is left out if it is None."""
+        values = _Event.to_dict(self)
+        return {key: value for key, value in values.items() if key != "handoff" or value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class CallWaiting(_Event):
+    """A call waits for a decision. It stays open, and the run stops after the calls beside it have finished.
+
+    If the function itself raised the `Hold`, a `ToolCallStarted` comes before. `index`: the position of the call in its
+    message. `arguments`: JSON text. `reason` and `data`: from its `Hold`; for an agent as a tool, `data` is as in `OpenCall`.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    agent: Agent
+    reason: str
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOff(_Event):
+    """The active agent changed at the end of a turn, from `source` to `target`."""
+
+    source: Agent
+    target: Agent
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished(_Event):
+    """The run has finished with this `response`. It is the last event."""
+
+    response: Response
+
+
+@dataclass(slots=True)
+class CompletionDelta:
+    """One delta, as the classic stream yields it (internal)."""
+
+    delta: dict[str, Any]
+
+
+Event: TypeAlias = (
+    TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallDelta
+    | CompletionFinished
+    | ToolCallStarted
+    | ToolProgress
+    | ToolCallFinished
+    | CallWaiting
+    | HandedOff
+    | RunFinished
+)
+"""Any event of `stream()`: a closed union, for type hints."""
+LoopEvent: TypeAlias = Event | CompletionDelta
+
+
+def typed_events(delta: dict[str, Any]) -> Iterator[Event]:
+    """Yield the typed events of one delta."""
+    content = delta["content"]
+    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    if reasoning and (text := text_of(reasoning)):
+        yield ReasoningDelta(text)
+    if isinstance(content, str):
+        if content:
+            yield TextDelta(content)
+    elif is_array(content):
+        # Mistral sends thinking parts in the content, in place of reasoning beside it.
+        thinking = (part.get("thinking") for part in content if is_object(part) and part.get("type") == "thinking")
+        if text := "".join(map(text_of, thinking)):
+            yield ReasoningDelta(text)
+        if text := text_of(content):
+            yield TextDelta(text)
+    if refusal := delta.get("refusal"):
+        yield RefusalDelta(refusal)
+    for call in delta["tool_calls"] or ():
+        function = call["function"]
+        yield ToolCallDelta(call["index"], call["id"], function["name"], function["arguments"])

@@ -1,0 +1,131 @@
+"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and the text of a value in a message."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard, cast
+
+from pydantic_core import ValidationError, to_json, to_jsonable_python
+
+from .text import one_line
+
+_MOST_BITS = 10_000  # Python refuses to write a number of more than 4,300 digits
+_VALUE_LENGTH = 120  # the length of a wrong value in a text for the model
+_DEEPEST = 200  # pydantic and the json module can write values that are nested a little more deeply
+
+
+def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether the value is a dict or another mapping."""
+    return type(value) is dict or isinstance(value, Mapping)  # the second check takes ten times as long
+
+
+def is_array(value: object) -> TypeGuard[list[Any]]:
+    """Return whether the value is a list or a tuple, which reads like a list."""
+    return isinstance(value, list | tuple)
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Return whether the value is a whole number from 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_count_from_0(value: object) -> TypeGuard[int]:
+    """Return whether the value is a whole number from 0."""
+    return is_count(value) or (type(value) is int and value == 0)
+
+
+def shown(value: object, limit: int) -> str:
+    """Return the `repr` of the value, on one line of at most `limit` characters."""
+    try:
+        return one_line(repr(value), limit)
+    except Exception:  # noqa: BLE001 - too deeply nested, or of a class whose repr fails
+        return f"<{type(value).__name__}>"
+
+
+def faults_of(error: ValidationError, whole: str) -> list[str]:
+    """Return the faults that pydantic found in data of a model, one line for each. `whole`: the name of all the data."""
+    faults: list[str] = []
+    for details in error.errors(include_url=False):
+        place = ".".join(map(str, details["loc"])) or whole
+        value = "" if details["type"] == "missing" else f" (got {shown(details['input'], _VALUE_LENGTH)})"
+        faults.append(" ".join(f"{place}: {details['msg']}{value}".split()))  # message and value may have several lines
+    return faults
+
+
+def is_json(value: object) -> bool:
+    """Return whether the value consists of JSON types only. Subclasses are excluded: they may have more data."""
+    if type(value) is dict:
+        return all(map(is_json, cast("dict[object, object]", value).values()))
+    if type(value) is list:
+        return all(map(is_json, cast("list[object]", value)))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def jsonable(value: Any) -> Any:
+    """Return the value as JSON data that any encoder accepts.
+
+    Only values without a JSON form change: bytes become base64; infinities, NaN and other objects become text. Half a
+    surrogate pair becomes U+FFFD. A container that contains itself, or is nested too deeply, becomes text as a whole.
+    """
+    try:
+        text = to_json(value, bytes_mode="base64", inf_nan_mode="constants")
+        if text.count(b"{") + text.count(b"[") <= _DEEPEST and b"NaN" not in text and b"Infinity" not in text:
+            return json.loads(text)  # takes a tenth of the time of `_as_data`
+    except Exception:  # noqa: BLE001, S110 - a value without a JSON form: `_as_data` changes that value only
+        pass
+    try:
+        return _as_data(value, _DEEPEST)
+    except Exception:  # noqa: BLE001 - too deep, or a container of a class that cannot be read
+        return _text_of(value)
+
+
+def _as_data(value: Any, depth: int) -> Any:
+    """Return the value as JSON data. Raises ValueError if it is nested deeper than `depth`, or contains itself."""
+    if value is None or type(value) in (str, int, float, bool):
+        return _writable(value)
+    if not depth:
+        raise ValueError("nested too deeply")
+    if is_object(value):
+        return {_key(key): _as_data(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_as_data(item, depth - 1) for item in cast("Iterable[Any]", value)]
+    return _as_data(_without_classes(value), depth - 1)
+
+
+def _writable(value: str | float | None) -> str | float | None:
+    """Return a value of a JSON type, or its text if encoders refuse it."""
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return value if value is None or value.bit_length() <= _MOST_BITS else hex(value)
+
+
+def _key(key: Any) -> str:
+    if type(key) is str:
+        return _encodable(key)
+    data = _without_classes({key: None})  # a dict, or text if the key has no form as a key
+    return next(iter(data)) if is_object(data) else _text_of(key)
+
+
+def _without_classes(value: Any) -> Any:
+    try:
+        return to_jsonable_python(value, bytes_mode="base64", fallback=_text_of)
+    except Exception:  # noqa: BLE001 - a class decides what it raises when it is serialized
+        return _text_of(value)
+
+
+def _text_of(value: object) -> str:
+    try:
+        return _encodable(str(value))
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
+    except Exception:  # noqa: BLE001 - a class decides what its `__str__` raises
+        return f"<{type(value).__name__}>"
+
+
+def _encodable(text: str) -> str:
+    """Return the text with U+FFFD for each half of a surrogate pair, which cannot be encoded."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,385 @@
+"""Rules for histories: valid messages, open calls, and the form on the wire.
+
+A call is identified by its message and position, never by its id alone: real servers (and every mock) repeat ids. No
+function here changes a message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import dropwhile, islice, takewhile
+from typing import Any, TypeAlias, TypeGuard
+
+from pydantic_core import from_json
+
+from .errors import ConfigurationError
+from .json import is_array, is_object, shown
+
+Message = dict[str, Any]
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_PLAIN = ("role", "content")
+_SPEAKERS = ("user", "assistant", "system", "developer")
+_LINE = 80  # the length of a value in an error text
+# Keys that aswarm adds to messages. Mistral and Groq refuse unknown keys, so these are never sent.
+# `WAITING`: the entries of the waiting calls, on the assistant message, or on a tool message that a resumed run made in place
+# of an answer. `SENT_INPUT`: on an assistant message, the content that a guard has sent in place of the messages of the user
+# since the answer before.
+WAITING = "waiting"
+SENT_INPUT = "sent_input"
+_OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
+# Keys that the API adds to answers, such as the citations of a search, and does not accept in requests.
+_ANSWER_KEYS = frozenset({"annotations"})
+_NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
+# An assistant message without calls is sent only if it has one of these keys; Mistral refuses an empty message.
+_SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
+INTERRUPTED = "not run: interrupted"
+OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
+STILL_RUNNING = "; it may still be running"
+LEFT_OUT = "(this earlier result is left out)"
+# In the data of a call that waits for a run inside it: whether a function has started there.
+STARTED_INSIDE = "started_inside"
+
+
+def normalize(messages: object) -> list[Message]:
+    """Return the messages as a new list of dicts: a str becomes a user message, SDK objects are dumped, dicts are kept.
+
+    Raises ConfigurationError with the position and the fault.
+    """
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    if not is_array(messages):
+        raise ConfigurationError(
+            f"messages must be a list of messages or a str, not {type(messages).__name__}; "
+            'for example [{"role": "user", "content": "Hi"}]'
+        )
+    return [
+        item if _is_plain(item) else _normalize_one(item, f"messages[{position}]")
+        for position, item in enumerate(messages)
+    ]
+
+
+def _is_plain(item: Any) -> TypeGuard[Message]:
+    # The fast path: most messages of a long history have only a role and a text.
+    kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
+    return (
+        kind is dict
+        and len(item) == len(_PLAIN)
+        and item.get("role") in _SPEAKERS
+        and isinstance(item.get("content"), str)
+    )
+
+
+def _normalize_one(item: object, place: str) -> Message:
+    message: Message = as_plain(item)
+    if not isinstance(message, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - the caller may pass anything
+        raise ConfigurationError(f"{place} is not a message: expected a dict with a role, got {shown(item, _LINE)}")
+    role = message.get("role")
+    if role not in ROLES:
+        raise ConfigurationError(f"{place} has the role {shown(role, _LINE)}; expected one of {', '.join(ROLES)}")
+    _check_content(message.get("content"), place)
+    if role == "tool" and not isinstance(call_id := message.get("tool_call_id"), str):
+        if not isinstance(call_id, int | float):
+            raise ConfigurationError(
+                f"{place} is a tool message without a tool_call_id; it must name the call it answers"
+            )
+        message = {**message, "tool_call_id": str(call_id)}
+    if message.get("tool_calls") is not None:
+        message = {**message, "tool_calls": _normalize_calls(message["tool_calls"], role, place)}
+    if role in ("system", "developer", "user") and message.get("content") is None:
+        raise ConfigurationError(f"{place} has no content; a {role} message must have some")
+    return message
+
+
+def _check_content(content: object, place: str) -> None:
+    if not (content is None or isinstance(content, str) or is_array(content)):
+        raise ConfigurationError(
+            f"{place} has content {shown(content, _LINE)}; expected a str, a list of parts, or None"
+        )
+    for part in content if is_array(content) else ():
+        if not is_object(part):
+            raise ConfigurationError(f"{place} has the content part {shown(part, _LINE)}; expected a dict with a type")
+
+
+def _normalize_calls(calls: object, role: object, place: str) -> list[Message]:
+    if role != "assistant":
+        raise ConfigurationError(
+            f"{place} has tool_calls but the role {shown(role, _LINE)}; only assistant messages have them"
+        )
+    if not is_array(calls):
+        raise ConfigurationError(f"{place} has tool_calls that are not a list: {shown(calls, _LINE)}")
+    return [_normalize_call(call, f"{place}.tool_calls[{position}]") for position, call in enumerate(calls)]
+
+
+def _normalize_call(call: object, place: str) -> Message:
+    plain: Message = as_plain(call)
+    if not isinstance(plain, dict) or not isinstance(plain.get("id"), str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"{place} is not a tool call with an id: {shown(call, _LINE)}")
+    if not isinstance(plain["id"], str):  # some servers send numbers, which other code may have stored
+        plain = {**plain, "id": str(plain["id"])}
+    function = plain.get("function")
+    if plain.get("type", "function") == "function" and not (
+        is_object(function) and isinstance(function.get("name"), str)
+    ):
+        raise ConfigurationError(f"{place} has no function name: {shown(call, _LINE)}")
+    if is_object(function) and is_object(function.get("arguments")):  # as some servers send them; the API wants text
+        return {**plain, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
+    return plain
+
+
+def as_plain(item: object) -> Any:
+    """Return a wire object as plain data: mappings as dicts, pydantic objects dumped, other objects unchanged."""
+    if is_object(item):
+        return item if isinstance(item, dict) else dict(item)
+    dump = getattr(type(item), "model_dump", None)
+    # exclude_unset keeps the keys that the provider sent and no others.
+    return dump(item, exclude_unset=True, warnings=False) if callable(dump) else item
+
+
+def text_of(content: object) -> str:
+    """Return the text of a message's content: the str itself, or the joined text parts of a list, or an empty text."""
+    if isinstance(content, str):
+        return content
+    parts = content if is_array(content) else ()
+    return "".join(str(part.get("text") or "") for part in parts if is_object(part))
+
+
+def call_name(call: Mapping[str, Any]) -> str:
+    """Return the name of a call of any type; empty if the provider sent none."""
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
+    return str(named.get("name") or "")
+
+
+def call_arguments(call: Mapping[str, Any]) -> str:
+    """Return the arguments of a function call as the model sent them; empty without any."""
+    function: Mapping[str, Any] = call.get("function") or {}
+    return str(function.get("arguments") or "")
+
+
+def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -> Message:
+    """Return the tool message that answers `call`."""
+    return {"role": "tool", "tool_call_id": call["id"], "tool_name": call_name(call), "content": content}
+
+
+def message_blocks(
+    messages: Sequence[Message], marks: dict[int, list[Message]] | None = None
+) -> Iterator[tuple[Message, list[Message]]]:
+    """Yield the blocks of the history: each message but tool messages, with the answers directly after it.
+
+    Answers at the very start belong to a call that was trimmed away; they come with an empty message. A tool message with
+    entries of waiting calls is no answer; it is added to `marks`, by id() of the message that made the calls.
+    """
+    head: Message = {}
+    answers: list[Message] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if WAITING not in message or not is_array(message[WAITING]):
+                answers.append(message)
+            elif marks is not None:
+                marks.setdefault(id(head), []).append(message)
+            continue
+        if head or answers:
+            yield head, answers
+        head, answers = message, []
+    if head or answers:
+        yield head, answers
+
+
+@dataclass(frozen=True, eq=False)
+class MessageBlock:
+    """A message of the history, with the tool messages that answer its calls. Blocks are compared by identity.
+
+    `message`: the message of `Response.messages`, or of the caller. `answers`: its tool messages; empty for a message without
+    calls. Do not change them, because the history has the same dicts. To send something else, make another block:
+    `dataclasses.replace(block, answers=[...])`.
+    """
+
+    message: Mapping[str, Any]
+    answers: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def role(self) -> str:
+        """The role of the message: "user", "assistant", "system", "developer"."""
+        return str(self.message["role"])
+
+    @property
+    def sender(self) -> str | None:
+        """The name of the agent whose model wrote the message, or None."""
+        sender = self.message.get("sender")
+        return sender if isinstance(sender, str) else None
+
+    @cached_property
+    def without_results(self) -> MessageBlock:
+        """The block with a note in place of each result longer than the note; the same object at each access."""
+        answers = [{**answer, "content": LEFT_OUT} if _is_long(answer) else answer for answer in self.answers]
+        return replace(self, answers=answers)
+
+
+def _is_long(answer: Mapping[str, Any]) -> bool:
+    content = answer.get("content")
+    return not isinstance(content, str) or len(content) > len(LEFT_OUT)
+
+
+def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
+    """Return, for each call, the tool message that answers it, or None. Each answer is used once.
+
+    Calls with equal ids are matched by the tool's name if the message has one, then by order.
+    """
+    by_id: dict[str, Message] = {answer["tool_call_id"]: answer for answer in answers}
+    if len(by_id) == len(answers) and len({call["id"] for call in calls}) == len(calls):
+        return [by_id.get(call["id"]) for call in calls]
+    matched: list[Message | None] = [None] * len(calls)
+    left: Iterable[int] = range(len(answers))
+    # An answer with a function name must not answer a call of another function: the right call would then run again.
+    for key_of_call, key_of_answer in _PASSES:
+        queues: defaultdict[_Key, deque[int]] = defaultdict(deque)
+        for position in left:
+            queues[key_of_answer(answers[position])].append(position)
+        for position, call in enumerate(calls):
+            if matched[position] is None and (queue := queues.get(key_of_call(call))):
+                matched[position] = answers[queue.popleft()]
+        left = sorted(position for queue in queues.values() for position in queue)
+    return matched
+
+
+# The passes match by equal keys: first the answers with the name of the call, then the answers without a name, then all that
+# are left. A name that is no str matches no call.
+_Key: TypeAlias = tuple[str, ...] | None
+_PASSES: tuple[tuple[Callable[[Mapping[str, Any]], _Key], Callable[[Message], _Key]], ...] = (
+    (
+        lambda call: (call["id"], call_name(call)),
+        lambda answer: (answer["tool_call_id"], name) if isinstance(name := answer.get("tool_name"), str) else None,
+    ),
+    (
+        lambda call: (call["id"],),
+        lambda answer: (answer["tool_call_id"],) if answer.get("tool_name") is None else None,
+    ),
+    (lambda call: (call["id"],), lambda answer: (answer["tool_call_id"],)),
+)
+
+
+def open_calls(messages: Sequence[Message]) -> list[Message]:
+    """Return the unanswered calls at the end of the history, in call order."""
+    nothing: tuple[Message, list[Message]] = ({}, [])
+    head, answers = next(message_blocks(messages[last_head(messages) :]), nothing)
+    calls: list[Message] = head.get("tool_calls") or []
+    return [call for call, answer in zip(calls, match_answers(calls, answers), strict=True) if answer is None]
+
+
+def has_started_inside(data: object) -> bool:
+    """Return whether the data of a waiting call records a run inside the call in which a function has started."""
+    return is_object(data) and data.get(STARTED_INSIDE) is True
+
+
+def started_inside(head: Message, behind: Iterable[Message]) -> set[Any]:
+    """Return the positions of the calls that wait for a run inside them in which a function has started.
+
+    `behind`: the tool messages after `head`, the message that made the calls.
+    """
+    marked = [message[WAITING] for message in (head, *behind) if is_array(message.get(WAITING))]
+    entries = [entry for each in marked for entry in each if is_object(entry) and isinstance(entry.get("index"), int)]
+    return {entry["index"] for entry in entries if has_started_inside(entry.get("data"))}
+
+
+def last_head(messages: Sequence[Message]) -> int:
+    """Return the position of the last message that is no tool message, or 0."""
+    position = len(messages) - 1
+    while position > 0 and messages[position]["role"] == "tool":
+        position -= 1
+    return max(position, 0)
+
+
+def last_of_user(messages: Sequence[Message]) -> list[Message]:
+    """Return the messages of the user after the last answer. An assistant message with calls is no answer."""
+    earlier = dropwhile(_is_assistant, reversed(messages))
+    tail = takewhile(lambda message: not _is_assistant(message) or message.get("tool_calls"), earlier)
+    return [message for message in tail if message["role"] == "user"][::-1]
+
+
+def _is_assistant(message: Message) -> bool:
+    return bool(message["role"] == "assistant")
+
+
+def as_sent(messages: Sequence[Message]) -> list[Message]:
+    """Return the history with the content that a guard has sent in place of messages of the user; see `SENT_INPUT`."""
+    sent: list[Message] = []
+    for position, message in enumerate(messages):
+        if SENT_INPUT in message and _is_assistant(message) and (replaceable := last_of_user(sent)):
+            of_user = (at for at in range(len(sent) - 1, -1, -1) if sent[at]["role"] == "user")
+            last, *others = islice(of_user, len(replaceable))
+            replaced = {**sent[last], "content": message[SENT_INPUT]}
+            sent[last] = _normalize_one(replaced, f"{SENT_INPUT} of messages[{position}]")
+            for at in others:
+                del sent[at]
+        sent.append(message)
+    return sent
+
+
+def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
+    """Return the history in the form of the API: without our keys and nulls, with one answer for every call, in order.
+
+    A call without an answer is answered as interrupted. A tool message without its call, and an assistant message with neither
+    text nor calls, are left out. Keys of the provider (reasoning, signatures) stay: DeepSeek and Gemini refuse a history
+    without them.
+
+    `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
+    """
+    sent: list[Message] = []
+    marks: dict[int, list[Message]] = {}
+    for head, answers in message_blocks(messages, marks):
+        if not answers and _is_plain(head) and head["content"]:
+            sent.append({**head})
+        elif head.get("role") == "assistant":
+            sent.extend(_wire_assistant(head, answers, empty_content, marks.get(id(head), ())))
+        elif head:
+            sent.append(_clean(head))
+    return sent
+
+
+def _wire_assistant(
+    head: Message, answers: list[Message], empty_content: str | None, behind: Iterable[Message]
+) -> Iterator[Message]:
+    calls: list[Message] = head.get("tool_calls") or []
+    message = _clean(head)
+    if calls:
+        message["tool_calls"] = [_clean_call(call) for call in calls]
+        message["content"] = message.get("content") or empty_content
+        yield message
+    elif any(message.get(key) for key in _SUBSTANCE):
+        yield message
+    matched = match_answers(calls, answers)
+    started = started_inside(head, behind) if None in matched else ()
+    for index, (call, answer) in enumerate(zip(calls, matched, strict=True)):
+        text = OUTCOME_UNKNOWN if index in started else INTERRUPTED
+        yield {"content": "", **_clean(answer or tool_message(call, text))}
+
+
+def _clean(message: Message) -> Message:
+    return {
+        key: value
+        for key, value in message.items()
+        # OpenAI refuses an empty list of tool calls (openai-node#1341), and no server needs another empty list.
+        if key not in _NEVER_SENT and value is not None and (value != [] or key == "content")
+    }
+
+
+def _clean_call(call: Message) -> Message:
+    cleaned = {key: value for key, value in call.items() if value is not None}
+    function = call.get("function")
+    if function is not None and not is_json_object(function.get("arguments")):
+        cleaned["function"] = {**function, "arguments": "{}"}
+    return cleaned
+
+
+def is_json_object(text: object) -> bool:
+    """Return whether this is the text of a JSON object, as the arguments of a call must be."""
+    # vLLM, Ollama and llama.cpp parse the arguments of every earlier call, and refuse the whole history if one is cut off.
+    # The answer to the call contains the broken text.
+    try:
+        return isinstance(text, str) and isinstance(from_json(text, allow_inf_nan=False), dict)
+    except ValueError:
+        return False

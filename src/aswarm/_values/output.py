@@ -1,0 +1,286 @@
+"""`Output`: the type of an answer, and the conversion of a model's text to an object of that type.
+
+Decides the valid texts for a type, and the faults of invalid ones. `_run.typed_answers` adds the type to the requests.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import SchemaError, from_json, to_json
+from typing_extensions import TypedDict, TypeVar
+
+from .errors import ConfigurationError, OutputError, ToolArgumentsError
+from .json import faults_of, is_count_from_0, is_object, shown
+from .messages import Message, call_arguments, call_name, match_answers, text_of
+
+T = TypeVar("T", default=Any)
+OutputMode: TypeAlias = Literal["auto", "schema", "tool", "prompt"]
+FINAL_ANSWER = "final_answer"  # the function that a model calls with its answer
+ACCEPTED = "accepted"  # the tool message of an accepted call; at most one in a run
+_MODES = get_args(OutputMode)
+_LINE = 80  # the length of a type in an error text
+_WRAPPED = "value"  # the only key of the object around a value that is no object
+_FENCE = "```"
+_OPEN_TEXT = re.compile(r'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+"', re.DOTALL)  # JSON whose last text has no end yet
+
+
+@dataclass(frozen=True)
+class Output(Generic[T]):
+    """Structured output: the type of an answer, for `Agent(output=...)` and `run(output=...)`.
+
+    Args:
+        type: Any type that pydantic can describe: a model, a dataclass, a TypedDict, `list[Trip]`, a union. With `str` in the
+            union, as in `Trip | str`, a plain text is an answer too. The type is checked before the first request.
+        mode: The way to request the type.
+
+            - "schema": `response_format`, for an agent without functions.
+            - "tool": a function `final_answer`, which the model calls with its answer.
+            - "prompt": the JSON schema in the instructions; an agent without functions also sends `json_object`.
+            - "auto": "schema" for an agent without functions, else "tool". A union with `str` is always "tool".
+        retries: The number of corrections in a run: the model gets the faults of its answer, and answers again.
+        strict: True sends OpenAI's strict schema.
+        check: A plain function that checks the answer, on the event loop. The model gets the text of its ValueError.
+
+    Raises:
+        ConfigurationError: For an invalid value.
+    """
+
+    type: Any
+    mode: OutputMode = "auto"
+    retries: int = 1
+    strict: bool = False
+    check: Callable[[Any], object] | None = None
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self,
+            type: builtins.type[T],
+            mode: OutputMode = "auto",
+            retries: int = 1,
+            strict: bool = False,
+            check: Callable[[T], object] | None = None,
+        ) -> None: ...
+
+        @overload
+        def __init__(
+            self: Output[Any],
+            type: Any,
+            mode: OutputMode = "auto",
+            retries: int = 1,
+            strict: bool = False,
+            check: Callable[[Any], object] | None = None,
+        ) -> None: ...
+
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __post_init__(self) -> None:
+        if self.mode not in _MODES:
+            raise ConfigurationError(f"the mode of an Output is one of {', '.join(_MODES)}, not {self.mode!r}")
+        if not is_count_from_0(self.retries):
+            raise ConfigurationError(f"retries of an Output must be a whole number from 0, not {self.retries!r}")
+        if self.check is not None and (not callable(self.check) or inspect.iscoroutinefunction(self.check)):
+            raise ConfigurationError(f"check of an Output must be a plain function of the answer, not {self.check!r}")
+
+
+def as_output(output: Any) -> Output[Any] | None:
+    """Return the argument `output=` as an `Output`; None stays None."""
+    if output is None:
+        return None
+    return output if isinstance(output, Output) else Output(output)  # pyright: ignore[reportUnknownVariableType]
+
+
+# --- reading an answer ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class AnswerType:
+    """The type of an answer: its schema for the model, and the reader of the model's text.
+
+    `hint`: the type in the `Output`. `schema`: the JSON schema of an object; None if only a plain text is an answer. `name`:
+    the name of the type. `allows_text`: any plain text is an answer.
+    """
+
+    hint: Any
+    strict: bool
+    name: str
+    schema: dict[str, Any] | None
+    allows_text: bool
+    _adapter: TypeAdapter[Any]
+    _is_wrapped: bool
+    _null_is_default: frozenset[str]
+
+    def read(self, text: str) -> Any:
+        """Return the JSON text as an object of the type. Raises ToolArgumentsError with one line for each fault."""
+        try:
+            data = from_json(text)
+        except ValueError as error:
+            raise ToolArgumentsError(f"the answer is not JSON: {error}; you sent {shown(text, 1000)}") from error
+        try:
+            # Validate as JSON: a strict model accepts a str for a date only there.
+            return self._adapter.validate_json(to_json(self._unwrapped(data), inf_nan_mode="constants"))
+        except ValidationError as error:
+            raise ToolArgumentsError("\n".join(faults_of(error, "answer"))) from error
+
+    def read_text(self, text: str) -> Any:
+        """Return the text of an answer as an object of the type, or the text if the type allows that. Raises as `read`."""
+        if self.schema is None:
+            return text
+        try:
+            return self.read(_without_fence(text))
+        except ToolArgumentsError:
+            if not self.allows_text:
+                raise
+            return text
+
+    def partial(self, text: str, *, is_whole: bool) -> Any:
+        """Return an unfinished answer as plain data, neither validated nor converted; None if it is empty.
+
+        A number at the end is left out unless the text is whole, because more digits may come.
+        """
+        if self.schema is None:
+            return text or None
+        so_far = _without_fence(text)
+        try:
+            data = from_json(so_far if is_whole else _without_last_number(so_far), allow_partial="trailing-strings")
+        except ValueError:
+            return text if self.allows_text and text else None
+        if self.allows_text and not is_object(data):
+            return text  # such as "3 days", which starts like a JSON number
+        if self._is_wrapped and is_object(data):
+            return data.get(_WRAPPED)
+        return data
+
+    def _unwrapped(self, data: Any) -> Any:
+        if self._is_wrapped:
+            return data[_WRAPPED] if is_object(data) and list(data) == [_WRAPPED] else data
+        if self._null_is_default and is_object(data):
+            return {key: value for key, value in data.items() if value is not None or key not in self._null_is_default}
+        return data
+
+
+def answer_type(output: Output[Any]) -> AnswerType:
+    """Return the type of the answer. Raises ConfigurationError for a type that pydantic cannot describe."""
+    try:
+        hash(output.type)
+    except TypeError:  # a hint may contain any object, such as a Field
+        return _make_answer_type(output.type, output.strict)
+    return _cached_answer_type(output.type, output.strict)
+
+
+def _make_answer_type(wanted: Any, strict: bool, /) -> AnswerType:
+    members = get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
+    others = tuple(member for member in members if member is not str)
+    hint: Any = Union[others] if len(others) > 1 else others[0] if others else str  # noqa: UP007 - known only at run time
+    adapter, schema, is_wrapped = _described(hint)
+    required: Sequence[str] = schema.get("required", ())
+    optional = [key for key in schema.get("properties", {}) if key not in required] if strict else []
+    return AnswerType(
+        wanted,
+        strict,
+        wanted.__name__ if isinstance(wanted, type) else str(wanted),
+        schema if others else None,
+        str in members,
+        adapter,
+        is_wrapped,
+        # In strict mode the model must send all keys, so null means that a key is left out.
+        frozenset(key for key in optional if b'"null"' not in to_json(schema["properties"][key])),
+    )
+
+
+_cached_answer_type = lru_cache(maxsize=128)(_make_answer_type)
+
+
+def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
+    if not _is_hint(hint):
+        raise ConfigurationError(
+            f"output must be a type, such as a pydantic model or list[int], or an Output, not {shown(hint, _LINE)}"
+        )
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(hint)
+        schema = adapter.json_schema()
+        if schema.get("type") == "object":
+            return adapter, schema, False
+        make: Any = TypedDict  # its field is known only at run time, which type checkers do not accept
+        return adapter, TypeAdapter(make("answer", {_WRAPPED: hint})).json_schema(), True
+    except (PydanticUserError, SchemaError, TypeError, ValueError, NameError, RecursionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigurationError(
+            f"the output type {shown(hint, _LINE)} cannot be described to a model: {reason}"
+        ) from error
+
+
+def _is_hint(hint: Any) -> bool:
+    # pydantic would describe a function by its parameters, and accept `any` as Any.
+    return (
+        isinstance(hint, type)
+        or get_origin(hint) is not None
+        or type(cast("object", hint)).__module__ in ("typing", "typing_extensions")
+    )
+
+
+def _without_fence(text: str) -> str:
+    """Return the text without a Markdown code fence around it, which models often write."""
+    stripped = text.strip()
+    if not stripped.startswith(_FENCE):
+        return text
+    return stripped.partition("\n")[2].removesuffix(_FENCE)
+
+
+def _without_last_number(text: str) -> str:
+    shorter = text.rstrip("+-.0123456789Ee")
+    return text if shorter == text or _OPEN_TEXT.match(shorter) else shorter
+
+
+# --- the answer in a history ------------------------------------------------------------------------------------------
+
+
+def read_answer(answer: AnswerType, messages: Sequence[Message]) -> Any:
+    """Return the answer at the end of the messages of a run. Raises OutputError if it does not have the type."""
+    head = _last_answer(messages)
+    if head is None:
+        raise OutputError("there is no answer: no message is from the assistant")
+    message = messages[head]
+    try:
+        if calls := message.get("tool_calls"):
+            arguments = _accepted_arguments(calls, messages[head + 1 :])
+            if arguments is None:
+                raise OutputError(f"there is no answer: the last message has calls, and no accepted {FINAL_ANSWER}")
+            return answer.read(arguments or "{}")
+        if refusal := message.get("refusal"):
+            raise OutputError(f"the model refused to answer: {refusal}")
+        return answer.read_text(text_of(message.get("content")))
+    except ToolArgumentsError as error:
+        raise OutputError(f"the answer is not of the type {answer.name}:\n{error}") from error
+
+
+def _accepted_arguments(calls: Sequence[Mapping[str, Any]], messages: Sequence[Message]) -> str | None:
+    answers = [message for message in messages if message.get("role") == "tool"]
+    for call, answer in zip(calls, match_answers(calls, answers), strict=True):
+        if call_name(call) == FINAL_ANSWER and answer is not None and answer.get("content") == ACCEPTED:
+            return call_arguments(call)
+    return None
+
+
+def answer_text(messages: Sequence[Message]) -> str:
+    """Return the text of the last answer as the model wrote it, or the arguments of its `final_answer`; empty without one."""
+    head = _last_answer(messages)
+    if head is None:
+        return ""
+    arguments = _accepted_arguments(messages[head].get("tool_calls") or (), messages[head + 1 :])
+    return text_of(messages[head].get("content")) if arguments is None else arguments
+
+
+def _last_answer(messages: Sequence[Message]) -> int | None:
+    return next((at for at in range(len(messages) - 1, -1, -1) if messages[at].get("role") == "assistant"), None)

@@ -1,0 +1,31 @@
+"""Sets `__module__` of public names to the package that exports them, not the module that defines them.
+
+So a definition can move without a change in reprs, pickles and documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import FunctionType
+from typing import Any
+
+
+def publish(namespace: dict[str, Any]) -> None:
+    """Set `__module__` of the classes and functions in `__all__` to the package with this namespace.
+
+    A name that another package has published keeps that package, unless this package contains it.
+    """
+    package = namespace["__name__"]
+    for name in namespace["__all__"]:
+        value = namespace[name]
+        home = getattr(value, "__module__", package)
+        if "._" not in home and not home.startswith(package):
+            continue
+        # Resolve annotations that are strings: `typing.get_type_hints` would evaluate them in the wrong module.
+        hints: dict[str, Any] = vars(value).get("__annotations__", {}) if isinstance(value, type) else {}
+        if any(isinstance(hint, str) for hint in hints.values()):
+            names = {**namespace, **vars(sys.modules[value.__module__])}
+            value.__annotations__ = inspect.get_annotations(value, globals=names, eval_str=True)
+        if isinstance(value, type | FunctionType):
+            value.__module__ = package

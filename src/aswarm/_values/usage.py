@@ -1,0 +1,68 @@
+"""Token counts of a run, as the provider reported them, summed over its completions.
+
+If a provider reports nothing, the counts stay 0, which means unknown. Nothing is estimated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from .json import is_object
+
+# No real count is as large. Sums of smaller numbers always fit a float.
+_TOO_MANY = 2**63
+_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens used, as the provider counts them.
+
+    Args:
+        prompt_tokens: The tokens of requests.
+        completion_tokens: The tokens of answers.
+        total_tokens: The total, as the provider reports it.
+        requests: The number of completions.
+        details: All other numbers of the provider, summed under its own keys, for example
+            `details["prompt_tokens_details"]["cached_tokens"]`.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    requests: int = 0
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def of_completion(cls, reported: Mapping[str, Any] | None) -> "Usage":
+        """Return the usage of one completion; `reported` is the `usage` object of the wire, or None."""
+        reported = reported or {}
+        counts = {key: int(value) for key in _COUNTS if _is_number(value := reported.get(key))}
+        details = {key: value for key, value in reported.items() if key not in _COUNTS}
+        return cls(**counts, requests=1, details=_sum({}, details) if details else {})
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Return the sum as a new object."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.total_tokens + other.total_tokens,
+            self.requests + other.requests,
+            _sum(self.details, other.details),
+        )
+
+
+def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
+    total = {key: _sum({}, value) if is_object(value) else value for key, value in left.items()}
+    for key, value in right.items():
+        current: Any = total.get(key)
+        if is_object(value):
+            # If one provider sends a number and another an object, the object has more details.
+            total[key] = _sum(current if is_object(current) else {}, value)
+        elif _is_number(value) and not is_object(current):
+            total[key] = (current or 0) + value
+    return total
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _TOO_MANY

@@ -1,0 +1,263 @@
+"""`aswarm batch`: many conversations from a file, run at once by `AsyncSwarm.batch`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+import click
+
+from aswarm._rate_limits.policy import RateLimits
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent
+from aswarm._values.text import counted
+from aswarm.batch import Item, Outcome
+from aswarm.cli._command import command
+from aswarm.cli._exits import ExitCode
+from aswarm.cli._load import load_agent
+from aswarm.cli._options import AGENT_HELP, budget_option, context_option, max_turns_option, provider, provider_options
+from aswarm.cli._output import reserve_stdout
+
+from . import stopping
+from .durable import durable_batch
+from .options import CommandOptions
+from .output import FAILED, PATIENCE, BatchOutput, RejectedLines, line_of, open_output, rejected_path, status_of
+from .progress import Counts, Reporter, reporting
+from .readers import BadLine, InputRecord, count, records_in
+from .threads import in_thread
+
+_ATTEMPTS = 3
+
+
+def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not (value.isdecimal() and int(value)):
+        raise click.BadParameter(f"expected a number of at least 1, or auto, not {value!r}")
+    return int(value)
+
+
+@command(
+    "batch",
+    ExitCode.NO_ANSWER,
+    ExitCode.UNKNOWN_CALLS,
+    ExitCode.TERMINATED,
+    text="Run AGENT over every line of INPUT, many at once.\n\nOne outcome is written for each line, when it finishes. "
+    f"{AGENT_HELP} INPUT is a file of JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
+    "`question`. It can have `id`, `context_variables` and `metadata`; and if the messages end with open calls, `resume`: an "
+    "object of decisions by the id of the call. A line that cannot be used is reported, and kept in a file beside the output "
+    "(out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, refusal, max_turns, budget, error), "
+    "text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls "
+    "whose outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and "
+    "messages.\n\nWith --resume or --journal, an output can have several lines for one id, because failed items run again: "
+    "the last line of an id counts. A line that is not JSON was cut off by a crash; skip it.",
+)
+@click.argument("agent")
+@click.argument("source", metavar="INPUT")
+@click.option(
+    "-o", "--output", metavar="FILE", default="-", show_default=True, help="The file for the outcomes, or - for stdout."
+)
+@click.option(
+    "--concurrency",
+    metavar="N|auto",
+    callback=_concurrency,
+    default="10",
+    show_default=True,
+    help="The number of items that run at once; auto adapts it to the provider.",
+)
+@click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="The maximum number of requests per minute.")
+@click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="The maximum number of tokens per minute.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file that keeps every finished turn. After a stop or a crash, the same command continues from it.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue an output that has lines: skip the items whose last line is not an error, run the others, and append "
+    "their lines. No line is changed or removed.",
+)
+@click.option(
+    "--attempts",
+    metavar="N",
+    type=click.IntRange(min=1),
+    show_default=str(_ATTEMPTS),
+    help="The maximum number of attempts for a completion.",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["keep", "stop"]),
+    default="keep",
+    show_default=True,
+    help="What to do after a failed item: keep running the others, or start no more.",
+)
+@click.option(
+    "--ordered",
+    is_flag=True,
+    help="Write outcomes in the order of the input. When the batch is stopped, outcomes that wait for an earlier one are "
+    "lost, unless there is a --journal.",
+)
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["jsonl", "csv"]),
+    help="The format of INPUT. [default: by its ending, else jsonl]",
+)
+@click.option(
+    "--column", metavar="NAME", help="The CSV column, or the JSON key, of the text. [default: input or question]"
+)
+@click.option(
+    "--id-column", metavar="NAME", default="id", show_default=True, help="The CSV column, or the JSON key, of the id."
+)
+@click.option("--messages/--no-messages", default=True, help="Write the messages of each run, or leave them out.")
+@click.option(
+    "--transport",
+    type=click.Choice(["auto", "httpx", "aiohttp"]),
+    default="auto",
+    show_default=True,
+    help="The HTTP client. auto is aiohttp, which is faster, if the extra of that name is installed; else httpx.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Make each item a durable run in this database, sqlite:///runs.db or postgresql://user@host/database. `aswarm worker` "
+    "executes them too, on any machine. Run the same command again to continue them.",
+)
+@click.option("--code-version", metavar="TEXT", help="For --store: the version of the agents' code, such as a date.")
+@provider_options
+@context_option
+@max_turns_option
+@budget_option
+def batch(agent: str, base_url: str | None, output: str, **values: Any) -> None:
+    """Run all items."""
+    options = CommandOptions(output=output, **values)
+    with provider(base_url), reserve_stdout() as stdout:
+        loaded = load_agent(agent)
+        options.check()
+        total = count(options.source, options.input_format)
+        with open_output(output, stdout, resume=options.resumes) as place:
+            counts = Counts(total, limits=RateLimits(options.rpm, options.tpm))
+            for unknown_calls in place.unknown_calls:
+                counts.add_unknown_calls(unknown_calls)
+            work = _BatchRun(loaded, options, place, counts)
+            code = work.run(sys.stderr, bar=not (output == "-" and stdout.isatty()))
+    raise click.exceptions.Exit(code)
+
+
+class _BatchRun:
+    """One batch: input lines become items, and outcomes become output lines."""
+
+    def __init__(self, agent: Agent, options: CommandOptions, output: BatchOutput, counts: Counts) -> None:
+        self._agent = agent
+        self._options = options
+        self._output = output
+        self._rejected = RejectedLines(rejected_path(options.output))
+        self._counts = counts
+        self._reporter: Reporter
+
+    def run(self, stderr: TextIO, *, bar: bool) -> ExitCode:
+        """Run all items, and report on stderr. Returns the exit code."""
+        try:
+            with reporting(self._counts, stderr, bar=bar) as self._reporter:
+                stopping.run(self._run())
+        except BaseException as error:
+            is_interrupted = isinstance(error, KeyboardInterrupt)
+            if is_interrupted or self._counts.statuses:
+                self._summarise(stderr, "no item has finished", f"Stopped. {self._options.resume_hint()}")
+            if not is_interrupted:
+                raise
+            return ExitCode.TERMINATED if isinstance(error, stopping.Terminated) else ExitCode.INTERRUPTED
+        finally:
+            self._rejected.close()
+        self._summarise(stderr, "nothing to do", *self._stopped_by_a_failure())
+        return self._exit_code()
+
+    async def _run(self) -> None:
+        options = self._options
+        limits = self._counts.limits if options.rpm or options.tpm else None
+        async with (
+            AsyncSwarm(transport=options.transport, api=options.api, limits=limits) as swarm,
+            durable_batch(swarm, self._agent, self._items(), options)
+            if options.store is not None
+            else swarm.batch(
+                self._agent,
+                self._items(),
+                concurrency=options.concurrency,
+                ordered=options.ordered,
+                on_error=options.on_error,
+                attempts=options.attempts or _ATTEMPTS,
+                context_variables=options.context,
+                model_override=options.model,
+                max_turns=options.max_turns,
+                budget=options.budget,
+                journal=options.journal,
+            ) as outcomes,
+        ):
+            async for outcome in outcomes:
+                # Finished even if the batch is cancelled meanwhile, so that every written line is counted.
+                await stopping.finish(self._record(outcome), PATIENCE)
+
+    async def _items(self) -> AsyncGenerator[Item]:
+        async with aclosing(in_thread(records_in(self._options.source, self._options.input_format))) as records:
+            async for record in records:
+                if isinstance(record, BadLine):
+                    self._reject(record)
+                elif self._output.has(record):
+                    self._counts.before += 1
+                    self._reporter.update()
+                else:
+                    yield Item(
+                        record.messages,
+                        id=record.key,
+                        context_variables=record.context_variables,
+                        metadata=record,
+                        resume=record.resume,
+                    )
+        self._counts.is_read = True
+
+    def _reject(self, bad: BadLine) -> None:
+        self._rejected.add(bad)
+        self._counts.bad += 1
+        self._reporter.problem("bad lines", f"line {bad.line}: {bad.error}")
+        self._reporter.update()
+
+    async def _record(self, outcome: Outcome) -> None:
+        record: InputRecord = outcome.metadata
+        self._counts.add_unknown_calls(len(outcome.unknown_calls))
+        await self._output.add(line_of(outcome, messages=self._options.messages))
+        status = status_of(outcome.response, outcome.error)
+        self._counts.statuses[status] += 1
+        self._counts.usage += outcome.usage
+        if outcome.error is not None:
+            self._reporter.problem("failed items", f"line {record.line} (id {record.id}) failed: {outcome.error}")
+        self._reporter.update()
+
+    def _exit_code(self) -> ExitCode:
+        if self._counts.bad or self._counts.statuses[FAILED]:
+            return ExitCode.FAILED
+        if self._counts.unknown_calls:
+            return ExitCode.UNKNOWN_CALLS
+        statuses = {*self._counts.statuses, *self._output.statuses}
+        return ExitCode.DONE if statuses <= {"answer"} else ExitCode.NO_ANSWER
+
+    def _stopped_by_a_failure(self) -> list[str]:
+        counts = self._counts
+        left = None if counts.total is None else counts.total - counts.done
+        if self._options.on_error != "stop" or not counts.statuses[FAILED] or counts.is_read or left == 0:
+            return []
+        not_started = "" if left is None else f", {counted(left, 'line')} not started"
+        return [f"Stopped: an item failed{not_started}. {self._options.resume_hint()}"]
+
+    def _summarise(self, stderr: TextIO, nothing: str, *more: str) -> None:
+        """Print the result. `nothing`: the text if no item has finished. `more`: further lines, such as how to continue."""
+        lines = [*self._counts.summary(nothing), *more]
+        if self._rejected.count:
+            lines.insert(1, f"{counted(self._rejected.count, 'line')} rejected; see {self._rejected.path}")
+        if self._options.output != "-":
+            lines.append(f"Outcomes are in {self._options.output}")
+        for line in lines:
+            click.echo(line, file=stderr)

@@ -1,0 +1,115 @@
+"""`aswarm batch --store`: each item is a durable run, which any process that shares the database executes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, cast
+
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent, Response
+from aswarm._values.errors import AswarmError
+from aswarm._values.usage import Usage
+from aswarm.batch import Item, Outcome
+from aswarm.batch._item import response_of
+from aswarm.cli._load import extra
+
+from .options import CommandOptions
+from .readers import InputRecord
+
+if TYPE_CHECKING:
+    from aswarm.durable import DurableRun, DurableRuns
+
+
+@asynccontextmanager
+async def durable_batch(
+    swarm: AsyncSwarm, agent: Agent, items: AsyncIterable[Item], options: CommandOptions
+) -> AsyncGenerator[AsyncGenerator[Outcome, None]]:
+    """Yield the outcomes of the items. This process executes runs too."""
+    with extra("durable", "durable runs need"):
+        from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
+    at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
+    runs = DurableRuns(swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once)
+    runs.factory.limits = replace(runs.limits, max_turns=options.max_turns)
+    async with runs:
+        yield _DurableBatch(runs, agent, options).outcomes(items)
+
+
+class _DurableBatch:
+    """The runs of one batch. The item of a failed run gets another run."""
+
+    def __init__(self, runs: DurableRuns, agent: Agent, options: CommandOptions) -> None:
+        self._runs = runs
+        self._agent = agent
+        self._options = options
+        self._items: dict[str, tuple[int, Item]] = {}  # by the id of the run: the place of the item, and the item
+        self._is_stopped = False
+
+    async def outcomes(self, items: AsyncIterable[Item]) -> AsyncGenerator[Outcome, None]:
+        """Run the items, and yield their outcomes when they finish."""
+        context, at_once = self._options.context, cast("int", self._options.concurrency)
+        async for run in self._runs.map(
+            self._agent.name, self._with_ids(items), concurrency=at_once, context_variables=context
+        ):
+            outcome = await _outcome(await self._answered(run), *self._items.pop(run.id))
+            self._is_stopped |= outcome.error is not None and self._options.on_error == "stop"
+            yield outcome
+
+    async def _with_ids(self, items: AsyncIterable[Item]) -> AsyncGenerator[Item, None]:
+        index = 0
+        async for item in items:
+            if self._is_stopped:
+                return
+            run_id = await self._run_id(cast("InputRecord", item.metadata))
+            self._items[run_id] = index, item
+            index += 1
+            yield replace(item, id=run_id)
+
+    async def _run_id(self, record: InputRecord) -> str:
+        """Return the same id for the same line, so that a second batch finds the runs of the first; another id after a failure."""
+        from aswarm.runs import RunNotFound  # noqa: PLC0415 - only a durable batch needs the room
+
+        named, failures = [self._agent.name, record.key, record.digest], 0
+        while True:
+            name = json.dumps([*named, failures] if failures else named)
+            run_id = blake2b(name.encode(), digest_size=16).hexdigest()
+            try:
+                if (await self._runs.find(run_id)).record.status != "failed":
+                    return run_id
+            except RunNotFound:
+                return run_id
+            failures += 1
+
+    async def _answered(self, run: DurableRun) -> DurableRun:
+        """Return the last run of the conversation: a run that waited may have got an answer meanwhile."""
+        while run.record.reason in ("waiting", "continued"):
+            (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
+            if last.id == run.id:
+                break
+            run = await self._runs.find(last.id)
+            await run.wait()
+        return run
+
+
+async def _outcome(run: DurableRun, index: int, item: Item) -> Outcome:
+    record, line = run.record, cast("InputRecord", item.metadata)
+    response: Response | None = None
+    error: AswarmError | None = None
+    try:
+        response = await run.result()
+    except AswarmError as failure:
+        error = failure
+    partial = response_of(response, error)
+    return Outcome(
+        line.key,
+        index,
+        response,
+        error,
+        duration=((record.ended or record.started) - record.started) / 1000,
+        attempts=1,
+        usage=Usage() if partial is None else partial.usage,
+        metadata=item.metadata,
+    )

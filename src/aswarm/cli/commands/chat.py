@@ -1,0 +1,66 @@
+"""`aswarm chat`: a conversation in the terminal, by `aswarm.repl`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aswarm._blocking.sync_swarm import Swarm, wait_on_event_loop
+from aswarm.cli._command import command
+from aswarm.cli._conversations import Kept, loaded_from, store_options
+from aswarm.cli._load import load_agent
+from aswarm.cli._options import (
+    AGENT_HELP,
+    context_option,
+    entered,
+    max_turns_option,
+    mcp_option,
+    provider,
+    provider_options,
+    with_mcp_servers,
+)
+from aswarm.cli._output import writing
+
+if TYPE_CHECKING:
+    from aswarm._providers.apis import ApiName
+
+
+@command("chat", text=f"Talk with AGENT.\n\n{AGENT_HELP}")
+@click.argument("agent")
+@provider_options
+@context_option
+@max_turns_option
+@mcp_option
+@click.option("--stream/--no-stream", default=True, help="Show answers piece by piece, or when they are complete.")
+@click.option("--load", metavar="FILE", help="Continue a conversation from a file of /save.")
+@store_options
+@click.option("--debug", is_flag=True, help="Print every request and answer, as Swarm's debug mode does.")
+def chat(
+    agent: str,
+    base_url: str | None,
+    model: str | None,
+    api: ApiName,
+    context: dict[str, Any],
+    max_turns: float,
+    servers: tuple[str, ...],
+    stream: bool,
+    debug: bool,
+    **places: str | None,
+) -> None:
+    """Talk with the agent."""
+    from aswarm.repl._kept import ChatOptions, store_at  # noqa: PLC0415 - no other command needs it
+    from aswarm.repl._loop import chat_with  # noqa: PLC0415 - as above
+    from aswarm.repl._plain import PrintingError  # noqa: PLC0415 - as above
+
+    kept, options = Kept(**places), ChatOptions(stream, debug, model, max_turns)
+    with provider(base_url), writing(sys.stdout, PrintingError):
+        stored = None if kept.load is None else wait_on_event_loop(partial(loaded_from, kept.load))
+        loaded = load_agent(agent)
+        opening = nullcontext() if kept.store is None else entered(store_at(kept.store))
+        with Swarm(api=api) as swarm, opening as store, entered(with_mcp_servers(loaded, servers)):
+            _ = swarm.client  # a missing key is an error of the command, not of the first message
+            chat_with(loaded, context, options, swarm, stored, store, kept.id)

@@ -1,0 +1,84 @@
+"""`aswarm demo`: a short conversation with two agents and a scripted model, without an API key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from aswarm._blocking.sync_swarm import Swarm
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.text import counted
+from aswarm.cli._command import command
+from aswarm.cli._event_printer import EventPrinter
+from aswarm.cli._output import reserve_stdout, write
+from aswarm.cli._server import LOOPBACK, port_option, serve_until_stopped
+from aswarm.cli.demo_agents import triage
+
+if TYPE_CHECKING:
+    from aswarm.testing import ScriptedModel
+
+QUESTION = "Hello, the lamp from order 4711 arrived broken. Please give me my money back."
+_BEFORE = f"""\
+The model of this demo is a script: its answers were written in advance, and nothing leaves this machine.
+The rest is real: agents, functions, handoff, client and stream.
+
+You: {QUESTION}
+"""
+_AFTER = """
+Now with your own model. Any server with the Chat Completions API works:
+
+  export OPENAI_API_KEY=...        or, for your own server: export OPENAI_BASE_URL=http://127.0.0.1:8080/v1
+  aswarm chat --model gpt-6-luna aswarm.cli.demo_agents:triage
+  aswarm graph aswarm.cli.demo_agents:triage
+
+The agents are in the module aswarm.cli.demo_agents.
+"""
+
+
+@command(
+    "demo",
+    text="Run two agents with a scripted model, without an API key.\n\nThe answers of the model were written in advance; agents, functions "
+    "and handoffs are real.",
+)
+@click.option("--serve", is_flag=True, help="Show them in the playground on this machine, until Ctrl-C.")
+@port_option("The port of the playground; 0 for any free port.", 8000)
+def demo(serve: bool, port: int) -> None:
+    """Show the conversation."""
+    if serve:
+        served = AsyncSwarm(_model(pause=0.02).client())
+        serve_until_stopped(served, [triage], host=LOOPBACK, port=port, token=None, store=None)
+        return
+    with reserve_stdout() as stdout:
+        write(stdout, _BEFORE)
+        client = _model(pause=0.04 if stdout.isatty() else 0).client()
+        with Swarm(client) as swarm, swarm.stream(triage, QUESTION) as run:
+            printer = EventPrinter(stdout, stdout)
+            for event in run:
+                printer.show(event)
+        usage = run.response.usage
+        write(
+            stdout, f"({counted(usage.requests, 'completion')}. They used no tokens: the model is a script.)\n{_AFTER}"
+        )
+
+
+def _model(pause: float) -> ScriptedModel:
+    """Return a model with the same answers for each conversation. `pause`: seconds before each piece."""
+    from aswarm.testing import Answer, Request, ScriptedModel, call  # noqa: PLC0415 - it imports httpx; others start faster
+
+    steps = [
+        Answer(calls=[call("transfer_to_refunds")]),
+        Answer("I am sorry to hear that. Let me look at the order.", [call("look_up_order", order_id=4711)]),
+        Answer(calls=[call("refund_order", order_id=4711, reason="arrived broken")]),
+        Answer("You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?"),
+    ]
+    last = Answer("The model of this demo is a script, and it ends here. `aswarm serve` has one of your own.")
+
+    def answer(request: Request) -> Answer:
+        messages = request.body["messages"]
+        index: int = sum(message["role"] == "assistant" for message in messages)
+        is_over = index >= len(steps) or "cannot be refunded" in str(messages[-1]["content"])
+        return replace(last if is_over else steps[index], pause=pause)
+
+    return ScriptedModel(answer, cut=6)

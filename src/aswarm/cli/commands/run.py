@@ -1,0 +1,223 @@
+"""`aswarm run`: one question, one answer; in memory, or in a conversation that several runs share."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aswarm._blocking.caller import in_callers_thread
+from aswarm._blocking.sync_swarm import Swarm, engine_of, wait_on_event_loop
+from aswarm._providers.apis import ApiName
+from aswarm._values.agent import Agent, Response, as_response
+from aswarm._values.budget import Budget
+from aswarm._values.decisions import Decisions
+from aswarm._values.errors import AswarmError
+from aswarm._values.output import answer_text
+from aswarm._values.text import counted, one_line
+from aswarm.cli._command import command
+from aswarm.cli._conversations import Kept, decisions_in, store_options
+from aswarm.cli._event_printer import EventPrinter, JsonLines
+from aswarm.cli._exits import ExitCode, SetupError
+from aswarm.cli._load import load_agent, load_output
+from aswarm.cli._options import (
+    AGENT_HELP,
+    budget_option,
+    context_option,
+    entered,
+    max_turns_option,
+    mcp_option,
+    provider,
+    provider_options,
+    with_mcp_servers,
+)
+from aswarm.cli._output import reserve_stdout
+
+if TYPE_CHECKING:
+    from aswarm._run.streams import EventStream
+    from aswarm._swarm import AsyncSwarm
+    from aswarm.conversations import Conversation
+
+
+@command(
+    "run",
+    ExitCode.NO_ANSWER,
+    ExitCode.UNKNOWN_CALLS,
+    text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, the question is read from "
+    "stdin. The output of functions goes to stderr.\n\nIf a call waits for a decision, such as an approval, the run stops: the "
+    "open calls are written as a JSON list, and the exit code is 3. Keep the conversation with --save FILE. Then run the "
+    "command with --load FILE and --resume DECISIONS, and without a QUESTION. A conversation in --store needs neither file.",
+)
+@click.argument("agent")
+@click.argument("question", required=False)
+@provider_options
+@context_option
+@max_turns_option
+@budget_option
+@mcp_option
+@click.option(
+    "--stream/--no-stream", default=True, help="Write the text piece by piece, or the last answer when it is complete."
+)
+@click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
+@click.option("--load", metavar="FILE", help="Continue the conversation in a file of --save, or of /save in a chat.")
+@click.option("--save", metavar="FILE", help="Keep the conversation in a file, also if the run fails.")
+@store_options
+@click.option(
+    "--resume",
+    metavar="FILE",
+    help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON, or - for stdin: an "
+    'object by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
+    '"call_4": {"answer": data}, "call_5": "text for the model"}; or true, which runs them all.',
+)
+@click.option(
+    "--output",
+    metavar="MODULE:TYPE",
+    help="The type of the answer: module:attribute, or path/to/file.py:attribute. The answer is written as JSON, at the end.",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print agent names, calls and handoffs to stderr.")
+@click.option("--debug", is_flag=True, help="Print every request and answer to stderr, as Swarm's debug mode does.")
+def run(
+    agent: str,
+    question: str | None,
+    base_url: str | None,
+    model: str | None,
+    api: ApiName,
+    context: dict[str, Any],
+    max_turns: float,
+    budget: Budget | None,
+    servers: tuple[str, ...],
+    stream: bool,
+    as_json: bool,
+    resume: str | None,
+    output: str | None,
+    verbose: bool,
+    debug: bool,
+    **places: str | None,
+) -> None:
+    """Ask the question."""
+    kept = Kept(**places)
+    text, decisions = _asked(question, kept, resume)
+    with provider(base_url):
+        loaded, kind = load_agent(agent), None if output is None else load_output(output)
+        arguments = {"model_override": model, "max_turns": max_turns, "debug": debug, "output": kind, "deltas": stream}
+        with reserve_stdout() as stdout:
+            has_type = not (kind is None and loaded.output is None)
+            details = sys.stderr if verbose else None
+            writer = JsonLines(stdout) if as_json else EventPrinter(stdout, details, has_type=has_type)
+            asking = _Question(kept, loaded, context, text, decisions, arguments, writer)
+            with Swarm(api=api, budget=budget) as swarm, entered(with_mcp_servers(loaded, servers)):
+                response = asking.ask(swarm)
+    how = "with --load FILE and --resume DECISIONS" if kept.save is not None else "if you keep it with --save FILE"
+    raise click.exceptions.Exit(_exit_code(response, "with --resume DECISIONS" if kept.store is not None else how))
+
+
+def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, bool | Decisions]:
+    """Return the text of the question; or an empty text, and the decisions in its place."""
+    if resume is None:
+        if question is None:
+            raise SetupError("there is no QUESTION: write it after AGENT, or - to read it from stdin")
+        return _text(question), False
+    if kept.load is None and kept.store is None:
+        raise SetupError("--resume needs --load FILE, or --store: the conversation whose calls are open")
+    if kept.save is None and kept.store is None:
+        raise SetupError(
+            "--resume needs --save FILE: without it the calls stay open in the loaded file, and would run again; "
+            "FILE may be the file of --load"
+        )
+    if question is not None:
+        raise SetupError("--resume decides on open calls and takes no QUESTION; ask it in another run")
+    return "", decisions_in(resume)
+
+
+def _text(question: str) -> str:
+    try:
+        # Bytes of the command line that are not UTF-8 arrive as halves of surrogate pairs; encode() refuses them.
+        data = sys.stdin.buffer.read() if question == "-" else question.encode()
+        text = data.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeError as error:
+        raise SetupError(f"the question is not UTF-8: {error}") from error
+    if not text.strip():
+        raise SetupError("the question is empty")
+    return text
+
+
+@dataclass
+class _Question:
+    """A question, or decisions about open calls, in the conversation of `kept`. `arguments`: the keywords of its run."""
+
+    kept: Kept
+    agent: Agent
+    context: dict[str, Any]
+    text: str
+    decisions: bool | Decisions
+    arguments: dict[str, Any]
+    writer: JsonLines | EventPrinter
+    _run: EventStream | None = None
+
+    def ask(self, swarm: Swarm) -> Response:
+        """Ask, and write the events. Raises the errors of the run and of the store."""
+        try:
+            response = wait_on_event_loop(partial(self._ask, engine_of(swarm)))
+        except (AswarmError, KeyboardInterrupt) as error:
+            partial_response = (
+                as_response(getattr(error, "response", None)) if self._run is None else self._run.response
+            )
+            response = partial_response or Response(agent=self.agent, stop="error")
+            self.writer.show_failure(response, error)
+            _warn_of_unknown_calls(response)
+            raise
+        if not self.arguments["deltas"]:
+            self.writer.show_response(response)
+        _warn_of_unknown_calls(response)
+        return response
+
+    async def _ask(self, swarm: AsyncSwarm) -> Response:
+        _ = swarm.client  # a missing key is reported before the question is written
+        async with self.kept.open(swarm, self.agent) as conversation, self._stream(swarm, conversation) as self._run:
+            async for event in self._run:
+                if self.arguments["deltas"]:
+                    await in_callers_thread(partial(self.writer.show, event))
+        return self._run.response
+
+    def _stream(self, swarm: AsyncSwarm, conversation: Conversation | None) -> AbstractAsyncContextManager[EventStream]:
+        if conversation is None:
+            return swarm.stream(self.agent, self.text, self.context, **self.arguments)
+        if self.decisions is False:
+            return conversation.stream(self.text, self.context, **self.arguments)
+        return conversation.resume_stream(self.decisions, self.context, **self.arguments)
+
+
+def _warn_of_unknown_calls(response: Response) -> None:
+    names = ", ".join(call.name for call in response.unknown_calls)
+    if names:
+        click.echo(f"Warning: the outcome of these calls is unknown: {names}", err=True)
+
+
+def _exit_code(response: Response, how: str) -> ExitCode:
+    """Return the exit code of the run. Without an answer, print the reason to stderr. `how`: the options that continue the run.
+
+    As in a batch, a call with an unknown outcome is more important than a missing answer: it may have had its effect.
+    """
+    unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
+    refused = bool(response.messages and response.messages[-1].get("refusal"))
+    if response.stop == "answer" and not refused:
+        if not answer_text(response.messages).strip():
+            click.echo("Note: the answer is empty", err=True)
+        return unknown or ExitCode.DONE
+    why = _why(response, how, refused=refused)
+    click.echo(f"{'Stopped' if response.spent else 'No answer'}: {why}", err=True)
+    return unknown or ExitCode.NO_ANSWER
+
+
+def _why(response: Response, how: str, *, refused: bool) -> str:
+    if response.stop == "waiting":
+        calls = ", ".join(f"{one_line(call.name)} ({one_line(call.id)})" for call in response.waiting)
+        return f"waiting for a decision on {calls}; the conversation can be continued {how}"
+    if refused:
+        return "the model refused"
+    limit = "--max-turns was reached" if response.spent is None else f"the --budget is used up ({response.spent})"
+    return f"{limit}, after {counted(response.usage.requests, 'completion')}"

@@ -1,0 +1,38 @@
+"""`aswarm serve`: agents over HTTP, with a playground."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aswarm._swarm import AsyncSwarm
+from aswarm.cli._command import command
+from aswarm.cli._load import load_agent
+from aswarm.cli._options import AGENT_HELP, mcp_option, provider, provider_options
+from aswarm.cli._server import serve_until_stopped, server_options
+from aswarm.graph._find import reachable_agents
+
+if TYPE_CHECKING:
+    from aswarm._providers.apis import ApiName
+
+
+@command(
+    "serve",
+    text=f"Serve AGENTs over HTTP, with a playground.\n\n{AGENT_HELP} A conversation starts with the first AGENT, which "
+    "also gets the tools of --mcp. Only this machine can reach the server, unless there is a --host. The playground shows everything: "
+    "instructions, context variables and errors. Needs the extra serve.",
+)
+@click.argument("agent", nargs=-1, required=True)
+@server_options
+@mcp_option
+@provider_options
+def serve(agent: tuple[str, ...], base_url: str | None, model: str | None, api: ApiName, **options: Any) -> None:
+    """Serve until Ctrl-C."""
+    agents = [load_agent(target) for target in agent]
+    if model is not None:  # the page shows it too
+        for each in agents:
+            for reached in reachable_agents(each):
+                reached.model = model
+    with provider(base_url):
+        serve_until_stopped(AsyncSwarm(model=model, api=api), agents, **options)

@@ -1,0 +1,97 @@
+"""The connections of DBOS: its pool, and the connections that it borrows for a transaction."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any
+
+
+def _sqlalchemy() -> Any:
+    return importlib.import_module("sqlalchemy")  # a dependency of DBOS
+
+
+class Borrower:
+    """Enqueues on connections of psycopg and sqlite3, which DBOS only accepts through SQLAlchemy."""
+
+    def __init__(self, url: str) -> None:
+        alchemy = _sqlalchemy()
+        self.client: Any = None
+        self._local = threading.local()
+        self.error = alchemy.exc.DBAPIError
+        arguments: dict[str, Any] = {"creator": lambda: self._local.borrowed, "poolclass": alchemy.pool.NullPool}
+        if url.startswith("sqlite"):
+            self.engine: Any = alchemy.create_engine("sqlite://", **arguments)
+        else:
+            self.engine = alchemy.create_engine("postgresql+psycopg://", use_native_hstore=False, **arguments)
+
+    def enqueue(self, connection: Any, options: Any, run_id: str) -> None:
+        """Enqueue a workflow in the open transaction of `connection`, of psycopg or sqlite3."""
+        self._local.borrowed = _Borrowed(connection)
+        try:
+            with self.engine.connect() as borrowed:
+                self.client.enqueue_in_transaction(borrowed, options, run_id)
+        except self.error as error:  # the owner expects an error of its driver
+            raise (error.orig or error) from error
+        finally:
+            del self._local.borrowed
+
+
+class _Borrowed:
+    """A borrowed connection, which only its owner commits, rolls back and closes."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def commit(self) -> None:
+        """Do nothing."""
+
+    rollback = close = commit
+
+    def add_notice_handler(self, handler: object) -> None:
+        """Do nothing: SQLAlchemy would add a handler for each use."""
+
+
+def connection_pool(url: str, threads: int, synchronous: str) -> Any:
+    """Return a SQLAlchemy engine for DBOS and its client. `synchronous`: the pragma of SQLite."""
+    alchemy = _sqlalchemy()
+    size = max(4, min(threads, 20))
+    if not url.startswith("sqlite"):
+        psycopg_url = alchemy.make_url(url).set(drivername="postgresql+psycopg")
+        engine = alchemy.create_engine(psycopg_url, pool_size=size, max_overflow=4, pool_pre_ping=True)
+        alchemy.event.listen(engine, "handle_error", _note_lost_server)
+        return engine
+    engine = alchemy.create_engine(url, pool_size=size, max_overflow=4)
+
+    def prepare(connection: Any, _: Any) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        for pragma in (
+            "busy_timeout=30000",
+            "journal_mode=WAL",
+            f"synchronous={synchronous}",
+            "foreign_keys=ON",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    alchemy.event.listen(engine, "connect", prepare)
+    return engine
+
+
+def close_pool(engine: Any) -> None:
+    """Close all connections of an engine. A connection that a thread of DBOS still uses is closed after its use."""
+
+    def close(_: Any, record: Any) -> None:
+        record.close()
+
+    _sqlalchemy().event.listen(engine, "checkin", close)
+    engine.dispose()
+
+
+def _note_lost_server(context: Any) -> None:
+    """Make DBOS retry whenever the server cannot be reached. Without this, it does not detect all texts of this error."""
+    error = context.original_exception
+    if type(error).__name__ == "OperationalError" and not getattr(error, "sqlstate", None):
+        context.is_disconnect = True

@@ -1,0 +1,223 @@
+"""Hedged requests, as middleware: a stream that starts slowly is requested once more, and the first content wins.
+
+See Dean and Barroso, "The Tail at Scale" (2013).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aswarm._rate_limits.tokens import input_tokens, size_of
+from aswarm._run.handlers import Handlers, Middleware, RunInfo
+from aswarm._runtime.backend import HiddenGenerators, raise_if_own
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import is_array, is_object
+from aswarm._values.usage import Usage
+from aswarm._wire.request import CompletionRequest
+
+from ._retry import checked
+
+logger = logging.getLogger("aswarm")
+
+# For a request with one of these settings, the provider stores data or searches the web.
+_KEPT = ("store", "background", "conversation", "previous_response_id", "web_search_options")
+_COUNTED = 200
+_LEAST = 20
+_PERCENTILE = 0.95
+
+
+def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
+    """Return middleware that requests a slow stream once more, and uses the stream whose content arrives first.
+
+    The other stream is closed at once. The run is charged for its prompt, with an estimate of the tokens. The tokens that the
+    model may have written for the closed stream are unknown, and not counted. A role is no content.
+
+    The time counts from the moment of sending. The time in a queue of rate limits, or in a pause after a 429, does not count.
+    During a pause no request is sent. Outside of batches, and without rate limits, the client itself waits after a 429, and this
+    time counts.
+
+    Only one request is sent if the answer is not a stream, if the request has a tool that the provider runs, or if the provider
+    stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
+
+    Args:
+        after: Seconds without content before the second request. None means the 95th percentile of the last 200 streams
+            of this middleware, and no second request before the first 20.
+        share: The share of streams that may be requested twice, from 0 to 1. The first slow stream always may.
+
+    Raises:
+        ConfigurationError: If `after` is not a positive number, or `share` not from 0 to 1.
+    """
+    if after is not None and not (isinstance(after, int | float) and after > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"after must be a number of seconds above 0, or None, not {after!r}")
+    if not (isinstance(share, int | float) and 0 <= share <= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"share must be a number from 0 to 1, not {share!r}")
+    policy = HedgePolicy(after, share)
+
+    def wrap(handlers: Handlers) -> Handlers:
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            may_repeat = request.stream and _is_repeatable(request.body)
+            return _hedged(handlers, request, policy) if may_repeat else handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    return wrap
+
+
+class HedgePolicy:
+    """Decides when a stream is requested once more. Never waits, and never reads a clock."""
+
+    def __init__(self, after: float | None, share: float) -> None:
+        self._after = after
+        self._share = share
+        self._streams = self._hedged = 0
+        self._waits: deque[float] = deque(maxlen=_COUNTED)
+
+    def start(self) -> float | None:
+        """Count a stream. Return the seconds without content before a second request, or None for no second request."""
+        self._streams += 1
+        if self._after is not None or len(self._waits) < _LEAST:
+            return self._after
+        waits = sorted(self._waits.copy())  # streams of another thread may add to the original
+        return waits[int(_PERCENTILE * len(waits))]
+
+    def claim(self) -> bool:
+        """Return whether the second request may be sent, and count it."""
+        may_send = self._share > 0 and self._hedged < max(1, int(self._share * self._streams))
+        self._hedged += may_send
+        return may_send
+
+    def note(self, seconds: float) -> None:
+        """Note the seconds from sending a first request to its content, or to the content of its second request."""
+        self._waits.append(seconds)
+
+
+def _is_repeatable(body: Mapping[str, Any]) -> bool:
+    extra = body.get("extra_body")
+    settings = {**body, **extra} if is_object(extra) else body
+    tools: Any = settings.get("tools")
+    return not any(settings.get(key) for key in _KEPT) and all(
+        is_object(tool) and tool.get("type") == "function" for tool in (tools if is_array(tools) else ())
+    )
+
+
+class _Attempt:
+    """One of the two requests. `sent_at`: the time of sending, or None while it is not sent."""
+
+    def __init__(self, handlers: Handlers, request: CompletionRequest) -> None:
+        self.sent_at: float | None = anyio.current_time()
+        self.error: BaseException | None = None
+        self._sent = anyio.Event()
+        self._sent.set()
+        self._first: Any = None
+        request = replace(request.copy(), _on_sending=self._note)
+        self._chunks = checked(handlers.complete(request), stream=True)
+
+    def _note(self, is_sent: bool) -> None:
+        self.sent_at = anyio.current_time() if is_sent else None
+        if is_sent:
+            self._sent.set()
+        elif self._sent.is_set():
+            self._sent = anyio.Event()
+
+    async def wait_after_sending(self, seconds: float) -> None:
+        """Wait until so many seconds have passed since the request was sent, without a pause in between."""
+        sent_at = None
+        while sent_at is None or sent_at != self.sent_at:
+            await self._sent.wait()
+            sent_at = self.sent_at
+            await anyio.sleep_until((sent_at or 0.0) + seconds)
+
+    async def read_first(self) -> None:
+        """Read until there is content. A failure is saved as `error`; only a cancellation of this task is raised."""
+        try:
+            self._first = await HiddenGenerators(anext(self._chunks, None))
+        except anyio.get_cancelled_exc_class() as error:
+            await raise_if_own(error)
+            self.error = error
+        except BaseException as error:  # noqa: BLE001 - raised to the run, unless the other request has content
+            self.error = error
+
+    async def chunks(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        if self._first is not None:
+            yield self._first
+        async for chunk in self._chunks:
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._chunks.aclose()
+
+
+class _Race:
+    """The requests of one stream, until one of them has content. `winner`: that request, or None if all have failed."""
+
+    def __init__(self, handlers: Handlers, request: CompletionRequest, policy: HedgePolicy) -> None:
+        self.winner: _Attempt | None = None
+        self.attempts = [_Attempt(handlers, request)]
+        self._handlers = handlers
+        self._request = request
+        self._policy = policy
+        self._open = 1
+        self._group: TaskGroup
+
+    async def run(self) -> None:
+        after = self._policy.start()
+        first = self.attempts[0]
+        async with anyio.create_task_group() as self._group:
+            self._group.start_soon(self._read, first)
+            if after is not None:
+                self._group.start_soon(self._start_second, after)
+        if self.winner is not None and first.sent_at is not None:
+            self._policy.note(anyio.current_time() - first.sent_at)
+
+    async def _read(self, attempt: _Attempt) -> None:
+        await attempt.read_first()
+        self._open -= 1
+        if attempt.error is None:
+            self.winner = self.winner or attempt
+        if self.winner is not None or not self._open:
+            self._group.cancel_scope.cancel()
+
+    async def _start_second(self, after: float) -> None:
+        await self.attempts[0].wait_after_sending(after)
+        if self._policy.claim():
+            run = self._handlers.run
+            logger.info("requesting a stream once more, without content after %.1f s", after, extra=run.log_fields)
+            self.attempts.append(_Attempt(self._handlers, replace(self._request, max_retries=0)))
+            self._open += 1
+            self._group.start_soon(self._read, self.attempts[-1])
+
+    def charge(self, run: RunInfo) -> None:
+        """Charge the prompt of a request that was sent and closed without an answer."""
+        body = self._request.body
+        for attempt in self.attempts:
+            if attempt is not self.winner and attempt.error is None and attempt.sent_at is not None:
+                tokens = input_tokens(size_of(body))
+                # Another client of a `fallback` may not have the model of the run.
+                model = body["model"] if self._request._send is None else None  # noqa: SLF001
+                run.add_usage(Usage(prompt_tokens=tokens, total_tokens=tokens, requests=1), model)
+
+
+async def _hedged(
+    handlers: Handlers, request: CompletionRequest, policy: HedgePolicy
+) -> AsyncGenerator[Mapping[str, Any], None]:
+    race = _Race(handlers, request, policy)
+    async with AsyncExitStack() as stack:
+        try:
+            await race.run()
+        finally:
+            for attempt in race.attempts:
+                stack.push_async_callback(attempt.aclose)
+        race.charge(handlers.run)
+        if race.winner is None:
+            raise next(attempt.error for attempt in race.attempts if attempt.error is not None)
+        async with aclosing(race.winner.chunks()) as chunks:
+            async for chunk in chunks:
+                yield chunk

@@ -1,0 +1,61 @@
+"""Runs in the background, independent of requests. Each has a log, which any number of readers can read at any time.
+
+Starts, stops, answers and continues runs, and decides which process may write to a log. `LocalRuns` executes runs in this
+process; `aswarm.durable` executes them in any process that shares the database. `aswarm.serve` adds HTTP, which is not used here.
+"""
+
+from aswarm._record.entries import Entry
+from aswarm._record.fold import Folded, fold
+from aswarm._values import public as _public
+
+from ._local_runs import LocalRuns
+from ._requests import CallAnswer, ClientTool, RequestError, RunsError
+from ._runs import (
+    AgentNotFound,
+    AnswersRefused,
+    ConversationNotFound,
+    DisconnectPolicy,
+    KeyReused,
+    Limits,
+    NewRun,
+    Run,
+    RunActive,
+    RunLimit,
+    RunNotFound,
+    RunRecord,
+    Runs,
+    ShuttingDown,
+)
+from ._show import answers, answers_with, everything
+from ._shutdown import Draining
+
+__all__ = [
+    "AgentNotFound",
+    "AnswersRefused",
+    "CallAnswer",
+    "ClientTool",
+    "ConversationNotFound",
+    "DisconnectPolicy",
+    "Draining",
+    "Entry",
+    "Folded",
+    "KeyReused",
+    "Limits",
+    "LocalRuns",
+    "NewRun",
+    "RequestError",
+    "Run",
+    "RunActive",
+    "RunLimit",
+    "RunNotFound",
+    "RunRecord",
+    "Runs",
+    "RunsError",
+    "ShuttingDown",
+    "answers",
+    "answers_with",
+    "everything",
+    "fold",
+]
+
+_public.publish(globals())

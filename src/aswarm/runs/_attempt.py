@@ -1,0 +1,169 @@
+"""One attempt of a run in this process.
+
+Decides how the attempt ends: the run ends, another attempt has it, or it returns to the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import anyio
+
+from aswarm._record.entries import Entry
+from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.facts import Facts
+from aswarm._record.recorder import Recorder
+from aswarm._values.errors import AswarmError, ConfigurationError, StoreError
+from aswarm._values.events import LoopEvent
+from aswarm.conversations import Change, Conflict
+
+from . import _starting
+from ._live import LiveRun
+from ._prepared import PreparedRun
+from ._trace import in_trace
+
+if TYPE_CHECKING:
+    from ._logged_runs import LoggedRuns
+
+logger = logging.getLogger("aswarm")
+
+REQUEUED = "requeued"  # the reason of an attempt that returns its run to the queue
+
+
+class RunAttempt:
+    """One attempt of a run. `recorded`: the entries of earlier attempts."""
+
+    def __init__(self, runs: LoggedRuns, live: LiveRun, run: PreparedRun, recorded: Sequence[Entry] = ()) -> None:
+        self.live = live
+        self._runs = runs
+        self._run = run
+        self._recorded = recorded
+
+    async def execute(self) -> None:
+        """Execute the run. Returns after its end is written, or after another attempt can continue it."""
+        live, record = self.live, self.live.record
+        if record.on_disconnect not in ("finish", "cancel") and not live.readers:
+            self._runs.readers.mark_unread(live)
+        error: Exception | None = None
+        reason: str | None = self._runs.stop_reason
+        try:
+            with in_trace(self._run.start.trace), live.scope, anyio.move_on_after(self._runs.limits.seconds):
+                try:
+                    async with aclosing(self._events()) as events:
+                        async for _ in events:
+                            pass
+                except Exception as failure:
+                    error = failure
+                    fields = record.log_fields
+                    logger.warning("the run %s failed", record.id, exc_info=failure, extra=fields)
+            reason = live.reason or "time_limit"
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._conclude(reason, error)
+
+    async def close(self, reason: str, error: Exception | None = None) -> None:
+        """End the run without executing it, for a reason or with an error. All recorded facts stay in the run."""
+        with anyio.CancelScope(shield=True):
+            await self._replay()
+            await self._end(reason, error)
+
+    async def _replay(self) -> None:
+        """Only replay the recorded facts, so that the response has them."""
+        try:
+            with in_trace(self._run.start.trace), anyio.CancelScope() as scope:
+                async with aclosing(self._events(stop=scope.cancel)) as events:
+                    async for _ in events:
+                        pass
+        except Exception as failure:  # such as agents that this process does not have
+            record = self.live.record
+            what = (
+                "the record of the run %s cannot be replayed, so its conversation does not get the messages of the run"
+            )
+            logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
+
+    def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
+        """Return the events of the run, which record it. `stop`: see `Recorder`."""
+        run, facts = self._run, Facts(self._recorded)
+        recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
+        return run.open(recorder, logs_requests=self._runs.logs_requests)
+
+    async def _conclude(self, reason: str | None, error: Exception | None) -> None:
+        live, run = self.live, self._run
+        if live.is_fenced:
+            self._runs.detach(live)
+            return
+        if live.reason == REQUEUED and error is None and not run.has_finished:
+            await self._runs.requeue(live)
+            return
+        if self._recorded and not run.has_finished and (run.recorder is None or run.recorder.is_behind):
+            with suppress(StoreError):  # then the end cannot be written either
+                if await self._runs.retry(live.flush):
+                    await self._replay_again(error)
+        await self._end(reason or "cancelled", error)
+
+    async def _replay_again(self, error: Exception | None) -> None:
+        """Replay the whole record, because the attempt ended before it replayed all facts."""
+        self._recorded = await self._runs.recorded(self._run.run_id)
+        self._run.restart()
+        await self._replay()
+        if isinstance(error, AswarmError):
+            error.response = self._run.response_after(None)
+
+    async def _end(self, reason: str, error: Exception | None) -> None:
+        """Write the end of the run and its messages in the conversation, in one transaction. Then show the end to readers."""
+        live, run = self.live, self._run
+        last: Entry | None = None
+        try:
+            try:
+                response = run.response_after(error)
+                change = run.last_change(response, error) if run.key and response is not None else None
+                last = await self._write_end(run.endings(reason, error), change)
+            except Conflict as conflict:  # another program changed the conversation; do not overwrite it
+                conflict.response = run.response_after(error)
+                last = await self._write_end(run.endings(reason, conflict))
+            except StoreError:
+                raise
+            except Exception as failure:  # a bug, or a value without a repr, must not stop other runs
+                what = "the response of the run %s cannot be recorded"
+                logger.exception(what, run.run_id, extra=live.record.log_fields)
+                maker = EntryMaker(error_text=self._runs.factory.error_text)
+                last = await self._write_end(maker.failed(failure))
+        except StoreError:  # this process is draining; another process has to end the run
+            logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
+            live.schedule(0)  # so that the next attempt has the entries before the end
+        self._runs.detach(live, last)
+
+    async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:
+        """Write the last entries. Returns the last entry; None if another attempt has the run."""
+        live = self.live
+        *more, last = endings
+        for entry in more:
+            self.add(entry)
+        last = replace(last, seq=live.last + 1)
+        finish = partial(_starting.finish, live, last, self._run.key, change)
+        return last if await self._runs.write_end(finish, live.fail) else None
+
+    # --- the sink of the recorder ---
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry to the log of the run."""
+        live = self.live
+        live.add(replace(entry, seq=live.last + 1))
+        if live.bytes > self._runs.limits.log_bytes:
+            live.cancel("log_too_long")
+
+    async def commit(self) -> None:
+        """Wait until all entries are committed."""
+        await self._runs.retry(self.live.commit)
+
+    def _mismatch(self, turn: int, parts: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"the run {self._run.run_id!r} cannot be continued: request {turn} differs from the recorded one in its {parts}. "
+            f"This process has the version {self._runs.version!r}. Change version= whenever the agents change, and put text "
+            "that changes from day to day, such as the date, into the messages and not into the instructions"
+        )

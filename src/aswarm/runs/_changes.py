@@ -1,0 +1,69 @@
+"""Changes of the log: their waiters, and a poller for the writes of other processes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from aswarm._run.handlers import NO_RUN
+from aswarm._values.errors import StoreError
+
+logger = logging.getLogger("aswarm")
+
+_SECONDS_AFTER_FAILURE = 1.0
+
+
+class Changes:
+    """Wakes the readers of runs of other processes. One poller serves all readers, and sleeps while there are none."""
+
+    def __init__(self, version: Callable[[], Awaitable[int]], *, seconds: float = 0.05) -> None:
+        """`version`: returns a number that changes with the log. `seconds`: between two polls."""
+        self._version = version
+        self._seconds = seconds
+        self._changed = anyio.Event()
+        self._poller_wake = anyio.Event()
+        self._waiting = 0
+
+    def notify(self) -> None:
+        """Wake all waiting readers, after a write of this process."""
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def note_start(self) -> None:
+        """Wake the readers of a run that starts here, and the poller: other processes may request to cancel the run."""
+        self.notify()
+        self._poller_wake.set()
+
+    def waiter(self) -> Callable[[], Awaitable[None]]:
+        """Return a function that waits for the next change. Call this before reading the log, so that no write is missed."""
+        changed = self._changed
+
+        async def wait() -> None:
+            self._waiting += 1
+            self._poller_wake.set()
+            try:
+                await changed.wait()
+            finally:
+                self._waiting -= 1
+
+        return wait
+
+    async def poll(self, on_change: Callable[[], Awaitable[None]], is_needed: Callable[[], bool]) -> None:
+        """Poll for changes, until cancelled. `on_change`: called after each. `is_needed`: whether to poll without readers."""
+        last = -1
+        while True:
+            if not (self._waiting or is_needed()):
+                self._poller_wake = anyio.Event()
+            await self._poller_wake.wait()
+            try:
+                version = await self._version()
+                if version != last:
+                    await on_change()
+                    last = version
+                    self.notify()
+            except StoreError:
+                logger.exception("the log of runs cannot be read; another attempt follows", extra=NO_RUN)
+                await anyio.sleep(_SECONDS_AFTER_FAILURE)
+            await anyio.sleep(self._seconds)

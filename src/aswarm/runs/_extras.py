@@ -1,0 +1,62 @@
+"""Middleware of a served run: tools of the client, and a log of its requests.
+
+A tool of the client has no function here. Its call stays open, and the client answers it in the next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aswarm._record.entry_maker import CLIENT_TOOL
+from aswarm._run.handlers import Handlers, Started
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._swarm import AsyncSwarm, with_innermost
+from aswarm._tools.conversion import to_text
+from aswarm._values.errors import Hold
+from aswarm._wire.request import CompletionRequest
+
+from ._requests import ClientTool
+
+
+def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest], None]) -> AsyncSwarm:
+    """Return a copy of the swarm, with the same clients and limits, that calls `on_request` for each request of the run."""
+
+    def wrap(handlers: Handlers) -> Handlers:
+        if handlers.run.tool_call is not None:  # a run inside of a function
+            return handlers
+
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            on_request(request)
+            return handlers.complete(request)
+
+        return replace(handlers, complete=complete)
+
+    return with_innermost(swarm, wrap)
+
+
+def offer_tools(handlers: Handlers, tools: Sequence[ClientTool]) -> Handlers:
+    """Offer the tools of the client, and keep their calls open. Must be outermost, so that a caching middleware gets them."""
+
+    def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        return handlers.complete(_with_tools(request, tools))
+
+    async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        if call.tool is None:
+            if call.decided is not None and call.decided.is_answered:
+                return ToolOutcome(to_text(call.decided.answer))
+            if any(tool.name == call.name for tool in tools):
+                raise Hold(f"{call.name} runs in the client", data=dict(CLIENT_TOOL))
+        return await handlers.call_tool(call, context, started)
+
+    return replace(handlers, complete=complete if tools else handlers.complete, call_tool=call_tool)
+
+
+def _with_tools(request: CompletionRequest, tools: Sequence[ClientTool]) -> CompletionRequest:
+    changed = request.copy()
+    own: list[dict[str, Any]] = list(changed.body.get("tools") or ())
+    names = {tool["function"]["name"] for tool in own}
+    new = [tool.to_dict() for tool in tools if tool.name not in names]
+    changed.body["tools"] = [*own, *({"type": "function", "function": function} for function in new)]
+    return changed

@@ -1,0 +1,273 @@
+"""The newest entries of a running run, for readers in this process and for the log.
+
+Readers get older entries from the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+
+from aswarm._record import log
+from aswarm._record.entries import Entry
+from aswarm._record.log import LogRow
+from aswarm._runtime.backend import call_later, scheduler
+from aswarm._sql.database import Database
+from aswarm._sql.jobs import PendingTransaction
+from aswarm._sql.transactions import Transaction
+from aswarm._values.errors import StoreError
+
+if TYPE_CHECKING:
+    from ._runs import RunRecord
+
+logger = logging.getLogger("aswarm")
+
+_KEPT = 256  # entries that stay in memory after they were written, for readers that are nearly up to date
+_AFTER_FAILURE = 1.0  # seconds
+_WITHIN = 0.05  # seconds within which entries are written: a commit for each delta would cost a hundred times as much
+
+
+class LiveEntries:
+    """A list of entries with one writer, and any number of readers that wait for more.
+
+    `is_fenced`: whether readers must read the log instead.
+    """
+
+    is_fenced = False
+
+    def __init__(self) -> None:
+        self.ended = anyio.Event()
+        self._first: int = 0  # the number of the oldest entry in memory
+        self._entries: list[Entry] = []
+        self._news: anyio.Event | None = None
+        self._wakes_within = math.inf  # seconds of the timer
+        self._stop_timer: Callable[[], object] = self.ended.is_set  # does nothing without a timer
+
+    @property
+    def last(self) -> int:
+        """The number of the last entry so far."""
+        return self._first + len(self._entries) - 1
+
+    def add(self, entry: Entry) -> None:
+        """Add the next entry, and wake the readers."""
+        self._entries.append(entry)
+        self.wake()
+
+    def end(self) -> None:
+        """Mark the list as complete."""
+        self.ended.set()
+        self._stop_timer()
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the readers."""
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+
+    def above(self, after: int) -> list[Entry] | None:
+        """Return the entries above `after`: empty if there is none yet, None if they are not in memory."""
+        start = after + 1 - self._first
+        if self.is_fenced or (start < 0 and not self._follows(after)):
+            return None
+        entries = self._entries[max(0, start) :]
+        return None if not entries and self.ended.is_set() else entries
+
+    def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` reads it
+        """Return whether the oldest entry in memory is the next entry after `after`, despite a gap in the numbers."""
+        return False
+
+    async def read(self, after: int) -> list[Entry]:
+        """Wait for entries above `after`, and return them. Empty after the last entry, or if they are not in memory."""
+        while (entries := self.above(after)) is not None:
+            if entries:
+                return entries
+            await self.wait()
+        return []
+
+    async def wait(self, seconds: float = math.inf) -> None:
+        """Wait until the readers are woken, at most this number of seconds. It may return earlier.
+
+        All readers share a timer: a cancel scope for each wait would double the cost of an entry for a reader.
+        """
+        if seconds < self._wakes_within:
+            self._stop_timer()
+            self._wakes_within, self._stop_timer = seconds, call_later(seconds, self._wake_in_time)
+        if self._news is None:
+            self._news = anyio.Event()
+        await self._news.wait()
+
+    def _wake_in_time(self) -> None:
+        self._wakes_within = math.inf
+        self.wake()
+
+
+class LiveRun(LiveEntries):
+    """An attempt of a run in this process: its entries, its rows in the log, and its cancel scope.
+
+    `first`: the number of the first entry of the attempt. `reason`: the reason of a cancellation. `is_fenced`: another attempt has
+    the run, so this attempt must not write any more. `readers`: the current number of readers. `unread`: the scope of the
+    task that cancels the run if no reader comes. `bytes`: the size of the log. `failure`: the error of the last attempt to
+    write the end.
+    """
+
+    def __init__(self, record: RunRecord, attempt: int, database: Database, *, first: int = 0) -> None:
+        super().__init__()
+        self.record = record
+        self.attempt = attempt
+        self.scope = anyio.CancelScope()
+        self.reason: str | None = None
+        self.readers = 0
+        self.unread = anyio.CancelScope()
+        self.bytes = 0
+        self.failure: StoreError | None = None
+        self._database = database
+        self._first = self._starts_at = first
+        # Changed in the thread of the database only: the number of the next entry to write, and the unwritten entries.
+        self._written = first
+        self._unwritten: list[bytes] = []
+        self._scheduled: object | None = None  # the scheduled write, unless a commit includes its entries
+        self._call_soon = scheduler()
+
+    @property
+    def last_seen(self) -> int:
+        """The number of the last entry that a reader may have, in this attempt or in an earlier one."""
+        return self.last if self.last >= self._starts_at else self.record.last
+
+    def _follows(self, after: int) -> bool:
+        # There is a gap between the numbers of two attempts. This reader has all entries of the earlier attempts.
+        return self._first == self._starts_at > after >= self.record.last >= 0
+
+    # --- writing ---
+
+    def add_first(self, entry: Entry) -> None:
+        """Add the first entry, which is already in the log."""
+        self._written += 1
+        super().add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Add the next entry. It is written a moment later, or earlier with the next `commit`."""
+        line = entry.to_log()
+        self._unwritten.append(line)
+        self.bytes += len(line)  # before the write, because unwritten entries need memory too
+        if self._scheduled is None:
+            self.schedule(_WITHIN)
+        super().add(entry)
+        if len(self._entries) > 2 * _KEPT:
+            self._forget_old()
+
+    def schedule(self, within: float) -> None:
+        """Schedule a write of the unwritten entries, after at most `within` seconds."""
+        if self._scheduled is None and self._unwritten and not self.ended.is_set():
+            token = self._scheduled = object()
+            write, done = partial(self._write_scheduled, token), partial(self._note_scheduled, token)
+            self._database.put(write, done, within=within, notifies=True)
+
+    def add_last(self, entry: Entry) -> None:
+        """Add the last entry, which is already in the log."""
+        super().add(entry)
+
+    def _forget_old(self) -> None:
+        unneeded = min(self._written - self._first, len(self._entries)) - _KEPT
+        if unneeded > _KEPT:
+            self._first += unneeded
+            del self._entries[:unneeded]
+
+    async def commit(self) -> None:
+        """Write all entries, and wait until they are on disk.
+
+        Raises StoreError, or the cancellation of the run if another attempt has it.
+        """
+        if not await self.flush():
+            self.fence()
+            await anyio.sleep_forever()  # until the cancellation arrives
+
+    async def flush(self) -> bool:
+        """Write all entries, as `commit` does. Returns False if another attempt has the run. Raises StoreError."""
+        self._scheduled = None
+        written = await self._database.submit(self._write, self._note_written, durable=True, notifies=True)
+        self._forget_old()
+        return written is not False
+
+    def unwritten(self, last: Entry | None = None) -> LogRow | None:
+        """Return a row with the unwritten entries and `last`, which readers must not see yet."""
+        if last is not None:
+            self._scheduled = None
+        lines = self._unwritten if last is None else [*self._unwritten, last.to_log()]
+        return LogRow(self._written, self._written + len(lines) - 1, b"\n".join(lines)) if lines else None
+
+    def _write(self) -> Transaction[LogRow | Literal[False] | None]:
+        """Write the unwritten entries. Returns their row, or False if another attempt has the run."""
+        row = self.unwritten()
+        return row if row is None or (yield from log.append(self.record.id, self.attempt, row)) else False
+
+    def _write_scheduled(self, token: object) -> Transaction[LogRow | Literal[False] | None]:
+        return (yield from self._write()) if self._scheduled is token else None
+
+    def _note_scheduled(self, token: object, job: PendingTransaction) -> None:
+        self._note_written(job)
+        if self._scheduled is token:
+            self._scheduled = None
+            with suppress(RuntimeError):  # the loop is closed
+                self._call_soon(partial(self._after_write, _WITHIN if job.error is None else _AFTER_FAILURE))
+
+    def _after_write(self, within: float) -> None:
+        self._forget_old()
+        self.schedule(within)  # for entries that were added meanwhile, or after a failure
+
+    def _note_written(self, job: PendingTransaction) -> None:
+        row: LogRow | Literal[False] | None = job.value
+        if job.error is not None:  # the next write includes these entries
+            logger.warning(
+                "the log of the run %s cannot be written",
+                self.record.id,
+                exc_info=job.error,
+                extra=self.record.log_fields,
+            )
+        elif row is False:
+            with suppress(RuntimeError):  # the loop is closed
+                self._call_soon(self.fence)
+        elif row is not None and row.last >= self._written:
+            del self._unwritten[: row.last + 1 - self._written]
+            self._written = row.last + 1
+
+    async def wait_for_end(self) -> None:
+        """Wait for the end of the run in this process. Raises StoreError if the end cannot be written."""
+        before = self.failure
+        while not self.ended.is_set():
+            if self.failure is not None and self.failure is not before:
+                raise self.failure
+            await self.wait()
+
+    def fail(self, failure: StoreError) -> None:
+        """Report to the waiting tasks that the end of the run cannot be written."""
+        self.failure = failure
+        self.wake()
+
+    def cancel(self, reason: str) -> None:
+        """Stop the run. Later reasons are ignored."""
+        if self.reason is None:
+            self.reason = reason
+            self.scope.cancel()
+
+    def end(self) -> None:
+        """Mark the run as complete; it needs no reader any more."""
+        self.unread.cancel()
+        super().end()
+
+    def fence(self) -> None:
+        """Stop the attempt, because another attempt has the run."""
+        self.is_fenced = True
+        self.cancel("superseded")
+        self.wake()
+
+    def detach(self) -> None:
+        """Leave the run to another process, and its readers to the log."""
+        self.is_fenced = True
+        self.end()

@@ -1,0 +1,132 @@
+"""`LocalRuns`: runs as tasks of this process. Their log is in the database of the conversations, which processes may share.
+
+Decides whether the runs of a dead process are continued by the next process, or closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+
+import anyio
+
+from aswarm._record import log
+from aswarm._record.entry_maker import ErrorText
+from aswarm._record.log import RunRow
+from aswarm._sql.processes import Processes
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm.conversations import MemoryStore, SQLiteStore, Store
+from aswarm.conversations._base import SQLStore
+
+from ._logged_runs import LoggedRuns, task_group
+from ._prepared import RunFactory
+from ._runs import Limits
+
+logger = logging.getLogger("aswarm")
+
+_DIED = "process_died"
+_MOST_DEATHS = 3  # a run is closed after so many of its processes died
+
+
+class LocalRuns(LoggedRuns):
+    """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, store, agents=[...]) as runs: ...`.
+
+    Processes with the same store share the runs: one process starts a run, another reads and stops it. If a process dies,
+    the next process with the same `version` continues its runs.
+
+    Args:
+        swarm: Runs the agents; by default an `AsyncSwarm()` that is closed at the end of the block.
+        store: The store of the conversations and the runs: an open `SQLiteStore`, `PostgresStore` or `MemoryStore`, the path
+            of a SQLite file, or None for memory.
+        agents: A list, or a dict by name. A new conversation starts with the first agent.
+        limits: The limits for clients.
+        version: The version of the code of the agents. Without a version, the runs of a dead process are closed with RunStopped.
+        continues: False closes the runs of a dead process with RunStopped, too.
+        failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run checks
+            at once.
+        error_text: A function that returns the text of an exception for readers.
+        task_agent: An agent for titles and similar tasks, which clients name "helper".
+
+    Raises:
+        ConfigurationError: For an argument of the wrong type, a store without a database, and agents without unique names.
+    """
+
+    def __init__(
+        self,
+        swarm: AsyncSwarm | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
+        *,
+        agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        version: str | None = None,
+        continues: bool = True,
+        failover_seconds: float = 3,
+        error_text: ErrorText | None = None,
+        task_agent: Agent | None = None,
+    ) -> None:
+        factory = RunFactory(swarm or AsyncSwarm(), agents, limits, error_text, task_agent)
+        super().__init__(factory, _store(store), failover_seconds)
+        self._owned: list[AbstractAsyncContextManager[object]] = [factory.swarm] if swarm is None else []
+        if self.store is not store:
+            self._owned.append(self.store)
+        self.version = version or ""
+        self._continues = continues and version is not None
+        self._takeover: anyio.Lock  # a session of PostgreSQL can acquire the same lock several times
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        for each in self._owned:
+            await stack.enter_async_context(each)
+        self._takeover = anyio.Lock()
+        await self._join(stack, Processes(self._database), holds=True)
+        self._tasks = await task_group(stack)
+        self.is_open = True  # before the takeover, for the functions of continued runs
+        await self._take_over()
+        self._watch()
+        self.readers.background.start_soon(self._processes.watch)
+
+    async def _take_over(self) -> bool:
+        is_over = False
+        if not self._processes.is_shared:
+            return is_over
+        async with self._takeover:
+            for owner in await self._database.submit(log.owners, reads_only=True):
+                async with self._processes.dead(owner) as is_dead:  # so that no other process takes over the same runs
+                    active = (
+                        await self._database.submit(partial(log.active_of, owner), reads_only=True) if is_dead else ()
+                    )
+                    for row in active:
+                        is_over |= await self._take(row)
+        return is_over
+
+    async def _take(self, row: RunRow) -> bool:
+        """Continue or close a run of a dead process. Returns True if the run has ended."""
+        taken = await self._take_run(row.id)
+        if taken is None:
+            return True
+        attempt = self._next_attempt(taken)
+        row, first = taken.row, taken.entries[0]
+        can_continue = self._continues and row.version == self.version and row.deaths < _MOST_DEATHS
+        if row.cancel is None and can_continue and not first.fields.get("_is_inexact"):
+            logger.info("the run %s is continued", row.id, extra=attempt.live.record.log_fields)
+            self._tasks.start_soon(attempt.execute)
+            return False
+        await attempt.close(row.cancel or _DIED)
+        return True
+
+
+def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:
+    if store is None:
+        return MemoryStore()
+    if isinstance(store, str | os.PathLike):
+        return SQLiteStore(store)
+    if not isinstance(store, SQLStore):
+        raise ConfigurationError(
+            f"runs are recorded in the database of their conversations, and {type(store).__name__} has none; use a "
+            "SQLiteStore, a PostgresStore or a MemoryStore. A store of your own works with Conversation"
+        )
+    return store

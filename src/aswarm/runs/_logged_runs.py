@@ -1,0 +1,448 @@
+"""Base class of the `Runs` that keep a log: start, read, cancel, take over and delete runs.
+
+A subclass decides which process executes a run, and what happens to the runs of a dead process.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import uuid
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeAlias, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+from anyio.abc import TaskGroup
+
+from aswarm._record import log
+from aswarm._record.entries import Entry, entries_of, now
+from aswarm._record.fold import whole_end
+from aswarm._record.log import RunRow
+from aswarm._run.handlers import NO_RUN
+from aswarm._sql.liveness import Liveness
+from aswarm._sql.processes import Processes
+from aswarm._sql.transactions import Transaction
+from aswarm._values.errors import StoreError
+from aswarm.conversations import Conflict
+from aswarm.conversations._base import SQLStore
+
+from . import _starting
+from ._attempt import RunAttempt
+from ._changes import Changes
+from ._live import LiveRun
+from ._prepared import RunFactory, conversation_key
+from ._readers import Readers, logged
+from ._runs import (
+    AnswersRefused,
+    DisconnectPolicy,
+    KeyReused,
+    NewRun,
+    Run,
+    RunActive,
+    RunLimit,
+    RunNotFound,
+    RunRecord,
+    RunStatus,
+    ShuttingDown,
+)
+from ._shutdown import Draining
+from ._starting import Taken
+
+logger = logging.getLogger("aswarm")
+_Entries: TypeAlias = list[Entry]  # in the class, `list` is a method
+T = TypeVar("T")
+
+_POLICIES: Mapping[str, DisconnectPolicy] = {"finish": "finish", "cancel": "cancel"}
+_SECONDS_AFTER_FAILURE = 1.0
+_FORGET_EVERY = 60.0
+
+
+class LoggedRuns(ABC):
+    """Runs whose entries are in a log.
+
+    `factory`: prepares the runs. `stop_reason`: the reason with which `drain` cancels runs after its timeout. `version`: the
+    version of the agents' code.
+    """
+
+    stop_reason = "shutdown"
+    version = ""
+    _stops_waiting = False  # whether `cancel` stops a run that waits for an answer
+    store: SQLStore
+    _changes: Changes
+    _deadline = math.inf  # of the runs of this process while it drains
+    _processes: Processes
+    _resources: AsyncExitStack
+    _tasks: TaskGroup  # the attempts, if no queue executes them
+
+    def __init__(self, factory: RunFactory, store: SQLStore, failover_seconds: float) -> None:
+        self.factory, self.store = factory, store
+        self.swarm, self.agents, self.known_agents = factory.swarm, factory.agents, factory.known
+        self.task_agent, self.limits = factory.task_agent, factory.limits
+        self.logs_requests = False
+        self._database = store.database
+        self._starts: set[anyio.Event] = set()  # of runs that are being recorded; set when the run is recorded
+        self._live: dict[str, LiveRun] = {}
+        self._waiting: Counter[str] = Counter()  # by user, the number of messages that wait for an active run
+        self.draining = Draining()
+        self.readers = Readers(store.database, self.draining)
+        self.is_open = False
+        self._failover_seconds = failover_seconds
+
+    def _owner(self) -> str | None:
+        """Return a unique owner for a new run; None for the queue."""
+        return f"{self._processes.name}#{os.urandom(6).hex()}"
+
+    def _enqueue(self, run_id: str) -> Transaction[None]:  # noqa: ARG002 - of a run with a queue
+        """Put a run into the queue, if there is one, in the transaction that records the run."""
+        yield from ()
+
+    @abstractmethod
+    async def _take_over(self) -> bool:
+        """Take over the runs of dead processes. Returns True if one of them ended."""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether runs cannot be recorded now."""
+        return self._database.is_failing
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise RuntimeError(
+                f"the runs are not open: use `async with {type(self).__name__}(...)`, or the lifespan of the service"
+            )
+        if self.draining.is_set:
+            raise ShuttingDown
+
+    # --- opening and closing ---
+
+    async def __aenter__(self) -> Self:
+        if self.is_open:
+            raise RuntimeError("these runs are already open; share this object, or create another one")
+        self.draining = self.readers.draining = Draining()
+        self._deadline, self._resources = math.inf, AsyncExitStack()
+        # The outermost scope, so that `_close` can shield everything that is closed.
+        self._closing = self._resources.enter_context(anyio.CancelScope())
+        try:
+            await self._open(self._resources)
+        except BaseException:
+            await self._close()
+            raise
+        self.is_open = True
+        return self
+
+    @abstractmethod
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """Open everything. The stack closes it."""
+
+    async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
+        """Join the processes of the database. Returns their locks. `holds`: whether to acquire the lock of this process."""
+        self._processes, self._changes = processes, Changes(processes.version)
+        locks = await stack.enter_async_context(processes.joined(holds=holds))
+        self.readers.background = await task_group(stack)
+        return locks
+
+    def _watch(self) -> None:
+        """Start the tasks that watch the other processes."""
+        background = self.readers.background
+        background.start_soon(self._keep)
+        if self._processes.is_shared:
+            background.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: bool(self._live))
+            background.start_soon(self.readers.touch)
+
+    async def _close(self) -> None:
+        self.is_open, self._closing.shield = False, True
+        await self._resources.aclose()  # without the exception of the block, which would get into an exception group
+
+    async def _ended(self) -> None:
+        while self._starts or self._live:
+            waits = next(iter(self._starts), None) or next(iter(self._live.values())).ended
+            await waits.wait()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.drain(0)
+        await self._close()
+
+    async def drain(self, seconds: float) -> None:
+        """Start no more runs, and wait until all runs end. After this number of seconds, stop them; their logs stay.
+
+        A second call does not wait longer than the first.
+        """
+        self.draining.set()
+        for live in self._live.values():
+            live.wake()
+        self._deadline = min(self._deadline, anyio.current_time() + seconds)
+        with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(deadline=self._deadline):
+                await self._ended()
+            while self._starts:
+                await next(iter(self._starts)).wait()
+            for live in list(self._live.values()):
+                live.cancel(self.stop_reason)
+            await self._ended()
+
+    # --- starting ---
+
+    async def start(self, new: NewRun) -> RunRecord:
+        """See `Runs.start`."""
+        self.factory.agent(new.agent)
+        has_changed = False
+        while True:
+            self._check_open()
+            try:
+                with anyio.CancelScope(shield=True):  # so that a recorded run also starts
+                    started = await self._start(new, has_changed=has_changed)
+            except RunActive as active:
+                await self._after_active(active, new)
+            except Conflict:
+                has_changed = True
+            except _starting.StartAgain:
+                pass
+            else:
+                await anyio.lowlevel.checkpoint_if_cancelled()
+                return started  # pyright: ignore[reportPossiblyUnboundVariable] - the shielded scope does not end early
+
+    async def _start(self, new: NewRun, *, has_changed: bool) -> RunRecord:
+        run_id, key = new.run_id or uuid.uuid4().hex, ""
+        if new.conversation is not None:
+            key = conversation_key(new.user, new.conversation)
+        found = await self._database.submit(lambda: _starting.look_up(new, run_id, key), reads_only=True, snapshot=True)
+        if (same := found.same) is not None:
+            if same.user != new.user or same.digest != new.digest:
+                raise KeyReused(same.id)
+            return record_of(same)
+        if found.active is not None:
+            raise RunActive(found.active)
+        stored = found.stored or self.factory.new_conversation(new, key)
+        try:
+            if has_changed and new.answers:  # it may have other calls now
+                text = "the conversation was changed at the same time; load its open calls again, and answer them"
+                raise AnswersRefused(text, "conflict", 409)
+            run = self.factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
+        except AnswersRefused:
+            if found.last is not None and new.answers and found.last.digest == new.digest:
+                return record_of(found.last)  # the request was sent twice
+            raise
+        owner = self._owner()
+        record = RunRecord(
+            run_id, new.user, new.conversation, run.start.agent, "running", now(),
+            digest=new.digest, on_disconnect=new.on_disconnect, last=0, key=new.key, is_new=True, is_queued=owner is None,
+        )  # fmt: skip
+        return await self._record(_starting.Start(record, run, stored, self.version, owner, self.limits))
+
+    async def _record(self, start: _starting.Start) -> RunRecord:
+        self._check_open()
+        record, is_over = start.record, anyio.Event()
+        self._starts.add(is_over)
+        try:
+            insert = partial(_starting.insert, start, self._enqueue)
+            await self._database.submit(insert, durable=True, notifies=True)
+            if start.owner is not None:
+                live = self._live[record.id] = LiveRun(record, 1, self._database)
+                live.add_first(start.run.first)
+                self._tasks.start_soon(RunAttempt(self, live, start.run).execute)
+                self._changes.note_start()
+        finally:
+            self._starts.discard(is_over)
+            is_over.set()
+        return record
+
+    async def _after_active(self, active: RunActive, new: NewRun) -> None:
+        if await self._take_over():
+            return
+        if new.while_running == "refuse":
+            raise active
+        if self._waiting[new.user] >= self.limits.runs_per_user:
+            raise RunLimit("user")
+        self._waiting[new.user] += 1
+        try:
+            with suppress(RunNotFound), self.draining.interrupts():
+                if new.while_running == "replace":
+                    await self.cancel(active.run_id, user=new.user, reason="replaced")
+                await Run(self, await self.get(active.run_id, user=new.user)).result()
+        finally:
+            self._waiting[new.user] -= 1
+            self._waiting = +self._waiting  # removes zeros
+
+    # --- the runs of this process ---
+
+    async def retry(
+        self, call: Callable[[], Awaitable[T]], on_failure: Callable[[StoreError], object] = lambda _: None
+    ) -> T:
+        """Repeat the call until the database answers. While this process is draining, raise the failure."""
+        while True:
+            try:
+                return await call()
+            except StoreError as failure:
+                on_failure(failure)
+                if self.draining.is_set:
+                    raise
+                logger.exception("the database cannot be used; another attempt follows", extra=NO_RUN)
+                await anyio.sleep(_SECONDS_AFTER_FAILURE)
+
+    async def write_end(
+        self, finish: Callable[[], Transaction[bool]], on_failure: Callable[[StoreError], object]
+    ) -> bool:
+        """Run the transaction that ends a run. Returns False if another attempt has the run."""
+        return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
+
+    def detach(self, live: LiveRun, last: Entry | None = None) -> None:
+        """Remove a run from the runs of this process. `last`: its last entry; None if other processes have the run."""
+        if self._live.get(live.record.id) is live:
+            self._live.pop(live.record.id)
+        if last is None:
+            live.detach()
+        else:  # readers get the end only now, because they may start the next run of the conversation at once
+            live.add_last(last)
+            live.end()
+        self._changes.notify()
+
+    async def requeue(self, live: LiveRun) -> None:
+        """Return a run of this process to the queue."""
+        raise NotImplementedError
+
+    # --- reading ---
+
+    async def get(self, run_id: str, *, user: str) -> RunRecord:
+        """See `Runs.get`."""
+        return await self._find(run_id, user)
+
+    async def _find(self, run_id: str, user: str | None) -> RunRecord:
+        row = await self._database.submit(lambda: log.find(run_id, user), reads_only=True)
+        if row is None:
+            raise RunNotFound(run_id)
+        record, live = record_of(row), self._live.get(run_id)
+        return record if live is None or live.is_fenced else replace(record, last=max(record.last, live.last_seen))
+
+    async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
+        """See `Runs.list`."""
+        rows = await self._database.submit(lambda: log.of_user(user, conversation, limit), reads_only=True)
+        return [record_of(row) for row in rows]
+
+    async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
+        """See `Runs.read`."""
+        live = self._live.get(run_id)
+        if live is None or live.record.user != user:
+            await self._find(run_id, user)
+        while True:
+            if (live := self._live.get(run_id)) is not None and (entries := await live.read(after)):
+                return entries
+            wait = self._changes.waiter()
+            rows, is_active = await self._database.submit(lambda: log.read(run_id, after), reads_only=True)
+            await anyio.lowlevel.checkpoint()  # the database in memory has none
+            if rows or not is_active:
+                entries = entries_of(rows, after)
+                if entries and entries[-1].is_last:  # add the messages of its response from the other entries
+                    entries[-1] = whole_end(await self.recorded(run_id))
+                return entries
+            await wait()
+
+    async def recorded(self, run_id: str) -> _Entries:
+        """Return all entries of the log of a run, as they were written."""
+        return entries_of(await self._database.submit(lambda: log.entries(run_id), reads_only=True))
+
+    async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
+        """See `Runs.cancel`. The calls of a run that waits for an answer are closed."""
+        record = await self._find(run_id, user)
+        was_running, live = record.is_running, self._live.get(run_id)
+        if live is not None:
+            live.cancel(reason)
+            await live.wait_for_end()
+        elif record.is_running:
+            await self._database.run(log.request_cancel, run_id, reason)
+        await Run(self, record).result()
+        record = await self._find(run_id, user)
+        if record.reason == "waiting" and (was_running or self._stops_waiting):  # it may have finished meanwhile
+            await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
+            record = await self._find(run_id, user)
+        return record
+
+    async def forget(self, conversation: str, *, user: str) -> None:
+        """See `Runs.forget`."""
+        rows = await self._database.submit(lambda: log.of_conversation(user, conversation), reads_only=True)
+        for run_id, status in rows:
+            if status in ("queued", "running"):
+                raise RunActive(run_id)
+        await self._delete([run_id for run_id, _ in rows])
+
+    async def _delete(self, run_ids: Sequence[str]) -> None:
+        """Delete ended runs. May be repeated after a failure."""
+        if run_ids:
+            await self._database.run(log.delete, run_ids)
+
+    def reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
+        """See `Runs.reading`."""
+        return self.readers.reading(record, self._live.get(record.id))
+
+    # --- other processes ---
+
+    async def _keep(self) -> None:
+        """Take over the runs of dead processes, and delete old runs, until cancelled."""
+        forgotten = anyio.current_time()
+        while True:
+            await anyio.sleep(self._failover_seconds)
+            with logged("the runs of other processes cannot be looked up"):
+                await self._take_over()
+            if anyio.current_time() - forgotten > _FORGET_EVERY:
+                forgotten = anyio.current_time()
+                with logged("old runs cannot be deleted"):
+                    await self._forget_old()
+
+    async def _take_run(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
+        """Start the next attempt of a run in this process. Returns None for an ended run."""
+        token = os.urandom(6).hex()  # the same for all repetitions, see `log.take`
+        take = partial(_starting.take, run_id, self._processes.name, token, most_deaths)
+        return await self.retry(lambda: self._database.submit(take, notifies=True))
+
+    def _next_attempt(self, taken: Taken) -> RunAttempt:
+        row, entries, stored = taken
+        if (before := self._live.get(row.id)) is not None:  # the queue has delivered the run again
+            before.fence()
+            before.detach()
+        first = max((row.attempt - 1) * log.ATTEMPT_NUMBERS, row.last + 1)
+        live = LiveRun(record_of(row), row.attempt, self._database, first=first)
+        self._live[row.id] = live
+        self._changes.note_start()
+        return RunAttempt(self, live, self.factory.continued(row.id, entries[0], stored), entries)
+
+    async def _apply_cancel_requests(self) -> None:
+        """Cancel the runs of this process that other processes requested to cancel."""
+        requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
+        for run_id, reason in requests.items():
+            if live := self._live.get(run_id):
+                live.cancel(reason)
+
+    async def _forget_old(self) -> None:
+        await self._delete(await self._old(now() - int(self.limits.kept_seconds * 1000)))
+
+    async def _old(self, before: int) -> Sequence[str]:
+        limits = self.limits
+        old = partial(log.old, before, limits.kept_runs, limits.kept_bytes)
+        return await self._database.submit(old, reads_only=True)
+
+
+async def task_group(stack: AsyncExitStack) -> TaskGroup:
+    """Return a task group that the stack cancels at its end."""
+    group = await stack.enter_async_context(anyio.create_task_group())
+    stack.callback(group.cancel_scope.cancel)
+    return group
+
+
+def record_of(row: RunRow) -> RunRecord:
+    """Return the record of a row."""
+    policy, is_queued = _POLICIES.get(row.on_disconnect), row.status == "queued"
+    status = "running" if is_queued else cast("RunStatus", row.status)
+    return RunRecord(
+        row.id, row.user, row.conversation, row.agent, status, row.started, row.ended, row.reason,
+        row.digest, float(row.on_disconnect) if policy is None else policy, row.last, row.key,
+        is_queued=is_queued,
+    )  # fmt: skip

@@ -1,0 +1,301 @@
+"""Requests of clients as data: new messages of the user, answers to open calls, and tools of the client.
+
+Each wire converts its requests to these values. They have no field for other data of a client (an assistant message, the result
+of a function that runs here), so a client cannot invent history.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aswarm._record.entries import public_ids
+from aswarm._record.entry_maker import CLIENT_TOOL
+from aswarm._tools.tool import RUNS_ELSEWHERE
+from aswarm._values.decisions import Answer, Approve, Decision, Deny, waiting, waiting_entries
+from aswarm._values.errors import AswarmError
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.messages import Message
+
+_SHOWN = 100
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+class RunsError(AswarmError):
+    """Base class of the errors of `Runs`. `code`: the name of the error for clients. `status`: the HTTP status of a service."""
+
+    code = "refused"
+    status = 400
+
+
+class RequestError(RunsError):
+    """A request that cannot be served.
+
+    Args:
+        status: The HTTP status.
+        code: The name of the error for programs.
+        message: The text for people.
+        param: The place in the body, or None.
+    """
+
+    def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message of the user. `content`: a text, or Chat Completions content parts. `id`: the client's id, or None."""
+
+    content: str | list[dict[str, Any]]
+    id: str | None = None
+
+    @property
+    def message(self) -> Message:
+        """The message for the history."""
+        return {"role": "user", "content": self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswer:
+    """The answer of a client to an open call.
+
+    Args:
+        call: The public id of the call.
+        approve: True or False for an approval; None for an answer in `content`.
+        arguments: Other arguments for an approved call.
+        reason: The reason of a denial, for the model.
+        content: The answer.
+        run: The id of the run that waits, so that a repeated answer does not answer the next question of the same call. It
+            is None if no recorded run waits, and may be None for the result of an external tool.
+    """
+
+    call: str
+    approve: bool | None = None
+    arguments: Mapping[str, Any] | None = None
+    reason: str = ""
+    content: Any = None
+    run: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTool:
+    """A tool of the client. The run keeps its calls open, and the client answers them."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the tool as JSON data, as a function of Chat Completions."""
+        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """The request of a client.
+
+    `messages`: the messages of the user since the last assistant message, in order. `answers`: the answers to open calls.
+    `strict`: whether an answer to a call that is not open is an error; otherwise it is old history, and ignored. `tools`: the
+    tools of the client. `state`: the state of the client, of which the service reads only the allowed keys. `conversation`,
+    `run_id`, `agent`: ids and a name, None if the client sends none. `regenerate`: replace the last answer. `continues`: call
+    the model with the history as it is. `protocol_version`: for wires with versions. `shown`: the messages in the client, in the
+    form of its wire.
+    """
+
+    messages: Sequence[NewMessage] = ()
+    answers: Sequence[CallAnswer] = ()
+    strict: bool = True
+    tools: Sequence[ClientTool] = ()
+    state: Mapping[str, Any] | None = None
+    conversation: str | None = None
+    run_id: str | None = None
+    agent: str | None = None
+    regenerate: bool = False
+    continues: bool = False
+    protocol_version: str | None = None
+    shown: Sequence[Mapping[str, Any]] = ()
+
+
+def decisions(
+    answers: Iterable[CallAnswer],
+    history: Sequence[Message],
+    *,
+    strict: bool = True,
+    complete: bool = False,
+    last_run: str | None = None,
+) -> dict[int, Decision]:
+    """Return the decisions about the open calls of a stored history, for the `resume=` of the next run.
+
+    `last_run`: the id of the last run; an answer to another run is not accepted. An answer to this run may have the provider's
+    id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer. Raises
+    RequestError: 409 for a call that is not open, 422 for an answer without its run, of another form, or that is missing.
+    """
+    ids = public_ids(history)
+    open_calls = {call.index: call for call in waiting(history)} if history else {}
+    marks = (waiting_entries(history) or {}) if open_calls else {}
+    by_index: dict[int, Decision] = {}
+    for answer in answers:
+        named = [
+            call.index
+            for call in open_calls.values()
+            if answer.run and (call.id, last_run) == (answer.call, answer.run)
+        ]
+        index = ids.get(answer.call, named[0] if len(named) == 1 else -1)
+        mark = marks.get(index, {})
+        is_current = last_run is None or answer.run == last_run or (answer.run is None and _takes_a_result(mark))
+        if index in open_calls and is_current:
+            by_index[index] = _decision(answer, is_approval=bool(mark.get("approval")))
+        elif strict and index in open_calls and answer.run is None:
+            raise RequestError(
+                422,
+                "run_missing",
+                f"the answer to the call {shown(answer.call, _SHOWN)} does not name the run that waits; send its id as run",
+            )
+        elif strict:
+            raise RequestError(
+                409,
+                "call_not_open",
+                f"the call {shown(answer.call, _SHOWN)} waits for no answer; it may have been answered already. Load the "
+                "conversation again to see which calls are open",
+            )
+    missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
+    if complete and missing:
+        raise RequestError(
+            422, "answers_missing", f"the calls {', '.join(missing)} wait too; send an answer for each of them"
+        )
+    return by_index
+
+
+def _takes_a_result(mark: Mapping[str, Any]) -> bool:
+    """Return whether the call is of an external tool. It has only one result, so a second result finds it closed."""
+    return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
+
+
+def _decision(answer: CallAnswer, *, is_approval: bool) -> Decision:
+    if answer.approve is None and is_approval:
+        answer = _approval(answer)
+    if answer.approve is None:
+        return Answer(answer.content)
+    return Approve(answer.arguments) if answer.approve else Deny(answer.reason)
+
+
+def _approval(answer: CallAnswer) -> CallAnswer:
+    """Return the answer with the approval from its content."""
+    content: Any = {"approved": answer.content} if isinstance(answer.content, bool) else answer.content
+    if not (is_object(content) and isinstance(content.get("approved"), bool)):
+        raise RequestError(
+            422,
+            "not_an_approval",
+            f"the call {shown(answer.call, _SHOWN)} waits for an approval, and the answer is {shown(answer.content, _SHOWN)}; "
+            'send {"approved": true} or {"approved": false, "reason": "..."}',
+        )
+    arguments, reason = content.get("arguments", content.get("editedArgs")), content.get("reason")
+    return CallAnswer(
+        answer.call,
+        approve=content["approved"],
+        arguments=None if arguments is None else an_object(arguments, "arguments"),
+        reason=reason if isinstance(reason, str) else "",
+    )
+
+
+# --- reading a body ---------------------------------------------------------------------------------------------------
+
+
+def invalid(param: str, expected: str, value: object) -> RequestError:
+    """Return the error for a value of the wrong form."""
+    message = f"{param} must be {expected}, not {shown(value, _SHOWN)}"
+    return RequestError(422, "invalid_request", message, param=param)
+
+
+def an_object(value: object, param: str) -> Mapping[str, Any]:
+    """Return the value if it is a JSON object. Raises RequestError."""
+    if not is_object(value):
+        raise invalid(param, "an object", value)
+    return value
+
+
+def a_list(value: object, param: str) -> list[Any]:
+    """Return the value if it is a list; an empty list for None. Raises RequestError."""
+    if value is None:
+        return []
+    if not is_array(value):
+        raise invalid(param, "a list", value)
+    return value
+
+
+def a_text(value: object, param: str) -> str:
+    """Return the value if it is a text that is not empty. Raises RequestError."""
+    if not (isinstance(value, str) and value):
+        raise invalid(param, "a text that is not empty", value)
+    return value
+
+
+def a_string(value: object, param: str) -> str:
+    """Return the value if it is a text, which may be empty. Raises RequestError."""
+    if not isinstance(value, str):
+        raise invalid(param, "a text", value)
+    return value
+
+
+def an_optional_text(value: object, param: str) -> str | None:
+    """Return the value if it is a text that is not empty, or None. Raises RequestError."""
+    return None if value is None else a_text(value, param)
+
+
+def a_flag(value: object, param: str) -> bool:
+    """Return the value if it is true or false; False for None. Raises RequestError."""
+    if value is not None and not isinstance(value, bool):
+        raise invalid(param, "true or false", value)
+    return bool(value)
+
+
+def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
+    """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises RequestError."""
+    name = a_text(data.get("name"), f"{param}.name")
+    if not _TOOL_NAME.fullmatch(name):
+        raise invalid(f"{param}.name", "of letters, digits, _ and -, and at most 64 of them", name)
+    parameters = data.get("parameters")
+    schema = _NO_PARAMETERS if parameters is None else an_object(parameters, f"{param}.parameters")
+    return ClientTool(name, str(data.get("description") or ""), schema)
+
+
+def last_said(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Return the messages of the user after the last message of an assistant or of a tool."""
+    of_user: list[Mapping[str, Any]] = []
+    for message in reversed(messages):
+        role = message.get("role") if is_object(message) else None
+        if role in ("assistant", "tool"):
+            break
+        if role == "user":
+            of_user.append(message)
+    return of_user[::-1]
+
+
+def user_content(parts: Iterable[Mapping[str, Any] | None]) -> str | list[dict[str, Any]]:
+    """Return the content of a message from its parts without None: a text if all parts are text."""
+    present = [dict(part) for part in parts if part is not None]
+    if all(part["type"] == "text" for part in present):
+        return "".join(part["text"] for part in present)
+    return present
+
+
+def a_text_part(text: str) -> dict[str, Any]:
+    """Return a text part of Chat Completions."""
+    return {"type": "text", "text": text}
+
+
+def an_image_part(url: str) -> dict[str, Any]:
+    """Return an image part of Chat Completions. `url` may be a data URL ("data:image/png;base64,...")."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def a_file_part(name: str, data: str) -> dict[str, Any]:
+    """Return a file part of Chat Completions. `data`: a data URL ("data:application/pdf;base64,...")."""
+    return {"type": "file", "file": {"filename": name, "file_data": data}}

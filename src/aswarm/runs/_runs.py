@@ -1,0 +1,446 @@
+"""The interface `Runs`, its values and its errors.
+
+A run belongs to the object that implements `Runs`. A request only reads a run, from a position in its log: there is no buffer
+for each reader, so a slow reader delays nothing. Every method can be repeated with the same ids, and acts only once.
+
+Each implementation must pass `tests/runs/test_runs_contract.py`. No I/O here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias
+
+from aswarm._record.entries import Entry
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.messages import Message
+from aswarm.conversations._base import SQLStore
+
+from ._live import LiveEntries
+from ._requests import CallAnswer, ClientTool, RunsError
+from ._shutdown import Draining
+
+RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
+DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
+"""The behaviour of a run without readers. "finish": it continues to its end. "cancel": it is cancelled when its last reader
+disconnects. A number: it is cancelled after this number of seconds without a reader.
+"""
+WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits for clients.
+
+    Args:
+        body: Bytes of one request.
+        runs_per_user: Concurrent runs of one user. The same number of messages may wait for active runs.
+        runs: Concurrent runs of all users.
+        seconds: Seconds of one run.
+        max_turns: Completions of one run.
+        log_bytes: Bytes of the log of one run; a run with a longer log is stopped.
+        kept_seconds: Seconds after which the log of an ended run is deleted.
+        kept_runs: Logs of ended runs; the oldest are deleted first.
+        kept_bytes: Bytes of all logs of ended runs; the oldest are deleted first.
+        text: Characters of one message.
+    """
+
+    body: int = 1_000_000
+    runs_per_user: int = 4
+    runs: int = 1_000
+    seconds: float = 3600
+    max_turns: float = 50
+    log_bytes: int = 20_000_000
+    kept_seconds: float = 24 * 3600
+    kept_runs: int = 10_000
+    kept_bytes: int = 1_000_000_000
+    text: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A request to start a run, with `messages`, `answers`, `regenerate` or `continues`.
+
+    Args:
+        user: The id of the user, who owns the run and the conversation.
+        conversation: The id of the conversation, or None for a run without a conversation.
+        messages: The new messages of the user; for a run without a conversation the whole history.
+        answers: The answers to the open calls of the conversation.
+        strict: True refuses an answer to a call that is not open. False ignores such an answer, and also messages at the end
+            of the conversation that are sent again.
+        regenerate: Replace the answer to the last message of the user.
+        agent: The name of the agent that starts a new conversation; None for the first agent of the service.
+        run_id: The id of the run; None creates an id.
+        key: An idempotency key of the user.
+        context_variables: The context variables of a new conversation.
+        client_context: Context variables to set before the run.
+        tools: The tools of the client.
+        on_disconnect: As for `Service`.
+        while_running: As for `Service`.
+        continues: Call the model with the history as it is. It must end with a message of the user or the result of a tool.
+        open_calls_first: Refuse a new message while a call waits for a decision, and beside strict `answers`. Old messages
+            that are sent again beside these answers are ignored.
+
+    Raises:
+        ConfigurationError: For a combination without anything to do.
+    """
+
+    user: str
+    conversation: str | None = None
+    messages: Sequence[Message] = ()
+    answers: Sequence[CallAnswer] = ()
+    strict: bool = True
+    regenerate: bool = False
+    agent: str | None = None
+    run_id: str | None = None
+    key: str | None = None
+    context_variables: Mapping[str, Any] | None = None
+    client_context: Mapping[str, Any] | None = None
+    tools: Sequence[ClientTool] = ()
+    on_disconnect: DisconnectPolicy = "finish"
+    while_running: WhileRunning = "refuse"
+    continues: bool = False
+    open_calls_first: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.messages or self.answers or self.regenerate or self.continues):
+            raise ConfigurationError("a new run needs a message or an answer to an open call")
+        if self.conversation is None and not self.messages:
+            raise ConfigurationError("a run without a conversation needs messages")
+
+    @property
+    def digest(self) -> str:
+        """A hash of the work of the run: equal for a repeated request."""
+        answers = [asdict(answer) for answer in self.answers]
+        work = [self.conversation, list(self.messages), answers, self.regenerate, self.continues, self.agent]
+        return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The state of a run at a moment.
+
+    Args:
+        id: The id of the run.
+        user: The id of its user.
+        conversation: The id of its conversation, or None.
+        agent: The name of the agent that starts the run, or None.
+        status: "running", or how the run ended.
+        started: The start, in milliseconds since the epoch.
+        ended: The end, in milliseconds since the epoch; None for a running run.
+        reason: For a stopped run, a code such as "cancelled". For a failed run, the name of the error. For a run that finished
+            without an answer, the `stop` of its response, such as "waiting"; after the next run of the conversation answers or
+            closes its calls, "waiting" becomes "continued".
+        digest: See `NewRun.digest`.
+        on_disconnect: See `NewRun`.
+        last: The number of its last entry so far, -1 without entries.
+        key: Its idempotency key, or None.
+        is_new: True if this `start()` created the run.
+        is_queued: Whether the running run waits for a process to execute it.
+    """
+
+    id: str
+    user: str
+    conversation: str | None
+    agent: str | None
+    status: RunStatus
+    started: int
+    ended: int | None = None
+    reason: str | None = None
+    digest: str = ""
+    on_disconnect: DisconnectPolicy = "finish"
+    last: int = -1
+    key: str | None = None
+    is_new: bool = field(default=False, compare=False)
+    is_queued: bool = field(default=False, compare=False)
+
+    @property
+    def log_fields(self) -> dict[str, str | None]:
+        """The extra fields of each log record about this run."""
+        return {"run_id": self.id, "agent": self.agent}
+
+    @property
+    def state(self) -> str:
+        """The status for people, such as "running (queued)" or "finished (waiting)"."""
+        more = "queued" if self.is_queued else self.reason
+        return self.status if more is None else f"{self.status} ({more})"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run has not ended."""
+        return self.status == "running"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON data for clients."""
+        hidden = ("user", "digest", "on_disconnect", "key", "is_new", "is_queued")
+        queued = {"is_queued": True} if self.is_queued else {}
+        return {key: value for key, value in asdict(self).items() if key not in hidden and value is not None} | queued
+
+
+class Runs(AbstractAsyncContextManager[Any], Protocol):
+    """Starts, reads, cancels and lists runs. Use it in an `async with` block.
+
+    Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
+
+    `logs_requests`: whether the log of a run has an entry for each request to the model, for a service that shows everything.
+    """
+
+    logs_requests: bool
+
+    @property
+    def swarm(self) -> AsyncSwarm:
+        """The swarm that runs the agents."""
+        ...
+
+    @property
+    def agents(self) -> Mapping[str, Agent]:
+        """The agents that clients may name, by name. A new conversation starts with the first agent."""
+        ...
+
+    @property
+    def known_agents(self) -> Mapping[str, Agent]:
+        """`agents`, `task_agent`, and the agents that they can hand off to, by name."""
+        ...
+
+    @property
+    def task_agent(self) -> Agent | None:
+        """The agent for titles and similar tasks, which clients name "helper"."""
+        ...
+
+    @property
+    def store(self) -> SQLStore:
+        """The conversations of all users."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """The limits for clients."""
+        ...
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether runs cannot be recorded now."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the `async with` block of these runs is active."""
+        ...
+
+    async def start(self, new: NewRun) -> RunRecord:
+        """Start a run and record it with its messages, or return the existing run with this `run_id` or `key`.
+
+        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError;
+        then no run was started.
+        """
+        ...
+
+    async def get(self, run_id: str, *, user: str) -> RunRecord:
+        """Return the current record of a run."""
+        ...
+
+    async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
+        """Return the runs of a user, or of one conversation of the user: at most `limit`, the newest first."""
+        ...
+
+    async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
+        """Wait for entries with numbers above `after`, and return some of them in order. Empty after the last entry.
+
+        May be cancelled and called again: the caller keeps the position.
+        """
+        ...
+
+    async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
+        """Stop a run and wait for its end. An ended run does not change.
+
+        `reason`: a code for the record and the log, such as "cancelled".
+        """
+        ...
+
+    async def forget(self, conversation: str, *, user: str) -> None:
+        """Delete the runs of a conversation. Raises RunActive if one of them is running."""
+        ...
+
+    @property
+    def draining(self) -> Draining:
+        """Set when the service shuts down and starts no more runs."""
+        ...
+
+    async def drain(self, seconds: float) -> None:
+        """Start no more runs, and wait until all runs end. After this number of seconds, stop them."""
+        ...
+
+    def reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
+        """Count a reader of the run during the block, for its `on_disconnect`.
+
+        The block gets the live entries if this process executes the run, otherwise None.
+        """
+        ...
+
+
+class Run:
+    """A run of `Runs`: reads its log and its result, cancels it, and answers its calls. `record`: its last known record."""
+
+    def __init__(self, runs: Runs, record: RunRecord) -> None:
+        self._runs = runs
+        self.record = record
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id!r}: {self.record.state}>"
+
+    @property
+    def draining(self) -> Draining:
+        """Set when the service shuts down."""
+        return self._runs.draining
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self.record.id
+
+    @property
+    def conversation(self) -> str | None:
+        """The id of its conversation, or None."""
+        return self.record.conversation
+
+    async def read(self, after: int = -1) -> Sequence[Entry]:
+        """Wait for entries with numbers above `after`, and return some of them. Empty after the last entry."""
+        return await self._runs.read(self.record.id, after, user=self.record.user)
+
+    async def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
+        """Yield all entries with numbers above `after`: first the existing entries, then live entries until the run ends."""
+        while batch := await self.read(after):
+            for entry in batch:
+                yield entry
+            if batch[-1].is_last:
+                return
+            after = batch[-1].seq
+
+    async def result(self) -> Entry:
+        """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped.
+
+        Raises RunNotFound if the log has been deleted.
+        """
+        expected = (await self._runs.get(self.id, user=self.record.user)).last
+        while True:
+            after = max(-1, expected - 1)
+            while batch := await self.read(after):
+                if batch[-1].is_last:
+                    return batch[-1]
+                after = batch[-1].seq
+            # `expected` may be an entry that its attempt never wrote, because another attempt took over the run.
+            last = (await self._runs.get(self.id, user=self.record.user)).last
+            if last == expected:
+                raise RunNotFound(self.id)
+            expected = last
+
+    async def cancel(self, reason: str = "cancelled") -> Entry:
+        """Stop the run, wait until its tools have finished, and return the last entry."""
+        self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
+        return await self.result()
+
+    async def answer(self, *answers: CallAnswer, key: str | None = None) -> Run:
+        """Answer all waiting calls of this run. Returns a new run of the conversation, which resumes them.
+
+        The same answers give the same run. Raises AnswersRefused, and RunActive while a run of the conversation is running.
+        """
+        policy = self.record.on_disconnect
+        named = [replace(answer, run=answer.run or self.id) for answer in answers]
+        new = NewRun(self.record.user, self.conversation, answers=named, key=key, on_disconnect=policy)
+        return Run(self._runs, await self._runs.start(new))
+
+    def reading(self) -> AbstractContextManager[LiveEntries | None]:
+        """See `Runs.reading`."""
+        return self._runs.reading(self.record)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+class RunNotFound(RunsError):  # noqa: N818 - reads as what happened
+    """The user has no such run, or its log was deleted."""
+
+    code = "run_not_found"
+    status = 404
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"there is no run {run_id!r}")
+
+
+class ConversationNotFound(RunsError):  # noqa: N818 - as above
+    """The user has no such conversation."""
+
+    code = "conversation_not_found"
+    status = 404
+
+    def __init__(self, conversation: str) -> None:
+        super().__init__(f"there is no conversation {conversation!r}")
+
+
+class AgentNotFound(RunsError):  # noqa: N818 - as above
+    """There is no agent of this name."""
+
+    code = "agent_not_found"
+    status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no agent {name!r}")
+
+
+class RunActive(RunsError):  # noqa: N818 - as above
+    """The conversation has an active run, `run_id`, which a client can read or cancel."""
+
+    code = "run_active"
+    status = 409
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"the conversation has a running run, {run_id!r}; read it, or cancel it")
+        self.run_id = run_id
+
+
+class RunLimit(RunsError):  # noqa: N818 - as above
+    """The user, or the service (`whose`), has as many runs as `Limits` allows. `retry_after`: seconds to wait."""
+
+    def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
+        super().__init__(f"the {whose} has as many runs at once as the service allows; wait until one of them ends")
+        self.code = "too_many_runs" if whose == "user" else "service_full"
+        self.status = 429 if whose == "user" else 503
+        self.retry_after = math.ceil(retry_after)
+
+
+class ShuttingDown(RunsError):  # noqa: N818 - as above
+    """The service is shutting down and starts no more runs. `retry_after`: seconds to wait."""
+
+    code = "shutting_down"
+    status = 503
+    retry_after = 1
+
+    def __init__(self) -> None:
+        super().__init__("the service is shutting down; send the request again in a moment")
+
+
+class KeyReused(RunsError):  # noqa: N818 - as above
+    """The idempotency key, or the run id, belongs to a run of another request."""
+
+    code = "key_reused"
+    status = 422
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"this key belongs to another request, of the run {run_id!r}; send a new key")
+        self.run_id = run_id
+
+
+class AnswersRefused(RunsError):  # noqa: N818 - as above
+    """Answers that do not fit the open calls: 409 for an answer to a call that is not open, otherwise 422."""
+
+    def __init__(self, message: str, code: str, status: int) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status

@@ -1,0 +1,120 @@
+"""Filters for the entries that a client may see: `everything`, or `answers` for users of a service.
+
+The log has the unfiltered history, context variables and errors. Readers get them only if the service allows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from aswarm._record.entries import ENDINGS, Entry
+from aswarm._values.decisions import public_data
+from aswarm._values.json import is_array, is_object
+from aswarm._values.messages import WAITING, Message
+
+Show: TypeAlias = Callable[[Entry], Entry | None]
+
+_HIDDEN = frozenset({"RequestSent", "MessagesRecorded"})
+_FILTERED = frozenset({"RunStarted", "ToolCallFinished", "ToolProgress", "ContextChanged", *ENDINGS})
+# A tool message about an exception, whose text is for the developer. It may follow a line about changed arguments.
+_EXCEPTION = re.compile(r"((?:\(run with arguments changed by the user: [^\n]*\)\n)?Error: [^\W\d]\w*): .*", re.DOTALL)
+
+
+def everything(entry: Entry) -> Entry | None:
+    """Return the entry unchanged, for the page of a developer."""
+    return entry
+
+
+def answers_with(context: Collection[str] = ()) -> Show:
+    """Return a `show` for users of a service that includes the context variables named in `context`.
+
+    It removes requests, the recorded history and other context variables. An error of a run keeps only its public text, and an
+    exception of a tool only its type, in `error` and in `content`. The text of a `ToolError` is written for the model, and stays
+    in `content`. Results of functions are shown.
+    """
+    keys = frozenset(context)
+
+    def show(entry: Entry) -> Entry | None:
+        if entry.type not in _FILTERED:  # most entries are deltas
+            return None if entry.type in _HIDDEN else entry
+        if entry.type == "ContextChanged":
+            return _with_keys(entry, keys)
+        changed = _shown_fields(entry, keys)
+        return entry if changed is None else _with(entry, changed)
+
+    return show
+
+
+answers: Show = answers_with()
+"""The default `show`: answers and calls, without context variables and error texts."""
+
+
+def _with(entry: Entry, fields: Mapping[str, Any]) -> Entry:
+    return Entry(entry.seq, entry.at, entry.type, fields, entry.first)
+
+
+def _with_keys(entry: Entry, keys: frozenset[str]) -> Entry | None:
+    changes = {key: value for key, value in entry.fields["changes"].items() if key in keys}
+    removed = [key for key in entry.fields["removed"] if key in keys]
+    return _with(entry, {**entry.fields, "changes": changes, "removed": removed}) if changes or removed else None
+
+
+def _shown_fields(entry: Entry, keys: frozenset[str]) -> dict[str, Any] | None:
+    """Return the fields that readers may see; None if there is nothing to remove."""
+    fields = dict(entry.fields)
+    match entry.type:
+        case "RunStarted":
+            _keep_context(fields, keys)
+        case "ToolCallFinished" if fields["error"] is not None:
+            fields["error"] = fields["error"].partition(":")[0]
+            fields["content"] = _without_exception(fields["content"])
+        case "ToolProgress":
+            fields["value"] = _shown_progress(fields["value"])
+        case "RunFinished" | "RunFailed" | "RunStopped":
+            if (error := fields.get("error")) is not None:
+                fields["error"] = {key: value for key, value in error.items() if key != "message"}
+            if fields.get("response") is not None:
+                fields["response"] = dict(fields["response"])
+                _keep_context(fields["response"], keys)
+                if "messages" in fields["response"]:
+                    fields["response"]["messages"] = shown_messages(fields["response"]["messages"])
+        case _:
+            return None
+    return fields
+
+
+def shown_messages(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages without the texts of exceptions, and with the public data of waiting calls."""
+    return [*map(_shown_message, messages)]
+
+
+def _shown_message(message: Message) -> Message:
+    if is_array(entries := message.get(WAITING)):
+        shown = [{**each, "data": public_data(each["data"])} if "data" in each else each for each in entries]
+        message = {**message, WAITING: shown}
+    return {**message, "content": _without_exception(message["content"])} if message["role"] == "tool" else message
+
+
+def _shown_progress(value: Any) -> Any:
+    """Return the filtered progress of a function. For an agent as a tool, it is an event of the inner run."""
+    if not is_object(value):
+        return value
+    masks = {"content": _without_exception, "value": _shown_progress}
+    return {
+        key: masks[key](each) if key in masks else each
+        for key, each in value.items()
+        if key not in ("response", "error")
+    }
+
+
+def _without_exception(content: Any) -> Any:
+    masked = _EXCEPTION.fullmatch(content) if isinstance(content, str) else None
+    return masked[1] if masked else content
+
+
+def _keep_context(fields: dict[str, Any], keys: frozenset[str]) -> None:
+    context: Mapping[str, Any] = fields.pop("context_variables", {})
+    if keys:
+        fields["context_variables"] = {key: value for key, value in context.items() if key in keys}

@@ -1,0 +1,201 @@
+"""The transactions that start, take over and end a run. They change its row, its entries and its conversation together."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from aswarm._record import log
+from aswarm._record.entries import Entry, entries_of
+from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
+from aswarm._sql.database import Database
+from aswarm._sql.transactions import Transaction
+from aswarm._values.messages import Message
+from aswarm.conversations import Change, Conflict, Stored, _statements
+from aswarm.conversations._recorded_run import closed
+from aswarm.conversations._recorder import common_messages
+
+from ._live import LiveRun
+from ._prepared import PreparedRun, conversation_key
+from ._runs import AnswersRefused, Limits, NewRun, RunLimit, RunRecord
+
+_COUNTED = 1_000_000  # a limit above this is not checked
+
+
+class StartAgain(Exception):  # noqa: N818 - it is no error
+    """Another start was faster; repeat this start."""
+
+
+class Found(NamedTuple):
+    """The data in the database for a new run.
+
+    `same`: the existing run with its id or key. `active`: the id of the active run of its conversation. `last`: the newest
+    run of the conversation. `stored`: the conversation, None if it is new.
+    """
+
+    same: RunRow | None
+    active: str | None = None
+    last: RunRow | None = None
+    stored: Stored | None = None
+
+
+def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
+    """Look up the run itself, an active run of its conversation, and the conversation."""
+    digest = new.digest if new.answers else ""  # answers may be sent twice, while the first run is running
+    same = yield from log.existing(new.user, digest, run_id, new.key, new.conversation)
+    if same is not None or not key:
+        return Found(same)
+    newest = yield from log.of_user(new.user, new.conversation, 1)
+    last = newest[0] if newest else None
+    if last is not None and last.ended is None and digest and last.digest == digest:
+        return Found(last)  # it was started between the two queries
+    if last is not None and last.ended is None:
+        return Found(None, last.id, last)
+    stored = yield from _statements.load(key)
+    if new.regenerate and stored is not None:
+        stored = yield from _without_answer(stored)
+    return Found(None, None, last, stored)
+
+
+def _without_answer(stored: Stored) -> Transaction[Stored]:
+    """Return the state of the conversation after the last message of the user."""
+    users = [at for at, message in enumerate(stored.messages) if message["role"] == "user"]
+    before = (yield from _statements.load(stored.id, users[-1] + 1)) if users else None
+    if before is None:
+        raise AnswersRefused(
+            "the conversation has no message of the user, so no answer to regenerate", "nothing_new", 409
+        )
+    return replace(before, revision=stored.revision)
+
+
+class Taken(NamedTuple):
+    """A run whose next attempt starts: its row, its entries and its conversation."""
+
+    row: RunRow
+    entries: list[Entry]
+    stored: Stored
+
+
+def take(run_id: str, owner: str, token: str, most_deaths: int) -> Transaction[Taken | None]:
+    """Start the next attempt of a run. Returns None for an ended run. For the parameters, see `log.take`."""
+    row = yield from log.take(run_id, owner, token, most_deaths=most_deaths)
+    if row is None:
+        return None
+    entries = entries_of((yield from log.entries(run_id)))
+    key = "" if row.conversation is None else conversation_key(row.user, row.conversation)
+    stored = (yield from _statements.load(key)) if key else None
+    return Taken(row, entries, stored or Stored(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A prepared run to start. `stored`: its conversation. `owner`: None for the queue."""
+
+    record: RunRecord
+    run: PreparedRun
+    stored: Stored
+    version: str
+    owner: str | None
+    limits: Limits
+
+
+def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transaction[None]:
+    """Record a run: its row, its first entry and its new messages. `enqueue`: puts it into the queue.
+
+    Raises RunLimit; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
+    conversation is in use.
+    """
+    record, run = start.record, start.run
+    yield from _check_limits(record.user, start.limits)
+    if run.key:
+        yield from _statements.write(run.key, run.first_change(start.stored), time.time())
+    row = RunToStart(
+        record.id, record.user, record.digest, record.conversation, record.agent, record.key, str(record.on_disconnect),
+        start.version, start.owner,
+    )  # fmt: skip
+    if not (yield from log.insert(row, record.started, LogRow(0, 0, run.first.to_log()))):
+        raise StartAgain
+    yield from enqueue(record.id)
+
+
+def _check_limits(user: str, limits: Limits) -> Transaction[None]:
+    if limits.runs_per_user < _COUNTED and (yield from log.count(user, limits.runs_per_user)) >= limits.runs_per_user:
+        raise RunLimit("user")
+    if limits.runs < _COUNTED and (yield from log.count(None, limits.runs)) >= limits.runs:
+        raise RunLimit("service")
+
+
+def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Transaction[bool]:
+    """End a run: its last entries, its row, and its messages in the conversation.
+
+    Returns False if another attempt has the run. Raises Conflict if another program has changed the conversation.
+    """
+    row = live.unwritten(last)
+    assert row is not None  # noqa: S101 - it has at least the last entry
+    if not (yield from log.end(live.record.id, live.attempt, row, _ending_of(last))):
+        return False
+    if change is not None:
+        yield from _statements.write(key, change, time.time())
+    return True
+
+
+def _ending_of(last: Entry) -> Ending:
+    match last.type:
+        case "RunFinished":
+            stop = last.response["stop"] if last.response else "answer"
+            return Ending("finished", None if stop == "answer" else stop)
+        case "RunFailed":
+            return Ending("failed", last.fields["error"]["type"])
+        case _:
+            return Ending("stopped", last.fields["reason"])
+
+
+# --- the end of a run that waits for an answer ---
+
+
+async def stop_waiting(database: Database, record: RunRecord, reason: str, entries: Sequence[Entry]) -> None:
+    """Stop a run that waits for an answer. No process executes it, so this replaces its end. `entries`: its log.
+
+    Does nothing if an answer comes first.
+    """
+    revision = os.urandom(8).hex()
+    while True:
+        try:
+            await database.submit(lambda: _stop(record, reason, entries[-1], revision), notifies=True)
+        except Conflict:  # an answer or another program was faster
+            continue
+        return
+
+
+def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transaction[None]:
+    if not (yield from log.waits(record.id)):
+        return
+    closing: list[Message] = []
+    if record.conversation is not None:
+        closing = yield from _close_calls(conversation_key(record.user, record.conversation), revision)
+    (row,), _ = yield from log.read(record.id, was.seq - 1)
+    *lines, _ = row.data.split(b"\n")
+    (stopped,) = EntryMaker().stopped(reason)
+    response: dict[str, Any] = {**was.response, "stop": "cancelled", "waiting": []}
+    fields: dict[str, Any] = {**stopped.fields, "response": response, "_closing": closing}
+    data = b"\n".join([*lines, Entry(was.seq, was.at, stopped.type, fields).to_log()])
+    yield from log.replace_last(record.id, LogRow(row.first, row.last, data), Ending("stopped", reason))
+
+
+def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
+    """Close the open calls of a conversation. Returns the new messages. Raises Conflict."""
+    stored = yield from _statements.load(key)
+    if stored is None:
+        return []
+    history = closed(stored.messages, stored)
+    keep = common_messages(stored.messages, history)
+    change = Change(
+        stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables, "cancelled",
+        stored.unknown_calls,
+    )  # fmt: skip
+    yield from _statements.write(key, change, time.time())
+    return history[keep:]

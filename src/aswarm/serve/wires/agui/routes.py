@@ -1,0 +1,74 @@
+"""Routes for clients of AG-UI: start a run, and reconnect to the last run of a thread."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from aswarm._record.entries import as_json
+from aswarm.runs._runs import AnswersRefused
+from aswarm.serve._endpoints import Refusal, endpoint, last_run, new_run, read_json, start, stream
+from aswarm.serve._responses import HEADERS
+from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
+
+from .encoder import VERSION, AguiWire
+from .input import agui_request, results_in
+
+if TYPE_CHECKING:
+    from aswarm.serve._service import Service
+
+_KEY = "agui\n"  # prefix of the idempotency keys of these runs; the thread and the run of the client follow
+
+
+def agui_routes(service: Service) -> list[BaseRoute]:
+    """Return the routes of AG-UI."""
+    return [
+        Route("/agui/{agent}", endpoint(service, _start), methods=["POST"]),
+        Route("/agui/{agent}/{thread}/events", endpoint(service, _attach)),
+    ]
+
+
+async def _start(service: Service, request: Request, user: str) -> Response:
+    asked = agui_request(await read_json(request, service.runs.limits.body))
+    thread, run_id = asked.conversation or "", asked.run_id or ""
+    new = await new_run(service, request, user, asked, thread, agent=request.path_params["agent"])
+    key = f"{_KEY}{thread}\n{run_id}" if new.key is None else new.key
+    try:
+        run = await start(service, request, replace(new, key=key, open_calls_first=True))
+    except AnswersRefused as error:
+        return _refused(thread, run_id, error)
+    # A repeated request gets the whole run again. The ids of the messages of a run start with the id of the run.
+    others = [message for message in asked.shown if not str(message.get("id")).startswith(f"{run.id}-")]
+    wire = AguiWire(
+        thread_id=thread,
+        run_id=run_id,
+        protocol_version=asked.protocol_version,
+        # Answers in `resume` must fit; other answers are the results in the client's messages.
+        known=() if asked.strict else [answer.call for answer in results_in(others)],
+        snapshot=others if len(others) < len(asked.shown) else None,
+    )
+    return stream(service, run, wire)
+
+
+def _refused(thread: str, run_id: str, error: AnswersRefused) -> Response:
+    """Return the error as a stream, as the protocol requires."""
+    events: list[dict[str, Any]] = [
+        {"type": "RUN_STARTED", "threadId": thread, "runId": run_id, "protocolVersion": VERSION},
+        {"type": "RUN_ERROR", "message": str(error), "code": error.code},
+    ]
+    body = b"".join(data_frame(as_json(event)) for event in events)
+    return Response(body, media_type=MEDIA_TYPE, headers=HEADERS)
+
+
+async def _attach(service: Service, request: Request, user: str) -> Response:
+    thread = request.path_params["thread"]
+    run = await last_run(service, user, thread)
+    if run is None:
+        raise Refusal(404, "run_not_found", "the thread has no run")
+    key = run.record.key or ""
+    run_id = key.rpartition("\n")[2] if key.startswith(_KEY) else run.id
+    return stream(service, run, AguiWire(thread_id=thread, run_id=run_id))

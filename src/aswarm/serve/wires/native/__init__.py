@@ -1,0 +1,1 @@
+"""The native wire: the entries of the log as server-sent events, with their numbers as ids."""

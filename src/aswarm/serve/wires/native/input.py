@@ -1,0 +1,106 @@
+"""Reader of the requests of the native routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aswarm.runs._requests import (
+    CallAnswer,
+    ClientRequest,
+    NewMessage,
+    RequestError,
+    a_file_part,
+    a_flag,
+    a_list,
+    a_text,
+    a_text_part,
+    an_image_part,
+    an_object,
+    an_optional_text,
+    invalid,
+    user_content,
+)
+
+
+def native_request(body: object) -> ClientRequest:
+    """Return the request in the body of `POST /conversations/{c}/runs`. Raises RequestError with the place of the fault.
+
+    The body has `agent` and one of:
+
+    - `text`: a message.
+    - `content`: a message of parts of the types "text", "image_url" and "file", in the form of Chat Completions.
+    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "reason"?}]`. `run`: the id of the run that asked,
+      null if that run has no log.
+    - `"continue": true`: the model continues from the history as it is.
+    - `"regenerate": true`: the messages after the last message of the user are removed first.
+    """
+    data = an_object(body, "body")
+    answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
+    continues = a_flag(data.get("continue", False), "continue")
+    regenerate = a_flag(data.get("regenerate"), "regenerate")
+    text, parts = data.get("text"), a_list(data.get("content"), "content")
+    if [bool(answers), text is not None, bool(parts), continues, regenerate].count(True) != 1:
+        raise RequestError(
+            422,
+            "invalid_request",
+            "the body must have exactly one of text, content, answers, continue and regenerate",
+            param="text",
+        )
+    return ClientRequest(
+        messages=_messages(text, parts),
+        answers=answers,
+        continues=continues,
+        regenerate=regenerate,
+        agent=an_optional_text(data.get("agent"), "agent"),
+    )
+
+
+def _messages(text: object, parts: Sequence[object]) -> list[NewMessage]:
+    if parts:
+        return [NewMessage(user_content(_part(each, f"content[{at}]") for at, each in enumerate(parts)))]
+    return [] if text is None else [NewMessage(a_text(text, "text"))]
+
+
+def _part(part: object, param: str) -> dict[str, Any]:
+    data = an_object(part, param)
+    match kind := data.get("type"):
+        case "text":
+            return a_text_part(a_text(data.get("text"), f"{param}.text"))
+        case "image_url":
+            image = an_object(data.get(kind), f"{param}.image_url")
+            return an_image_part(_url(image.get("url"), f"{param}.image_url.url"))
+        case "file":
+            file = an_object(data.get(kind), f"{param}.file")
+            name = a_text(file.get("filename"), f"{param}.file.filename")
+            return a_file_part(name, _url(file.get("file_data"), f"{param}.file.file_data"))
+        case _:
+            raise invalid(f"{param}.type", '"text", "image_url" or "file"', kind)
+
+
+def _url(value: object, param: str) -> str:
+    url = a_text(value, param)
+    if not url.startswith(("data:", "https:", "http:")):  # some servers of models read "file:"
+        raise invalid(param, 'a URL that starts with "data:", "https:" or "http:"', url)
+    return url
+
+
+def _answer(answer: object, param: str) -> CallAnswer:
+    data = an_object(answer, param)
+    if ("approve" in data) is ("content" in data):
+        raise RequestError(422, "invalid_request", f"{param} must have either approve or content", param=param)
+    arguments = data.get("arguments")
+    return CallAnswer(
+        a_text(data.get("call"), f"{param}.call"),
+        approve=a_flag(data["approve"], f"{param}.approve") if "approve" in data else None,
+        arguments=None if arguments is None else an_object(arguments, f"{param}.arguments"),
+        reason=an_optional_text(data.get("reason"), f"{param}.reason") or "",
+        content=data.get("content"),
+        run=_run_that_asked(data, param),
+    )
+
+
+def _run_that_asked(data: Mapping[str, Any], param: str) -> str | None:
+    if "run" not in data:
+        raise RequestError(422, "invalid_request", f"{param} must have run, the id of the run that asked", param=param)
+    return an_optional_text(data["run"], f"{param}.run")

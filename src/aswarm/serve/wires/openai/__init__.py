@@ -1,0 +1,1 @@
+"""OpenAI's Chat Completions: the agents as models, for every client of that API."""

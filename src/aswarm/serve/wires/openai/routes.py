@@ -1,0 +1,132 @@
+"""Routes of OpenAI's Chat Completions, with the agents as models.
+
+A request without a conversation is stateless: its texts are the history. With the header X-Conversation-Id the history is on
+the server, which reads only the new messages of the user.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from aswarm._record.entries import Entry
+from aswarm._run.handlers import NO_RUN
+from aswarm.runs._prepared import TASK_MODEL
+from aswarm.runs._requests import ClientRequest
+from aswarm.runs._runs import AgentNotFound, NewRun, Run
+from aswarm.serve._endpoints import (
+    Refusal,
+    check_length,
+    endpoint,
+    idempotency_key,
+    json_response,
+    new_run,
+    read_json,
+    start,
+)
+from aswarm.serve._responses import RunStream, while_connected
+
+from .encoder import OpenAIWire, error_body, failure_head, model_body, models_body, whole_completion
+from .input import ChatRequest, chat_request, unknown_model
+
+if TYPE_CHECKING:
+    from aswarm.serve._service import Service
+
+logger = logging.getLogger("aswarm")
+
+# Open WebUI sends the second header if its ENABLE_FORWARD_USER_INFO_HEADERS is set.
+_CONVERSATION = ("x-conversation-id", "x-openwebui-chat-id")
+_UNPROCESSABLE = 422
+_SERVER_ERRORS = 500
+
+
+def openai_routes(service: Service) -> list[BaseRoute]:
+    """Return the routes of Chat Completions."""
+    created = int(time.time())
+
+    async def models(service: Service, request: Request, user: str) -> Response:
+        return json_response(models_body(_models(service), created))
+
+    async def model(service: Service, request: Request, user: str) -> Response:
+        name = request.path_params["model"]
+        if name not in _models(service):
+            raise unknown_model(name)
+        return json_response(model_body(name, created))
+
+    return [
+        Route("/v1/models", endpoint(service, models, openai_error)),
+        Route("/v1/models/{model:path}", endpoint(service, model, openai_error)),
+        Route("/v1/chat/completions", endpoint(service, _complete, openai_error), methods=["POST"]),
+    ]
+
+
+def _models(service: Service) -> list[str]:
+    return [*service.runs.agents, *([] if service.runs.task_agent is None else [TASK_MODEL])]
+
+
+def openai_error(refusal: Refusal) -> Response:
+    """Return the error response of Chat Completions, which has no 422. `run`: the active run of a busy conversation."""
+    kind = "server_error" if refusal.status >= _SERVER_ERRORS else "invalid_request_error"
+    body = error_body(str(refusal), code=refusal.code, type_=kind, param=refusal.extra.get("param"))
+    if "run" in refusal.extra:
+        body["error"]["run"] = refusal.extra["run"]
+    status = 400 if refusal.status == _UNPROCESSABLE else refusal.status
+    return json_response(body, status, refusal.headers)
+
+
+async def _complete(service: Service, request: Request, user: str) -> Response:
+    asked = chat_request(await read_json(request, service.runs.limits.body))
+    if asked.ignored:
+        logger.info("ignored settings of a request of Chat Completions: %s", ", ".join(asked.ignored), extra=NO_RUN)
+    try:
+        run = await start(service, request, await _new_run(service, request, user, asked))
+    except AgentNotFound as error:
+        raise unknown_model(asked.model) from error
+    own_tools = {tool.name for tool in asked.tools} if service.client_tools == "offer" else frozenset[str]()
+    return await _answer(service, request, run, asked, own_tools)
+
+
+async def _new_run(service: Service, request: Request, user: str, asked: ChatRequest) -> NewRun:
+    named = (request.headers.get(name) for name in _CONVERSATION)
+    conversation = next((name for name in named if name), None)
+    if conversation is not None and asked.model != TASK_MODEL:
+        wanted = ClientRequest(asked.messages, asked.answers, strict=False, tools=asked.tools)
+        return await new_run(service, request, user, wanted, conversation, agent=asked.model)
+    check_length(asked.messages, service.runs.limits.text)
+    system = [{"role": "system", "content": text} for text in asked.system] if service.client_system else []
+    return NewRun(
+        user,
+        messages=[*system, *asked.history],
+        agent=asked.model,
+        key=idempotency_key(request),
+        context_variables=None if service.context is None else await service.context(request),
+        tools=asked.tools if service.client_tools == "offer" else (),
+        on_disconnect="cancel",  # no client can reconnect to a run without a conversation
+    )
+
+
+async def _answer(
+    service: Service, request: Request, run: Run, asked: ChatRequest, own_tools: Collection[str]
+) -> Response:
+    wire = OpenAIWire(asked.model, include_usage=asked.include_usage, activity=service.activity, client_tools=own_tools)
+    # A client of this API cannot reconnect, so its answer continues while the service drains.
+    patience = service.drain_seconds
+    if asked.stream:
+        return RunStream(run, wire, heartbeat=service.heartbeat, show=service.show, patience=patience)
+    with run.reading():
+        async with while_connected(request.receive, run.draining, patience):
+            return _whole([shown async for entry in run.entries() if (shown := service.show(entry)) is not None], wire)
+    raise Refusal(499, "client_gone", "the client disconnected before its run finished")
+
+
+def _whole(entries: list[Entry], wire: OpenAIWire) -> Response:
+    body = whole_completion(entries, wire)
+    if entries and entries[-1].type == "RunFailed":
+        return json_response(body, *failure_head(entries[-1]))
+    return json_response(body)

@@ -1,0 +1,219 @@
+"""State of the current turn, for the wires of AG-UI and of Vercel, which make their frames from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aswarm._record.entries import Entry, call_id
+from aswarm._values.json import is_object, jsonable
+from aswarm._values.messages import (
+    INTERRUPTED,
+    OUTCOME_UNKNOWN,
+    STARTED_INSIDE,
+    Message,
+    has_started_inside,
+    match_answers,
+    message_blocks,
+    text_of,
+)
+
+
+@dataclass(slots=True)
+class TurnCall:
+    """A call of the turn. `id` is its public id, empty until the provider sends an id.
+
+    `is_announced`: the first frame of the call was sent. `is_whole`: its arguments are complete. `is_started`: its function
+    has started. `has_started_inside`: a function has started in a run inside the call, and this inner run waits or has waited.
+    """
+
+    index: int
+    id: str = ""
+    provider_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    is_announced: bool = False
+    is_whole: bool = False
+    is_external: bool = False
+    is_started: bool = False
+    has_started_inside: bool = False
+    is_answered: bool = False
+
+
+@dataclass(slots=True)
+class Turns:
+    """Calls of the current turn by index; before the first turn of a resumed run, its open calls.
+
+    `number` counts the turns of the run. `has_resumed_calls`: the calls belong to an earlier run. `text`, `reasoning`: the
+    id of the open text or reasoning, or None.
+    """
+
+    run_id: str = ""
+    number: int = 0
+    agent: str = ""
+    has_resumed_calls: bool = False
+    calls: dict[int, TurnCall] = field(default_factory=dict[int, TurnCall])
+    text: str | None = None
+    reasoning: str | None = None
+    _reasonings: int = 0
+
+    @property
+    def message_id(self) -> str:
+        """Id of the message that this turn makes, the same for each reader."""
+        return f"{self.run_id}-a{self.number}"
+
+    def start_run(self, entry: Entry) -> None:
+        """Apply RunStarted."""
+        self.run_id, self.agent = entry.fields["run_id"], entry.fields["agent"]
+        self.number, self.has_resumed_calls = 0, True
+        self.calls = {call["index"]: _resumed(call) for call in entry.fields["calls"]}
+
+    def start_turn(self, entry: Entry) -> None:
+        """Apply TurnStarted."""
+        self.number += 1
+        self.agent = entry.fields["agent"]
+        self.has_resumed_calls = False
+        self.calls = {}
+        self._reasonings = 0
+
+    # --- open parts ---
+
+    def open_text(self) -> bool:
+        """Open the text of the turn. Return False if it is open already."""
+        was_open, self.text = self.text is not None, self.message_id
+        return not was_open
+
+    def close_text(self) -> str | None:
+        """Close the text. Return its id, None if none was open."""
+        text, self.text = self.text, None
+        return text
+
+    def open_reasoning(self) -> bool:
+        """Open a reasoning; a turn may have several. Return False if one is open already."""
+        if self.reasoning is not None:
+            return False
+        self._reasonings += 1
+        self.reasoning = f"{self.message_id}-r{'' if self._reasonings == 1 else self._reasonings}"
+        return True
+
+    def close_reasoning(self) -> str | None:
+        """Close the reasoning. Return its id, None if none was open."""
+        reasoning, self.reasoning = self.reasoning, None
+        return reasoning
+
+    def close_calls(self) -> list[TurnCall]:
+        """Close and return the announced calls of a completion that was cut off."""
+        cut = [call for call in self.calls.values() if call.is_announced and not call.is_whole]
+        for call in cut:
+            call.is_announced = False
+        return cut
+
+    # --- calls ---
+
+    def feed(self, entry: Entry) -> TurnCall:
+        """Apply ToolCallDelta. Return its call."""
+        fields = entry.fields
+        call = self.calls.setdefault(fields["index"], TurnCall(fields["index"]))
+        if fields["id"] is not None:
+            call.id = call_id(fields)
+        call.name += fields["name"] or ""
+        call.arguments += fields["arguments"] or ""
+        return call
+
+    def complete(self, entry: Entry) -> list[TurnCall]:
+        """Apply CompletionFinished. Return the calls of its message, in call order."""
+        fields = entry.fields
+        recorded: list[Message] = fields["message"].get("tool_calls") or []
+        public = fields.get("call_ids") or [str(call["id"]) for call in recorded]
+        for index, message in enumerate(recorded):
+            call = self.calls.setdefault(index, TurnCall(index))
+            call.id, call.provider_id, call.is_whole = public[index], str(message["id"]), True
+            call.name, call.arguments = _named(message)
+            call.is_external = index in fields.get("external", ())
+        return [self.calls[index] for index in range(len(recorded))]
+
+    def of(self, entry: Entry) -> TurnCall:
+        """Apply an entry of one call: ToolCallStarted, -Withdrawn, -Finished, ToolProgress, CallWaiting. Return the call."""
+        call = self.calls[entry.fields["index"]]
+        if entry.type == "CallWaiting":
+            call.has_started_inside = call.has_started_inside or has_started_inside(entry.fields["data"])
+        if entry.type in ("CallWaiting", "ToolCallWithdrawn"):
+            call.is_started = False
+        else:
+            call.is_started = call.is_started or entry.type == "ToolCallStarted"
+        return call
+
+    def interrupted(self) -> list[tuple[TurnCall, str]]:
+        """Return the calls without an answer at the end of the turn, such as a call that waited when a function handed off."""
+        calls = [call for _, call in sorted(self.calls.items())]
+        return [(call, _unanswered(call)) for call in calls if call.is_whole and not call.is_answered]
+
+    def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
+        """Return the calls of the turn that the last entry of the log answers, in call order.
+
+        The end of a run that was stopped or failed answers all calls, because the calls without an outcome will not run. A run
+        that finished leaves such calls open.
+        """
+        calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
+        contents = self._recorded(calls, entry)
+        if entry.type != "RunFinished":
+            contents = [content or _unanswered(call) for call, content in zip(calls, contents, strict=True)]
+        pairs = zip(calls, contents, strict=True)
+        return [(call, content) for call, content in pairs if content is not None and not call.is_answered]
+
+    def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
+        """Return the answers to these calls in the last entry: after the message that made them, or after the last message.
+
+        The answers need not be the last messages: if the process of the run died, the log may lack the last turns of the run.
+        """
+        recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
+        made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
+        blocks = message_blocks(entry.response.get("messages", ()))
+        # The last messages may be messages of the user, which the run got while it was running.
+        turns = [(_made_by(head), answers) for head, answers in blocks if head.get("role") != "user"]
+        own = [answers for calls_made, answers in turns if calls_made == made]
+        answers: Sequence[Message] = next(reversed(own or [answers for _, answers in turns]), ())
+        return [None if answer is None else text_of(answer["content"]) for answer in match_answers(recorded, answers)]
+
+
+def _made_by(head: Message) -> list[tuple[str, str]] | None:
+    """Return the ids and arguments of the calls of a message; None for the empty message before answers to earlier calls."""
+    return [(str(call["id"]), _named(call)[1]) for call in head.get("tool_calls") or ()] if head else None
+
+
+def _named(call: Message) -> tuple[str, str]:
+    """Return the name and the arguments of a recorded call."""
+    named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
+    return str(named.get("name") or ""), str(named.get("arguments") or named.get("input") or "")
+
+
+def _unanswered(call: TurnCall) -> str:
+    return OUTCOME_UNKNOWN if call.is_started or call.has_started_inside else INTERRUPTED
+
+
+def _resumed(fields: Mapping[str, Any]) -> TurnCall:
+    arguments, inside = fields.get("arguments", ""), fields.get(STARTED_INSIDE, False)
+    own = (fields["index"], call_id(fields), fields["id"], fields["name"], arguments)
+    return TurnCall(*own, is_whole=True, has_started_inside=inside)
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Return the arguments of a call as an object that any client can read; None if they are no JSON object."""
+    try:
+        value: object = jsonable(json.loads(text or "{}"))  # Python reads NaN and infinities, and browsers do not
+    except (ValueError, RecursionError):
+        return None
+    return dict(value) if is_object(value) else None
+
+
+def tokens(entry: Entry) -> Mapping[str, Any]:
+    """Return the usage in the last entry of the log; empty if it has none."""
+    usage: Mapping[str, Any] = entry.response.get("usage", {})
+    return usage
+
+
+def public_error(entry: Entry) -> str:
+    """Return the error text for readers of a run that failed."""
+    return str(entry.fields["error"]["public_message"])

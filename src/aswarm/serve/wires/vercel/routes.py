@@ -1,0 +1,40 @@
+"""Routes for `useChat` of Vercel's AI SDK: start a run, and reconnect to a running one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from aswarm.serve._endpoints import endpoint, last_run, new_run, read_json, start, stream
+
+from .encoder import VercelWire
+from .input import vercel_request
+
+if TYPE_CHECKING:
+    from aswarm.serve._service import Service
+
+
+def vercel_routes(service: Service) -> list[BaseRoute]:
+    """Return the routes of Vercel's AI SDK."""
+    return [
+        Route("/chat/{agent}", endpoint(service, _start), methods=["POST"]),
+        Route("/chat/{agent}/{conversation}/stream", endpoint(service, _resume)),
+    ]
+
+
+async def _start(service: Service, request: Request, user: str) -> Response:
+    asked = vercel_request(await read_json(request, service.runs.limits.body))
+    agent = request.path_params["agent"]
+    new = await new_run(service, request, user, asked, asked.conversation or "", agent=agent)
+    return stream(service, await start(service, request, new), VercelWire())
+
+
+async def _resume(service: Service, request: Request, user: str) -> Response:
+    """Stream the run from its start; 204 if no run is running: the client asks whenever a page is loaded."""
+    run = await last_run(service, user, request.path_params["conversation"])
+    if run is None or not run.record.is_running:
+        return Response(status_code=204)
+    return stream(service, run, VercelWire())

@@ -1,0 +1,66 @@
+"""`docs/reference/http-routes.md` lists each route of a service, and each way in which it refuses a request."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from documentation import PROJECT
+
+from aswarm import Agent
+from aswarm.serve import app, bearer
+from aswarm.serve._service import routes_of
+
+PAGE = (PROJECT / "docs/reference/http-routes.md").read_text(encoding="utf-8")
+SOURCES = [*(PROJECT / "src/aswarm/runs").glob("*.py"), *(PROJECT / "src/aswarm/serve").rglob("*.py")]
+# Where the status and the code stand among the arguments of what refuses a request.
+REFUSED_BY = {"Refusal": (0, 1), "RequestError": (0, 1), "AnswersRefused": (2, 1)}
+# Refusals whose status and code do not stand in one place of the source.
+COMPUTED = {
+    (400, "content_filter", ""),
+    (404, "not_found", ""),
+    (405, "method_not_allowed", ""),
+    (409, "call_not_open", "AnswersRefused"),
+    (422, "answers_missing", "AnswersRefused"),
+    (422, "not_an_approval", "AnswersRefused"),
+    (422, "run_missing", "AnswersRefused"),
+    (429, "rate_limit_exceeded", ""),
+    (429, "too_many_runs", "RunLimit"),
+    (502, "run_failed", ""),
+    (503, "service_full", "RunLimit"),
+}
+
+
+def test_the_page_lists_every_route_of_a_service() -> None:
+    """Those of all wires, in the order in which the service has them."""
+    service = app(agents=Agent(), auth=bearer({"x": "y"}), wires=("agui", "vercel", "openai"), page=True)
+    routes = [(getattr(route, "methods", None), getattr(route, "path", "")) for route in routes_of(service)]
+    names = [f"{(methods - {'HEAD'}).pop()} {path}" for methods, path in routes if methods]
+    listed = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", PAGE, re.MULTILINE)
+    assert listed == [re.sub(r":\w+}", "}", name) for name in names]
+
+
+def test_the_page_lists_every_refusal_with_its_exception() -> None:
+    """The status, the code and the exception of `Runs`, as the source has them."""
+    rows = re.findall(r"^\| (\d{3}) \| `(\w+)` \|.*\| (?:`(\w+)`)? \|$", PAGE, re.MULTILINE)
+    listed = {(int(status), code): error for status, code, error in rows}
+    assert len(rows) == len(listed)
+    in_source = sorted({*refusals(), *COMPUTED}, key=lambda refusal: refusal[2])  # one with an exception is the last
+    assert listed == {(status, code): error for status, code, error in in_source}
+
+
+def refusals() -> Iterator[tuple[int, str, str]]:
+    """Status, code and exception of each refusal in the source."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and (places := REFUSED_BY.get(name := ast.unparse(node.func))):
+                values = {at: each.value for at, each in enumerate(node.args) if isinstance(each, ast.Constant)}
+                status, code = (values.get(at) for at in places)
+                if isinstance(status, int) and isinstance(code, str):
+                    yield status, code, name if name == "AnswersRefused" else ""
+            if isinstance(node, ast.ClassDef) and "RunsError" in map(ast.unparse, node.bases):
+                assigned = [each for each in node.body if isinstance(each, ast.Assign)]
+                members = {ast.unparse(each.targets[0]): each.value for each in assigned}
+                if members.keys() >= {"status", "code"}:
+                    yield ast.literal_eval(members["status"]), ast.literal_eval(members["code"]), node.name

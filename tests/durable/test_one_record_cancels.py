@@ -1,0 +1,78 @@
+"""`cancel()` of a run that is about to wait for an approval: once it has returned, nobody can answer the run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+pytest.importorskip("dbos", reason="durable runs need dbos")
+
+from durables import Shop, durable
+from stores import emptied_database
+
+from aswarm import AswarmError
+from aswarm.durable import DurableRun, DurableRuns
+from aswarm.testing import Request, call
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+TRIES = 120
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    """A database without runs; None for a file of its own."""
+    return None if request.param == "sqlite" else emptied_database(request.getfixturevalue("postgres"))
+
+
+async def test_a_run_that_was_cancelled_as_it_began_to_wait_is_over(tmp_path: Path, url: str | None) -> None:
+    """Over the whole window, from another process and from the own one: the approval is refused, and the call never runs."""
+    shop = Shop()
+
+    def script(request: Request) -> object:
+        return call("pay", amount=1) if request.messages[-1]["role"] == "user" else "Done."
+
+    with anyio.fail_after(240):
+        async with (
+            durable(tmp_path, script, shop, url=url) as runs,
+            durable(tmp_path, script, shop, url=url, concurrency=0) as client,
+        ):
+            takes = await seconds_to_wait(runs)
+            answered = [
+                number
+                for number in range(TRIES)
+                if await is_answered_after_cancel(runs, (runs, client)[number % 2], takes * number / TRIES * 1.3)
+            ]
+            await asyncio.sleep(0.5)
+    assert (answered, shop.keys.get("pay", [])) == ([], [])
+
+
+async def seconds_to_wait(runs: DurableRuns) -> float:
+    """Return how long a run takes from its start until it waits: the longest of a few."""
+    found = []
+    for _ in range(5):
+        started = time.perf_counter()
+        await (await runs.start("Boss", "Pay!")).wait()
+        found.append(time.perf_counter() - started)
+    return max(found)
+
+
+async def is_answered_after_cancel(runs: DurableRuns, canceller: DurableRuns, seconds: float) -> bool:
+    """Cancel a run so many seconds after its start, and return whether an approval is taken after that."""
+    run = await runs.start("Boss", "Pay!")
+    await asyncio.sleep(seconds)
+    await (await canceller.run(run.id)).cancel()
+    try:
+        await (await approve(canceller, run)).wait()
+    except AswarmError:
+        return False
+    return True
+
+
+async def approve(runs: DurableRuns, run: DurableRun) -> DurableRun:
+    """Approve all calls that the run has left open, or the one that it may have been about to make."""
+    response = await run.result()
+    return await run.answer({each.id: True for each in response.waiting} or {"call_1": True})

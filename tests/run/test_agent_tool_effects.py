@@ -1,0 +1,285 @@
+"""An agent tool inside which a function has run: no report says that nothing happened, and no resume repeats it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, Answer, AsyncSwarm, Budget, ConfigurationError, Response, agent_tool, external_tool, tool
+from aswarm.guards import Block, Say, guard_tool
+from aswarm.testing import Request, ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+UNKNOWN = "cancelled; its outcome is unknown"
+
+
+def model_of(**scripts: list[Any]) -> ScriptedModel:
+    """A model that answers each agent from its own script; an agent is known by its instructions."""
+
+    def script(request: Request) -> Any:
+        return scripts[request.messages[0]["content"]].pop(0)
+
+    return ScriptedModel(script)
+
+
+class Shop:
+    """An outer agent with an agent tool `payer`; inside, `charge` has an effect and `refund` needs an approval."""
+
+    def __init__(self, *functions: Any, inner: tuple[Any, ...] = ()) -> None:
+        self.effects: list[str] = []
+
+        def charge() -> str:
+            self.effects.append("charge")
+            return "charged"
+
+        @tool(approve=True)
+        def refund() -> str:
+            self.effects.append("refund")
+            return "refunded"
+
+        payer = Agent(name="Payer", instructions="payer", model="known", functions=[charge, refund, *inner])
+        self.agent = Agent(
+            name="Editor", instructions="outer", model="known", functions=[agent_tool(payer), *functions]
+        )
+
+    async def run(self, history: Any = "Go", resume: Any = False, budget: Any = None, **scripts: list[Any]) -> Response:
+        swarm = AsyncSwarm(model_of(**scripts).client())
+        return await swarm.run(self.agent, history, resume=resume, budget=budget)
+
+    async def fails(self, **scripts: list[Any]) -> Response:
+        """Run to a ConfigurationError. The outer call is unknown, and a resume of its history repeats nothing."""
+        with pytest.raises(ConfigurationError) as caught:
+            await self.run(budget=Budget(cost=1, prices={"known": (1, 1)}), **scripts)
+        response = caught.value.response
+        assert response is not None
+        assert [each.name for each in response.unknown_calls] == ["payer"]
+        assert answers(response) == [UNKNOWN]
+        before = list(self.effects)
+        again = await self.run(stored(response), resume=True, outer=["Done."])
+        assert (again.text, self.effects) == ("Done.", before)
+        return response
+
+
+def answers(response: Response) -> list[str]:
+    return [each["content"] for each in response.messages if each["role"] == "tool" and "waiting" not in each]
+
+
+def stored(response: Response) -> list[Any]:
+    """The history as it comes back from a storage."""
+    history: list[Any] = json.loads(json.dumps([{"role": "user", "content": "Go"}, *response.messages]))
+    return history
+
+
+OUTER = call("payer", call_id="p", request="Pay")
+
+
+async def test_context_that_is_not_json_after_an_effect() -> None:
+    """The inner run charges, sets an object, and then waits: it cannot continue, and it has charged."""
+
+    def note(context_variables: MutableMapping[str, Any]) -> str:
+        context_variables["socket"] = object()
+        return "noted"
+
+    shop = Shop(inner=(note,))
+    await shop.fails(outer=[[OUTER]], payer=[[call("charge"), call("note")], [call("refund")]])
+    assert shop.effects == ["charge"]
+
+
+async def test_a_handoff_to_a_bad_agent_after_an_effect() -> None:
+    def bad(_argument: object, /) -> str:
+        return ""
+
+    broken = Agent(name="Broken", functions=[bad])
+
+    def go() -> Agent:
+        return broken
+
+    shop = Shop(inner=(go,))
+    await shop.fails(outer=[[OUTER]], payer=[[call("charge")], [call("go")]])
+    assert shop.effects == ["charge"]
+
+
+async def test_a_model_without_a_price_after_an_effect() -> None:
+    def go() -> Agent:
+        return Agent(name="Other", model="unknown")
+
+    shop = Shop(inner=(go,))
+    await shop.fails(outer=[[OUTER]], payer=[[call("charge"), call("go")]])
+    assert shop.effects == ["charge"]
+
+
+async def test_a_mistake_before_any_effect_leaves_the_call_open() -> None:
+    """The call can be resumed once the mistake is mended."""
+    inner = Agent(name="Inner", model="unknown")
+    outer = Agent(name="Outer", model="known", functions=[agent_tool(inner)])
+    with pytest.raises(ConfigurationError) as caught:
+        await AsyncSwarm(ScriptedModel([call("inner", request="x")]).client()).run(
+            outer, "Go", budget=Budget(cost=1, prices={"known": (1, 1)})
+        )
+    response = caught.value.response
+    assert response is not None
+    assert (response.unknown_calls, len(response.waiting)) == ([], 1)
+
+
+def leave() -> Agent:
+    return Agent(name="Clerk", instructions="clerk")
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+async def test_a_neighbour_hands_off_while_the_inner_run_waits(order: list[int]) -> None:
+    """Whether the model named the handoff first or last, the report of the paid call is right."""
+    shop = Shop(leave)
+    calls = [OUTER, call("leave", call_id="l")]
+    response = await shop.run(
+        outer=[[calls[at] for at in order]], payer=[[call("charge")], [call("refund")]], clerk=["Bye."]
+    )
+    if response.stop == "waiting":  # the handoff waits with the call before it
+        assert order == [0, 1]
+        assert [each.id for each in response.waiting if each.reason] == ["p"]
+        return
+    assert UNKNOWN in answers(response)
+    assert [each.id for each in response.unknown_calls] == ["p"]
+    assert "not run: interrupted" not in answers(response)
+    check_history([{"role": "user", "content": "Go"}, *response.messages])
+
+
+async def test_a_later_call_of_the_same_id_and_name() -> None:
+    """Its answer would be taken for that of the call that waits, so it runs after that call."""
+    shop = Shop()
+    twice = [OUTER, call("payer", call_id="p", request="Look")]
+
+    def script(request: Request) -> Any:
+        first, last = request.messages[0]["content"], request.messages[-1]["content"]
+        if first == "outer":
+            return twice if last == "Go" else "Done."
+        inside = {"Pay": [call("charge")], "Look": "Nothing.", "charged": [call("refund")], "refunded": "Paid."}
+        return inside[last]
+
+    swarm = AsyncSwarm(ScriptedModel(script).client())
+    first = await swarm.run(shop.agent, "Go")
+    assert (first.stop, answers(first)) == ("waiting", [])
+    response = await swarm.run(shop.agent, stored(first), resume={0: True, 1: True})
+    assert (response.stop, answers(response)) == ("answer", ["Paid.", "Nothing."])
+    assert (response.unknown_calls, shop.effects) == ([], ["charge", "refund"])
+
+
+async def waiting_history(shop: Shop) -> list[Any]:
+    response = await shop.run(outer=[[OUTER]], payer=[[call("charge")], [call("refund", call_id="r")]])
+    assert (response.stop, response.unknown_calls, shop.effects) == ("waiting", [], ["charge"])
+    return stored(response)
+
+
+@pytest.mark.parametrize("decision", [False, {"deny": "late"}], ids=["False", "reason"])
+async def test_a_denial_after_an_effect(decision: object) -> None:
+    """The model does not read "not run"."""
+    shop = Shop()
+    response = await shop.run(await waiting_history(shop), {"p": decision}, outer=["Done."])
+    (answer,) = answers(response)
+    assert answer.startswith("stopped: denied by the user, after functions had run inside")
+    assert answer.endswith(": late") == isinstance(decision, dict)
+    assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
+
+
+async def test_a_denial_before_an_effect() -> None:
+    """Nothing has run inside, and the report says so."""
+    shop = Shop()
+    first = await shop.run(outer=[[OUTER]], payer=[[call("refund")]])
+    response = await shop.run(stored(first), {"p": False}, outer=["Done."])
+    assert (answers(response), response.unknown_calls) == (["not run: denied by the user"], [])
+
+
+async def test_a_text_of_the_user_after_an_effect() -> None:
+    """It stands in place of the result, and the effect stays."""
+    shop = Shop()
+    response = await shop.run(await waiting_history(shop), {"p": "paid already"}, outer=["Done."])
+    assert (answers(response), [each.id for each in response.unknown_calls]) == (["paid already"], ["p"])
+
+
+@pytest.mark.parametrize("result", ["charged", Answer({"charged": 5})], ids=["a text", "JSON"])
+async def test_an_effect_that_a_program_elsewhere_had(result: Any) -> None:
+    """A call of an external tool has run, as its result says."""
+    shop = Shop(inner=(external_tool("card", "Charges.", {"type": "object", "properties": {}}),))
+    first = await shop.run(outer=[[OUTER]], payer=[[call("card", call_id="c")]])
+    again = await shop.run(stored(first), {"p": Answer({"c": result})}, payer=[[call("refund")]])
+    history = [*stored(first), *json.loads(json.dumps(again.messages))]
+    response = await shop.run(history, {"p": False}, outer=["Done."])
+    assert [each.id for each in response.unknown_calls] == ["p"]
+
+
+async def test_an_effect_of_an_earlier_run_counts() -> None:
+    """The inner run waits twice; the effect came before the first wait, the mistake after the second."""
+    shop = Shop()
+    history = await waiting_history(shop)
+    again = await shop.run(history, {"p": Answer({"r": False})}, payer=[[call("refund", call_id="s")]])
+    assert again.stop == "waiting"
+    response = await shop.run([*history, *json.loads(json.dumps(again.messages))], {"p": False}, outer=["Done."])
+    assert [each.id for each in response.unknown_calls] == ["p"]
+
+
+async def test_agents_inside_agents() -> None:
+    """A function that has run two levels down counts."""
+    shop = Shop()
+    outermost = Agent(name="Top", instructions="top", functions=[agent_tool(shop.agent), leave])
+    scripts: dict[str, list[Any]] = {"payer": [[call("charge")], [call("refund")]], "outer": [[OUTER]]}
+    top = [call("leave", call_id="l"), call("editor", call_id="e", request="Edit")]
+    model = model_of(top=[top], clerk=["Bye."], **scripts)
+    response = await AsyncSwarm(model.client()).run(outermost, "Go")
+    assert [each.id for each in response.unknown_calls] == ["e"]
+
+
+async def test_a_new_message_after_a_wait() -> None:
+    """A program drops the question and sends the history with a new message: the model reads that the outcome is unknown."""
+    shop = Shop()
+    history = await waiting_history(shop)
+    model = model_of(outer=["Done."])
+    await AsyncSwarm(model.client()).run(shop.agent, [*history, {"role": "user", "content": "Hello?"}])
+    assert [each["content"] for each in model.requests[0].messages if each["role"] == "tool"] == [UNKNOWN]
+
+
+STOPPED = "stopped after functions had run inside, so its outcome is unknown"
+
+
+async def test_a_budget_refuses_a_call_that_goes_on() -> None:
+    shop = Shop()
+    history = await waiting_history(shop)
+    response = await shop.run(history, {"p": True}, Budget(tool_calls=0), outer=["Done."])
+    assert answers(response)[0].startswith(f"{STOPPED}: ")
+    assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
+
+
+@pytest.mark.parametrize("verdict", [Block("late"), Say("late")], ids=["Block", "Say"])
+async def test_a_guard_refuses_a_call_that_goes_on(verdict: Any) -> None:
+    shop = Shop()
+    history = await waiting_history(shop)
+    guard = guard_tool(lambda _: verdict)
+    swarm = AsyncSwarm(ScriptedModel(["Done."]).client(), middleware=[guard])
+    response = await swarm.run(shop.agent, history, resume={"p": True})
+    assert answers(response) == [f"{STOPPED}: late" if isinstance(verdict, Block) else "late"]
+    assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
+
+
+async def test_a_function_that_is_gone() -> None:
+    """The program has changed while the call waited."""
+    shop = Shop()
+    history = await waiting_history(shop)
+    response = await AsyncSwarm(ScriptedModel(["Done."]).client()).run(Agent(name="Editor"), history, resume=True)
+    assert answers(response)[0].startswith(f"{STOPPED}: Error: Tool payer not found")
+    assert ([each.id for each in response.unknown_calls], shop.effects) == (["p"], ["charge"])
+
+
+async def test_a_new_message_after_a_second_wait() -> None:
+    """The first question came before any effect, the second one after it: its entry stands behind the first."""
+    shop = Shop()
+    first = await shop.run(outer=[[OUTER]], payer=[[call("refund", call_id="r")]])
+    scripts = {"payer": [[call("charge")], [call("refund", call_id="s")]]}
+    again = await shop.run(stored(first), {"p": Answer({"r": False})}, **scripts)
+    assert (again.stop, shop.effects) == ("waiting", ["charge"])
+    history = [*stored(first), *json.loads(json.dumps(again.messages)), {"role": "user", "content": "Hello?"}]
+    for function in (None, lambda blocks, _: blocks):
+        model, shop.agent.history = model_of(outer=["Done."]), function
+        await AsyncSwarm(model.client()).run(shop.agent, history)
+        assert [each["content"] for each in model.requests[0].messages if each["role"] == "tool"] == [UNKNOWN]

@@ -1,0 +1,54 @@
+"""Runs with an agent as a tool that waits: the record has what another process needs, once, and readers get less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kept_runs import entries_of, types_of
+
+from aswarm import Agent, AsyncSwarm, agent_tool, tool
+from aswarm._record.facts import Facts
+from aswarm.conversations import MemoryStore
+from aswarm.runs import LocalRuns, NewRun, Run, fold
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(approve=True)
+async def refund(order: int) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+def nested(depth: int) -> Agent:
+    """An agent with agents as tools inside each other."""
+    agent = Agent(name="Level 0", functions=[refund])
+    for level in range(depth):
+        agent = Agent(name=f"Level {level + 1}", functions=[agent_tool(agent, name="below")])
+    return agent
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: int) -> None:
+    """The entry of the call that waits has the inner run as the history has it; it has no second copy in the log."""
+    steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
+    model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)]])
+    async with (
+        MemoryStore() as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store, agents=[nested(depth)]) as runs,
+    ):
+        new = NewRun("ann", "c", [{"role": "user", "content": "Go"}])
+        entries = await entries_of(Run(runs, await runs.start(new)))
+        stored = await store.load("ann/c")
+    assert stored is not None
+    at = types_of(entries).index("CallWaiting")
+    assert fold(entries[: at + 1]).messages == stored.messages
+    assert fold(entries).messages == stored.messages
+    assert "MessagesRecorded" not in types_of(entries)
+    shown = entries[at].to_dict()
+    assert shown["data"] == stored.waiting[0].data
+    assert not any(key.startswith("_") for key in shown)
+    assert [*Facts(entries).waiting.values()] == [entries[at].fields]

@@ -1,0 +1,369 @@
+"""Entries: what the log of a run has, and the ids of its calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from run_logs import USER, Scene, logged_now, unhurried
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
+from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
+from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.fold import Folded, fold
+from aswarm.middleware import CompletionRequest, Handlers
+from aswarm.serve.wires.native.encoder import NativeWire
+from aswarm.serve.wires.sse import HEARTBEAT, retry
+from aswarm.testing import Answer as Scripted
+from aswarm.testing import ScriptedModel, call
+
+Json = dict[str, Any]
+
+
+def log_of(*script: Any, **options: Any) -> list[Entry]:
+    return logged_now(Scene(script, cut=None, **options)).logs[-1]
+
+
+def logged_by(agent: Agent, script: list[Any], maker: EntryMaker | None = None, **options: Any) -> list[Entry]:
+    """The log of a run of this agent."""
+    log: list[Entry] = []
+
+    async def run() -> None:
+        own = maker or EntryMaker()
+        log.append(own.started("run", "chat", agent, [USER]))
+        async with (
+            AsyncSwarm(client=ScriptedModel(script).client(), **options) as swarm,
+            swarm.stream(agent, [USER]) as stream,
+        ):
+            async for event in stream:
+                log.extend(own.event(event, lambda: stream.response))
+
+    anyio.run(run)
+    return log
+
+
+def test_the_log_of_a_run_has_its_events_in_order() -> None:
+    """RunStarted is first, RunFinished last, and the numbers have no gap."""
+    log = log_of(call("look", call_id="c1", n=1), "Done.")
+    assert [entry.type for entry in log] == [
+        "RunStarted",
+        "TurnStarted",
+        "ToolCallDelta",
+        "ToolCallDelta",
+        "CompletionFinished",
+        "ToolCallStarted",
+        "ToolCallFinished",
+        "TurnStarted",
+        "TextDelta",
+        "CompletionFinished",
+        "RunFinished",
+    ]
+    assert [entry.seq for entry in log] == list(range(len(log)))
+    assert [entry.is_last for entry in log] == [False] * (len(log) - 1) + [True]
+    assert log[0].to_dict() == {
+        "seq": 0,
+        "at": log[0].at,
+        "type": "RunStarted",
+        "run_id": "run0",
+        "conversation": "chat",
+        "agent": "A",
+        "before": 0,
+        "messages": [USER],
+        "resume": False,
+        "calls": [],
+        "context_variables": {"kept": 1},
+    }
+    assert log[-1].response["text"] == "Done."
+    assert log[-1].response["run_id"] == "run0"
+    assert log[1].response == {}
+
+
+def test_a_resumed_run_begins_with_its_open_calls_and_decisions() -> None:
+    """Decisions are in their JSON form or as their fields; the calls have the ids of the run before."""
+    twice = [call("ask", call_id="c1", n=1), call("ask", call_id="c1", n=2)]
+    first = logged_now(Scene([twice, "Done."], decided={"ask": {"deny": "late"}}, cut=None))
+    before, after = first.logs
+    waiting = before[-1].response["waiting"]
+    assert [(each["kind"], each["id"], each.get("call_id")) for each in waiting] == [
+        ("approval", "c1", None),
+        ("approval", "c1", "c1~2"),
+    ]
+    started = after[0].fields
+    assert [(each["index"], each["name"], each.get("call_id")) for each in started["calls"]] == [
+        (0, "ask", None),
+        (1, "ask", "c1~2"),
+    ]
+    assert started["resume"] == {"0": {"deny": "late"}, "1": {"deny": "late"}}
+    finished = [entry.fields for entry in after if entry.type == "ToolCallFinished"]
+    assert [each.get("call_id") for each in finished] == [None, "c1~2"]
+
+
+def test_calls_that_wait_say_what_for() -> None:
+    """An approval, a question or an external tool; a call behind them asks nothing."""
+    for name, kind in (("ask", "approval"), ("question", "question"), ("page_open", "external")):
+        log = log_of([call(name, n=1), call("look", n=1)])
+        (waits,) = [entry.fields for entry in log if entry.type == "CallWaiting"]
+        assert waits["kind"] == kind
+        assert [each.get("kind") for each in log[-1].response["waiting"]] == [kind, None]
+    (completed,) = [entry for entry in log_of(call("page_open", n=1)) if entry.type == "CompletionFinished"]
+    assert completed.fields["external"] == [0]
+
+
+def test_a_change_of_the_context_names_the_calls_that_may_have_made_it() -> None:
+    """Each change is an entry after the call that ended, with the keys that are gone."""
+    log = log_of([call("note", call_id="c1", n=1), call("look", n=1), call("drop", call_id="c2", n=1)], "Done.")
+    changes = [entry.fields for entry in log if entry.type == "ContextChanged"]
+    assert changes == [
+        {"agent": "A", "changes": {"note": 1}, "removed": [], "by": ["c1"]},
+        {"agent": "A", "changes": {}, "removed": ["kept"], "by": ["c2"]},
+    ]
+
+
+def test_messages_that_no_event_has_are_recorded() -> None:
+    """A handoff that replaces another one says so in the history only."""
+    b, c = Agent(name="B"), Agent(name="C")
+    agent = Agent(name="A", functions=[b, c])
+    calls = [call("transfer_to_b", call_id="c1"), call("transfer_to_c", call_id="c2")]
+    log = logged_by(agent, [calls, "Done."], middleware=[unhurried], concurrent_tools=False)
+    (recorded,) = [entry for entry in log if entry.type == "MessagesRecorded"]
+    assert recorded.fields["start"] == 2
+    text = '{"assistant": "C"} (replaces the handoff to B)'
+    assert [each["content"] for each in recorded.fields["messages"]] == [text]
+    assert [each.fields["handoff"] for each in log if each.type == "ToolCallFinished"] == ["B", "C"]
+    folded = fold(log[:-1])
+    assert folded.response_messages[2]["content"] == text
+    assert folded.agent == "C"
+
+
+def test_a_cut_call_is_told_as_its_tool_is_declared() -> None:
+    """A repeatable function stays open; one that was left alone may still be running."""
+
+    @tool(repeatable=True)
+    async def again() -> str:
+        return "again"
+
+    @tool(abandon_on_cancel=True)
+    def left() -> str:
+        return "left"
+
+    log = logged_by(
+        Agent(functions=[again, left]), [[call("again", call_id="c1"), call("left", call_id="c2")], "Done."]
+    )
+    starts = [at for at, entry in enumerate(log) if entry.type == "ToolCallStarted"]
+    assert fold(log[: starts[0] + 1]).response_messages[1:] == []
+    assert fold(log[: starts[1] + 1]).response_messages[2]["content"] == (
+        "cancelled; its outcome is unknown; it may still be running"
+    )
+
+
+def test_a_request_as_sent_has_its_tools_only_when_they_change() -> None:
+    """Model, instructions and settings each time."""
+    agent = Agent(name="A", model="m", instructions="Be kind.", functions=[], model_settings={"temperature": 0})
+    maker, found = EntryMaker(), list[Entry]()
+
+    def watch(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Any, None]:
+            found.append(maker.request(request))
+            async for chunk in handlers.complete(request):
+                yield chunk
+
+        return replace(handlers, complete=complete)
+
+    async def look() -> Result:
+        agent.functions = []
+        return Result(value="looked")
+
+    agent.functions = [look]
+    logged_by(agent, [call("look"), call("look"), "Done."], maker, middleware=[watch])
+    assert [sorted(entry.fields) for entry in found] == [
+        ["instructions", "message_count", "model", "settings", "tools"],
+        ["instructions", "message_count", "model", "settings", "tools"],
+        ["instructions", "message_count", "model", "settings"],
+    ]
+    assert found[0].fields["instructions"] == "Be kind."
+    assert found[0].fields["settings"]["temperature"] == 0
+    assert found[0].fields["tools"][0]["function"]["name"] == "look"
+    assert found[1].fields["tools"] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "public"),
+    [(ValueError("secret"), "The run ended with an error."), (ConfigurationError("secret"), "told")],
+)
+def test_an_error_has_a_text_for_readers(error: Exception, public: str) -> None:
+    """The log has the real one beside it; a run that had not begun has no response."""
+    tell: Callable[[BaseException], str] = lambda each: "told" if isinstance(each, ConfigurationError) else public  # noqa: E731
+    maker = EntryMaker(error_text=tell)
+    agent = Agent(name="A")
+    maker.started("run", "chat", agent)
+    (entry,) = maker.failed(error)
+    assert entry.type == "RunFailed"
+    assert entry.fields == {"error": {"type": type(error).__name__, "message": "secret", "public_message": public}}
+    assert maker.folded.ending is entry
+
+
+def test_the_default_text_of_an_error_says_nothing_of_it() -> None:
+    """One general sentence."""
+    (entry,) = EntryMaker().failed(ValueError("secret"))
+    assert entry.fields["error"]["public_message"] == "The run ended with an error."
+
+
+def test_a_run_that_was_left_keeps_its_response() -> None:
+    """The last change of the context stands before the end."""
+    maker = EntryMaker(clock=lambda: 7)
+    agent = Agent(name="A")
+    maker.started("run", "chat", agent, [USER])
+    response: Response = Response(agent=agent, context_variables={"n": 1}, stop="cancelled", run_id="run")
+    changed, last = maker.stopped("cancelled", response)
+    assert changed.fields == {"agent": "A", "changes": {"n": 1}, "removed": [], "by": []}
+    assert (last.type, last.at, last.fields["reason"], last.response["stop"]) == (
+        "RunStopped",
+        7,
+        "cancelled",
+        "cancelled",
+    )
+    (bare,) = EntryMaker().stopped("process_died")
+    assert bare.fields == {"reason": "process_died", "message": "The process of the run ended before the run did."}
+    (other,) = EntryMaker().stopped("enough")
+    assert other.fields["message"] == "The run was stopped: enough."
+
+
+def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:
+    """The error of the run stays the error: looking for its tools again raises nothing."""
+
+    def bad(*arguments: int) -> str:
+        return ""
+
+    broken = Agent(name="B", functions=[bad])
+    maker = EntryMaker(
+        [
+            USER,
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}],
+            },
+        ]
+    )
+    entry = maker.started("run", "chat", broken, resume=True)
+    assert entry.fields["calls"] == [{"index": 0, "id": "c1", "name": "bad", "arguments": "{}"}]
+
+
+def test_deltas_that_follow_each_other_are_joined() -> None:
+    """The joined entry has the number of the last and the time of the first; another kind of delta begins another one."""
+
+    def delta(seq: int, text: str, kind: str = "TextDelta") -> Entry:
+        return Entry(seq, seq * 10, kind, {"text": text})
+
+    def piece(seq: int, index: int, call_id: str | None, arguments: str | None) -> Entry:
+        fields = {"index": index, "id": call_id, "name": call_id and "f", "arguments": arguments}
+        return Entry(seq, seq * 10, "ToolCallDelta", fields)
+
+    entries = [delta(1, "a"), delta(2, "b"), delta(3, "c", "ReasoningDelta"), delta(4, "d"), piece(5, 0, "x", None)]
+    entries += [
+        piece(6, 0, None, "{"),
+        piece(7, 0, None, "}"),
+        piece(8, 1, "y", "{"),
+        piece(9, 0, None, " "),
+        Entry(10, 0, "X", {}),
+    ]
+    found = [
+        (each.seq, each.at, each.first, each.fields.get("text", each.fields.get("arguments")))
+        for each in joined(entries)
+    ]
+    assert found == [
+        (2, 10, 1, "ab"),
+        (3, 30, None, "c"),
+        (4, 40, None, "d"),
+        (7, 50, 5, "{}"),
+        (8, 80, None, "{"),
+        (9, 90, None, " "),
+        (10, 0, None, None),
+    ]
+    again = list(joined([*joined(entries[:2]), delta(3, "c")]))
+    assert [(each.seq, each.first, each.fields["text"]) for each in again] == [(3, 1, "abc")]
+    assert list(joined([])) == []
+
+
+def test_an_entry_is_one_line_of_json() -> None:
+    """It comes back as it was; an entry that was joined says from where."""
+    entry = Entry(5, 7, "TextDelta", {"text": "ä\n\u2028"}, 3)
+    assert entry.to_json() == '{"seq":5,"at":7,"type":"TextDelta","first":3,"text":"ä\\n\u2028"}'.encode()
+    assert Entry.from_dict(entry.to_dict()) == entry
+    assert NativeWire().encode(entry) == [b"id: 5\ndata: " + entry.to_json() + b"\n\n"]
+    assert as_json({"a": [1, None]}) == b'{"a":[1,null]}'
+    assert (HEARTBEAT, retry(1000)) == (b":\n\n", b"retry: 1000\n\n")
+    assert abs(now() - 1_790_000_000_000) < 10**12
+
+
+def test_public_ids_are_the_same_for_each_reader() -> None:
+    """They depend on the order of the calls only, also where a provider sends an id that looks like one."""
+    ids = PublicIds()
+    assert [ids.take(each) for each in ("x", "x", "x~2", "y", "x")] == ["x", "x~2", "x~2~2", "y", "x~3"]
+    calls = [{"id": each, "type": "function", "function": {"name": "f"}} for each in ("x", "x")]
+    history: list[Json] = [
+        USER,
+        {"role": "assistant", "tool_calls": calls[:1]},
+        {"role": "assistant", "tool_calls": calls},
+    ]
+    assert public_ids(history) == {"x~2": 0, "x~3": 1}
+    assert public_ids([USER]) == {}
+
+
+def test_a_log_without_its_beginning_is_folded_as_far_as_it_goes() -> None:
+    """An answer of an unknown call makes that call; an unknown type says nothing."""
+    folded = Folded()
+    folded.add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
+    folded.add(Entry(1, 0, "Later", {}))
+    assert folded.messages == [{"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}]
+
+
+def test_a_call_that_waits_in_a_resumed_run_is_marked_in_a_message_of_its_own() -> None:
+    """The message that made it belongs to an earlier run, and no run changes it."""
+    asked = {"index": 0, "id": "c1", "name": "ask", "arguments": "{}"}
+    started = {"run_id": "r", "agent": "A", "messages": [], "calls": [asked]}
+    waits = {**asked, "kind": "approval", "reason": "why", "data": None}
+    log = [Entry(0, 0, "RunStarted", started), Entry(1, 0, "CallWaiting", waits)]
+    (marked,) = fold(log).messages
+    assert marked["waiting"] == [{"index": 0, "reason": "why", "approval": True}]
+    assert (marked["role"], marked["tool_call_id"], marked["content"]) == ("tool", "c1", "why")
+
+
+def test_messages_that_a_run_got_while_it_was_at_work_are_recorded() -> None:
+    """They stand before the turn that they belong to."""
+    log, maker, agent = list[Entry](), EntryMaker(), Agent(name="A")
+
+    async def run() -> None:
+        log.append(maker.started("run", "chat", agent, [USER]))
+        async with (
+            AsyncSwarm(client=ScriptedModel(["One.", "Two."]).client()) as swarm,
+            swarm.stream(agent, [USER]) as stream,
+        ):
+            async for event in stream:
+                log.extend(maker.event(event, lambda: stream.response))
+                if len(log) == 2:
+                    stream.send("More.")
+
+    anyio.run(run)
+    (recorded,) = [entry.fields for entry in log if entry.type == "MessagesRecorded"]
+    assert recorded == {"start": 1, "messages": [{"role": "user", "content": "More."}]}
+    assert [each["content"] for each in fold(log[:-1]).response_messages] == ["One.", "More.", "Two."]
+
+
+def test_an_answer_cut_in_the_middle_is_partial() -> None:
+    """The text of an unfinished completion is in no message."""
+    log = log_of(Scripted("The end."))
+    at = next(at for at, entry in enumerate(log) if entry.type == "TextDelta")
+    assert (fold(log[: at + 1]).partial, fold(log[: at + 1]).response_messages) == ("The end.", [])
+    assert fold(log).partial == ""
+
+
+def test_the_json_of_an_entry_is_made_once() -> None:
+    """The log and all readers of this process share its bytes; two entries are equal with and without them."""
+    entry, other = Entry(3, 4, "TextDelta", {"text": "a"}), Entry(3, 4, "TextDelta", {"text": "a"})
+    assert entry.to_json() is entry.to_json()
+    assert NativeWire().encode(entry) == [b'id: 3\ndata: {"seq":3,"at":4,"type":"TextDelta","text":"a"}\n\n']
+    assert entry == other and repr(entry) == repr(other)

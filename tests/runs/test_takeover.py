@@ -1,0 +1,319 @@
+"""Another process takes over a run whose process has died, at any moment of the run.
+
+A copy of the file while the run goes on is what a dead process leaves: another file has no lock of a live process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from dying_process import DyingProcess
+from kept_runs import Workshop, entries_of
+from record_checker import record_faults
+from wire_checks import AguiReader, VercelReader
+
+from aswarm import Agent, AsyncSwarm, ToolError
+from aswarm._record import log
+from aswarm.conversations import SQLiteStore
+from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
+from aswarm.serve import AguiWire, VercelWire
+from aswarm.testing import Answer, Request, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+UNKNOWN = "cancelled; its outcome is unknown"
+NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r", context_variables={"kept": 1})
+# The provider uses ids of calls again; the agent changes, and so do the context variables.
+TURNS = [
+    Answer(calls=[call("look", call_id="c1", n=1), call("put", call_id="c2", n=2)]),
+    Answer("Now this.", [call("look", call_id="c1", n=3), call("fail", call_id="c2", n=4)]),
+    Answer(calls=[call("transfer_to_b", call_id="c1")]),
+    Answer(calls=[call("drop", call_id="c1", n=5), call("look", call_id="c2", n=6)]),
+    Answer("All done, and said once."),
+]
+
+
+@dataclass
+class Notes:
+    """Agents whose functions note their calls in `made`, and take a while."""
+
+    made: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+
+    async def _note(self, name: str, n: int) -> None:
+        self.made.append((name, n))
+        await anyio.sleep(0.02)
+
+    def agents(self) -> list[Agent]:
+        async def look(n: int) -> str:
+            await self._note("look", n)
+            return f"found {n}"
+
+        async def put(context_variables: dict[str, Any], n: int) -> str:
+            await self._note("put", n)
+            context_variables[f"key {n}"] = [n]
+            return "put"
+
+        async def fail(n: int) -> str:
+            await self._note("fail", n)
+            raise ToolError(f"no {n}")
+
+        async def drop(context_variables: dict[str, Any], n: int) -> str:
+            await self._note("drop", n)
+            context_variables.pop("kept", None)
+            return "dropped"
+
+        b = Agent(name="B", functions=[look, drop])
+        return [Agent(name="A", functions=[look, put, fail, b]), b]
+
+
+def turn(request: Request) -> Answer:
+    """Say what the model says in this turn."""
+    said = TURNS[sum(message["role"] == "assistant" for message in request.messages)]
+    return replace(said, pause=0.003)
+
+
+@asynccontextmanager
+async def opened(path: Path, notes: Notes, **settings: Any) -> AsyncGenerator[LocalRuns]:
+    """Open the runs of a file, as the process does that takes over."""
+    async with (
+        SQLiteStore(path) as store,
+        AsyncSwarm(ScriptedModel(turn, cut=8).client()) as swarm,
+        LocalRuns(swarm, store, agents=notes.agents(), **settings) as runs,
+    ):
+        yield runs
+
+
+@dataclass
+class Death:
+    """What a process has left: its file, what its readers have seen, and the calls that its functions have noted."""
+
+    path: Path
+    seen: list[bytes]
+    made: list[tuple[str, int]]
+
+
+async def deaths(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> list[Death]:
+    """Run all turns. Returns what a process leaves that dies after a write, for writes of all parts of the run."""
+    monkeypatch.setattr("aswarm.runs._live._WITHIN", 0.0)
+    path, found, notes, size = folder / "chats.sqlite", list[Death](), Notes(), -1
+    seen: list[bytes] = []
+    async with opened(path, notes, version=version) as runs:
+
+        async def read(run: Run) -> None:
+            async for entry in run.entries():
+                seen.append(entry.to_json())  # noqa: PERF401 - it is looked at meanwhile
+
+        run = Run(runs, await runs.start(NEW))
+        async with anyio.create_task_group() as group:
+            group.start_soon(read, run)
+            while (record := await runs.get("r", user="ann")).is_running:
+                row = await runs._database.run(log.find, "r", None)
+                if row is not None and row.last > size:
+                    size = row.last
+                    made, shown = notes.made.copy(), seen.copy()
+                    found.append(Death(copied(path, folder / f"{len(found)}.sqlite"), shown, made))
+        assert record.reason is None
+    assert len(found) > 12
+    return found[:: max(1, len(found) // 16)]
+
+
+def copied(path: Path, target: Path) -> Path:
+    """Copy the file, as it is on the disk."""
+    source, copy = sqlite3.connect(path), sqlite3.connect(target)
+    source.backup(copy)
+    source.close()
+    copy.close()
+    return target
+
+
+async def left(runs: LocalRuns) -> tuple[list[Entry], list[Any], Any]:
+    """Return the log of the run once it has ended, its conversation, and its context variables."""
+    entries = await entries_of(Run(runs, await runs.get("r", user="ann")))
+    stored = await runs.store.load("ann/c")
+    assert stored is not None
+    assert stored.agent == fold(entries).agent
+    return entries, stored.messages, stored.context_variables
+
+
+def check(entries: Sequence[Entry], history: Sequence[Any], context: Any, death: Death) -> None:
+    """Check that the log, the conversation and the answer say the same, and that no reader has seen anything else."""
+    assert record_faults(entries, history) == []
+    folded = fold(entries)
+    assert (folded.messages, folded.context) == (history, context)
+    lines = [entry.to_json() for entry in entries]
+    written = [line for line in death.seen if line in lines]
+    assert lines[: len(written)] == written
+    assert [entry.seq for entry in entries] == sorted({entry.seq for entry in entries})
+
+
+def check_wires(entries: Sequence[Entry]) -> None:
+    """Give the log to strict readers, which raise an error for what their clients refuse."""
+    agui, agui_wire, vercel, vercel_wire = AguiReader(()), AguiWire(), VercelReader(), VercelWire()
+    for entry in entries:
+        agui.read(agui_wire.encode(entry))
+        vercel.read(vercel_wire.encode(entry))
+
+
+async def test_a_run_without_a_version_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever its process dies, the conversation gets everything that is recorded, and no function and no model is called."""
+    for death in await deaths(tmp_path, monkeypatch, ""):
+        notes = Notes()
+        async with opened(death.path, notes) as runs:
+            entries, history, context = await left(runs)
+        assert notes.made == []
+        assert entries[-1].fields.get("reason") == "process_died" or entries[-1].type == "RunFinished"
+        check(entries, history, context, death)
+        check_wires(entries)
+
+
+async def test_a_run_with_a_version_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No function runs twice; the answer of a call that had started says that its outcome is unknown."""
+    for death in await deaths(tmp_path, monkeypatch, "1"):
+        notes = Notes()
+        async with opened(death.path, notes, version="1") as runs:
+            entries, history, context = await left(runs)
+        check_continued(entries, history, context, death, notes)
+
+
+def check_continued(
+    entries: Sequence[Entry], history: Sequence[Any], context: Any, death: Death, *notes: Notes
+) -> None:
+    check(entries, history, context, death)
+    assert entries[-1].type == "RunFinished"
+    assert history[-1]["content"] == "All done, and said once."
+    made = Counter([*death.made, *(each for note in notes for each in note.made)])
+    assert set(made.values()) <= {1}
+    unknown = sum(message["content"] == UNKNOWN for message in history)
+    results = {message["content"] for message in history if message["role"] == "tool"}
+    whole = {"found 1", "put", "found 3", "no 4", "found 6", "dropped", "transferred to B", UNKNOWN}
+    assert unknown <= 2 * len(notes)  # two calls run together when a process dies
+    assert len(results - {UNKNOWN}) + unknown == len(whole) - 1, results
+
+
+async def test_another_version_does_not_continue_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code may be other code; nor does a process with `continues=False`."""
+    for death, settings in zip(
+        (await deaths(tmp_path, monkeypatch, "1"))[3:5],
+        ({"version": "2"}, {"version": "1", "continues": False}),
+        strict=True,
+    ):
+        async with opened(death.path, Notes(), **settings) as runs:
+            entries, history, context = await left(runs)
+        assert entries[-1].fields["reason"] == "process_died"
+        check(entries, history, context, death)
+
+
+async def test_a_process_that_continues_a_run_may_die_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third process finishes the run: one end, no function twice, the numbers of the entries go up."""
+    first = await deaths(tmp_path, monkeypatch, "1")
+    for death in first[2::4]:
+        second, third = Notes(), Notes()
+        path = death.path.with_suffix(".second")
+        async with opened(death.path, second, version="1") as runs:
+            size = (await runs.get("r", user="ann")).last
+            while True:
+                row = await runs._database.run(log.find, "r", None)
+                assert row is not None
+                if row.last > size + 3 or row.ended is not None:
+                    made = second.made.copy()
+                    copied(death.path, path)
+                    break
+        async with opened(path, third, version="1") as runs:
+            entries, history, context = await left(runs)
+        assert sum(entry.is_last for entry in entries) == 1
+        check_continued(entries, history, context, death, Notes(made), third)
+
+
+async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot know the functions: the run fails, and the conversation goes on."""
+    death = (await deaths(tmp_path, monkeypatch, "1"))[4]
+    async with (
+        SQLiteStore(death.path) as store,
+        AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
+        LocalRuns(swarm, store, agents=Agent(name="C"), version="1") as runs,
+    ):
+        run = Run(runs, await runs.get("r", user="ann"))
+        last = await run.result()
+        assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ConfigurationError")
+        assert not (await runs.get("r", user="ann")).is_running
+
+
+async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -> None:
+    """Its process lives, but another one holds it for dead. The readers of both see the same one end."""
+    path, one, two = tmp_path / "chats.sqlite", Workshop(), Workshop()
+    model = ScriptedModel([call("slow"), "Done."])
+    async with (
+        SQLiteStore(path) as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store, agents=one.agents()) as first,
+    ):
+        run = Run(first, await first.start(NEW))
+        await one.began.wait()
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("UPDATE aswarm_run SET owner = 'dead#1'")
+        async with (
+            SQLiteStore(path) as other,
+            LocalRuns(swarm, other, agents=two.agents()) as second,
+        ):
+            last = await Run(second, run.record).result()
+            assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
+            one.go.set()
+            assert await run.result() == last
+            entries = await entries_of(run)
+            assert entries == await entries_of(Run(second, run.record))
+            assert [entry.type for entry in entries if entry.is_last] == ["RunStopped"]
+            stored = await other.load("ann/c")
+            assert stored is not None
+            assert stored.messages[-1]["content"] == UNKNOWN
+            assert fold(entries).messages == stored.messages
+        connection.close()
+
+
+async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> None:
+    """It does not wait until this process looks for dead ones."""
+    path, workshop = tmp_path / "chats.sqlite", Workshop()
+    async with (
+        SQLiteStore(path) as store,
+        AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm,
+        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+    ):
+        await runs.start(NEW)
+        await workshop.began.wait()
+        copied(path, tmp_path / "copy.sqlite")
+        async with (
+            SQLiteStore(tmp_path / "copy.sqlite") as other,
+            AsyncSwarm(ScriptedModel(["Here."]).client()) as next_swarm,
+        ):
+            later = LocalRuns(next_swarm, other, agents=workshop.agents(), failover_seconds=3600)
+            sqlite3.connect(other.path).close()
+            async with later:
+                message = NewRun("ann", "c", [{"role": "user", "content": "Still there?"}])
+                assert (await Run(later, await later.start(message)).result()).type == "RunFinished"
+                assert (await later.get("r", user="ann")).reason == "process_died"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("version", ["", "1"])
+@pytest.mark.parametrize("where", ["completion", "call", "between"])
+async def test_a_process_is_killed_twice(tmp_path: Path, where: str, version: str) -> None:
+    """kill -9 at the same place twice: the third process ends the run once, and nothing runs again."""
+    for _ in range(2):
+        process = DyingProcess(tmp_path, where, version)
+        await process.reach()
+        process.kill()
+    last = DyingProcess(tmp_path, "nowhere", version)
+    await last.finish()
+    entries, history = last.result()
+    assert record_faults(entries, history) == []
+    assert fold(entries).messages == history
+    assert set(last.calls().values()) <= {1}
+    assert entries[-1].type == ("RunFinished" if version else "RunStopped")

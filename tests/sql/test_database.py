@@ -1,0 +1,367 @@
+"""`Database`: the order of transactions, what one commit holds, and what happens when a connection is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from aswarm import ConfigurationError, StoreError
+from aswarm._sql.database import Database, MemoryDatabase, ThreadedDatabase
+from aswarm._sql.jobs import PendingTransaction
+from aswarm._sql.sqlite import SQLiteConnection, in_memory
+from aswarm._sql.transactions import Schema, Transaction, single
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = Schema(1, 1, "a list", ("CREATE TABLE item (name TEXT PRIMARY KEY)",))
+COUNT = "SELECT count(*) FROM item"
+
+
+class Server(SQLiteConnection):
+    """A database that notes its commits, and loses its connection on demand."""
+
+    def __init__(self) -> None:
+        super().__init__(in_memory(SCHEMA)._connection, "the server")
+        self.log: list[str] = []
+        self.losses: list[str] = []  # "execute", "commit" (before it), "answer" (after it), one for each connection
+        self.is_down = False
+        self.is_connected = True
+
+    def execute(self, statement: Any, parameters: Any = ()) -> Any:
+        self._lose("execute")
+        return super().execute(statement, parameters)
+
+    def begin(self, *, reads_only: bool, durable: bool) -> None:
+        self._lose("begin")
+        self.log.append("read" if reads_only else "durable" if durable else "begin")
+        super().begin(reads_only=reads_only, durable=durable)
+
+    def commit(self, *, notifies: bool) -> None:
+        self._lose("commit")
+        super().commit(notifies=notifies)
+        self.log.append("notify" if notifies else "commit")
+        self._lose("answer")
+
+    def _lose(self, moment: str) -> None:
+        if self.losses[:1] == [moment]:
+            del self.losses[0]
+            self.is_connected = False
+        if not self.is_connected:
+            raise sqlite3.OperationalError("the connection is lost")
+
+    def is_lost(self, error: Exception) -> bool:
+        return not self.is_connected and isinstance(error, sqlite3.Error)
+
+    def reconnect(self) -> None:
+        if self.is_down:
+            raise sqlite3.OperationalError("no answer")
+        self.rollback()  # as a server does for a connection that is gone
+        self.is_connected = True
+        self.log.append("reconnect")
+
+
+@pytest.fixture
+def server() -> Server:
+    """The database behind `database`."""
+    return Server()
+
+
+@pytest.fixture
+async def database(server: Server) -> AsyncIterator[ThreadedDatabase]:
+    """An open database that is retried for ten seconds."""
+    made = ThreadedDatabase("the list", lambda: server, retry_seconds=10)
+    await made.open()
+    yield made
+    await made.aclose()
+
+
+def add(name: str) -> Transaction[str]:
+    """Add an item. A repeated one changes nothing."""
+    yield "INSERT INTO item VALUES (?) ON CONFLICT DO NOTHING", (name,)
+    return name
+
+
+def fail_after_insert(name: str) -> Transaction[None]:
+    """Add an item, and fail."""
+    yield from add(name)
+    raise LookupError(name)
+
+
+def make(name: str) -> Callable[[], Transaction[str]]:
+    """A function that makes the transaction of an item."""
+    return lambda: add(name)
+
+
+def ignore(_: PendingTransaction) -> None:
+    """Do nothing with a result."""
+
+
+async def names(database: Database) -> list[str]:
+    """The items in the order in which they were added."""
+    return [name for (name,) in await database.run(single, "SELECT name FROM item ORDER BY rowid")]
+
+
+async def hold(database: ThreadedDatabase) -> threading.Event:
+    """Let the thread wait in a transaction until the event is set."""
+    started, free = threading.Event(), threading.Event()
+
+    def wait() -> Transaction[None]:
+        started.set()
+        free.wait(10)
+        yield from ()
+
+    database.put(wait, ignore)
+    await anyio.to_thread.run_sync(started.wait)
+    return free
+
+
+async def test_transactions_run_in_the_order_in_which_they_came(database: ThreadedDatabase) -> None:
+    """Whether a task waits for them or not."""
+    done: list[Any] = []
+    for name in "abc":
+        database.put(make(name), lambda job: done.append(job.value))
+    assert await database.run(add, "d") == "d"
+    assert done == ["a", "b", "c"]
+    assert await names(database) == ["a", "b", "c", "d"]
+
+
+async def test_transactions_that_wait_share_a_commit(database: ThreadedDatabase, server: Server) -> None:
+    """A commit costs as much as many statements. It is durable, and notifies, if one of them asks for it."""
+    free = await hold(database)
+    for number in range(50):
+        database.put(make(str(number)), ignore, durable=number == 7, notifies=number == 8)
+    free.set()
+    await database.run(add, "last")
+    assert server.log == ["durable", "notify"]
+    assert len(await names(database)) == 51
+
+
+async def test_a_commit_is_not_without_limit(database: ThreadedDatabase, server: Server) -> None:
+    """Others must not wait for a thousand transactions."""
+    free = await hold(database)
+    for number in range(401):
+        database.put(make(str(number)), ignore)
+    free.set()
+    while await database.run(single, COUNT) != [(401,)]:
+        pass
+    assert server.log.count("begin") >= 3
+
+
+async def test_a_neighbour_that_fails_does_no_harm(database: ThreadedDatabase) -> None:
+    """Its own changes are undone, and all others are committed."""
+    free, results = await hold(database), list[Any]()
+    for name in "abc":
+        database.put(make(name), lambda job: results.append(job.error or job.value))
+        database.put(lambda: fail_after_insert("x"), lambda job: results.append(type(job.error)))
+    free.set()
+    assert await names(database) == ["a", "b", "c"]
+    assert results == ["a", LookupError, "b", LookupError, "c", LookupError]
+
+
+async def test_an_error_of_a_transaction_is_raised_as_it_is(database: ThreadedDatabase) -> None:
+    """One of the database is a StoreError, whose cause is that of the driver."""
+    with pytest.raises(LookupError, match="x"):
+        await database.run(fail_after_insert, "x")
+    with pytest.raises(StoreError, match="the server cannot be used: no such table: missing") as caught:
+        await database.run(single, "SELECT * FROM missing")
+    assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
+    assert caught.value.retry_after > 0
+    assert await names(database) == []
+
+
+async def test_a_transaction_that_may_wait(database: ThreadedDatabase, server: Server) -> None:
+    """It goes with the next one, in its order; or alone once its time is over."""
+    done = threading.Event()
+    database.put(make("a"), ignore, within=math.inf)
+    await anyio.sleep(0.05)
+    assert server.log == []
+    await database.run(add, "b")
+    assert server.log == ["begin", "commit"]
+    assert await names(database) == ["a", "b"]
+    started = time.monotonic()
+    database.put(make("c"), lambda _: done.set(), within=0.1)
+    await anyio.to_thread.run_sync(done.wait, 10)
+    assert time.monotonic() - started >= 0.1
+    assert await names(database) == ["a", "b", "c"]
+
+
+async def test_closing_writes_the_rest(server: Server) -> None:
+    """Also what waits for the next transaction. Nothing can be put in afterwards."""
+    database = ThreadedDatabase("the list", lambda: server)
+    await database.open()
+    results: list[Any] = []
+    free = await hold(database)
+    for name in "abc":
+        database.put(make(name), lambda job: results.append(job.value), within=math.inf)
+    free.set()
+    await database.aclose()
+    assert results == ["a", "b", "c"]
+    with pytest.raises(ConfigurationError, match="the list is not open in this process"):
+        database.put(make("d"), ignore)
+
+
+async def test_a_query_alone_needs_no_transaction(database: ThreadedDatabase, server: Server) -> None:
+    """Several queries that must see one state do; a transaction without a statement does not."""
+
+    def nothing() -> Transaction[str]:
+        yield from ()
+        return "nothing"
+
+    assert await database.submit(lambda: single(COUNT), reads_only=True) == [(0,)]
+    assert await database.run(nothing) == "nothing"
+    assert server.log == []
+    await database.submit(lambda: single(COUNT), reads_only=True, snapshot=True)
+    assert server.log == ["read", "commit"]
+
+
+async def test_tasks_of_several_event_loops_wait(database: ThreadedDatabase) -> None:
+    """Of asyncio and of trio at once; each gets its own result."""
+
+    async def work(start: str) -> list[str]:
+        return [await database.run(add, f"{start}{number}") for number in range(20)]
+
+    async with anyio.create_task_group() as group:
+        for backend in ("asyncio", "trio", "asyncio"):
+            group.start_soon(
+                anyio.to_thread.run_sync, lambda backend=backend: anyio.run(work, backend, backend=backend)
+            )
+        assert await work("own") == [f"own{number}" for number in range(20)]
+    assert len(await names(database)) == 60
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_whose_event_loop_is_gone(database: ThreadedDatabase) -> None:
+    """Its transaction is done, and nobody waits for the result."""
+    free = await hold(database)
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(database.run(add, "a"))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    await asyncio.to_thread(asyncio.run, leave())
+    free.set()
+    assert await names(database) == ["a"]
+
+
+@pytest.mark.parametrize("moment", ["begin", "execute", "commit"])
+async def test_a_lost_connection_is_replaced(database: ThreadedDatabase, server: Server, moment: str) -> None:
+    """The transaction is run again as a whole."""
+    server.losses = [moment]
+    assert await database.run(add, "a") == "a"
+    assert server.log.count("reconnect") == 1
+    assert await names(database) == ["a"]
+
+
+async def test_a_commit_whose_answer_is_lost(database: ThreadedDatabase, server: Server) -> None:
+    """The transaction runs a second time, and must change nothing then."""
+    server.losses = ["answer"]
+    assert await database.run(add, "a") == "a"
+    assert server.log == ["begin", "commit", "reconnect", "begin", "commit"]
+    assert await names(database) == ["a"]
+
+
+async def test_a_neighbour_that_fails_only_once(database: ThreadedDatabase, server: Server) -> None:
+    """A transaction that was committed in the end has no error of an earlier attempt."""
+    failures, results = [LookupError("1"), LookupError("2")], list[Any]()
+
+    def fail_twice() -> Transaction[str]:
+        yield "INSERT INTO item VALUES ('a')", ()
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    def lose() -> Transaction[str]:
+        if len(failures) == 0 and "reconnect" not in server.log:
+            server.losses = ["execute"]
+        yield from add("b")
+        return "b"
+
+    free = await hold(database)
+    for each in (fail_twice, lose):
+        database.put(each, lambda job: results.append(job.error or job.value))
+    free.set()
+    assert await names(database) == ["a", "b"]
+    assert results == ["done", "b"]
+
+
+async def test_a_server_that_restarts(database: ThreadedDatabase, server: Server) -> None:
+    """Transactions wait for it."""
+    server.is_down, server.losses = True, ["execute"]
+    async with anyio.create_task_group() as group:
+        for name in "abc":
+            group.start_soon(database.run, add, name)
+        await anyio.sleep(0.3)
+        assert server.log.count("reconnect") == 0
+        server.is_down = False
+    assert sorted(await names(database)) == ["a", "b", "c"]
+
+
+async def test_a_server_that_stays_away(server: Server) -> None:
+    """A StoreError once the time is over; the next transaction tries it again."""
+    database = ThreadedDatabase("the list", lambda: server, retry_seconds=0.3)
+    await database.open()
+    server.is_down, server.losses = True, ["begin"]
+    with pytest.raises(StoreError, match="the connection is lost"):
+        await database.run(add, "a")
+    server.is_down = False
+    await database.run(add, "b")
+    assert await names(database) == ["b"]
+    await database.aclose()
+
+
+async def test_a_database_that_cannot_be_opened() -> None:
+    """The error is raised by `open`, and it can be opened later."""
+    errors = [ConfigurationError("no")]
+
+    def connect() -> Server:
+        if errors:
+            raise errors.pop()
+        return Server()
+
+    database = ThreadedDatabase("the list", connect)
+    with pytest.raises(ConfigurationError, match="no"):
+        await database.open()
+    assert not database.is_open
+    await database.open()
+    assert await database.run(single, COUNT) == [(0,)]
+    await database.aclose()
+
+
+async def test_a_database_in_memory(server: Server) -> None:
+    """A transaction is done when `put` returns, whole or not at all."""
+    database, results = MemoryDatabase(server), list[Any]()
+    database.put(make("a"), lambda job: results.append(job.value), within=math.inf)
+    database.put(lambda: fail_after_insert("x"), lambda job: results.append(type(job.error)))
+    assert results == ["a", LookupError]
+    with pytest.raises(LookupError):
+        await database.run(fail_after_insert, "y")
+    assert await names(database) == ["a"]
+
+
+async def test_a_transaction_gets_the_rows_of_each_statement(server: Server) -> None:
+    """It ends with its value, and is closed if a statement fails."""
+    closed: list[str] = []
+
+    def transaction(last: str) -> Transaction[Any]:
+        try:
+            rows = yield "SELECT ?", (1,)
+            rows += yield last, ()
+            return rows
+        finally:
+            closed.append(last)
+
+    database = MemoryDatabase(server)
+    assert await database.run(transaction, COUNT) == [(1,), (0,)]
+    with pytest.raises(StoreError, match="no such table: missing"):
+        await database.run(transaction, "SELECT * FROM missing")
+    assert closed == [COUNT, "SELECT * FROM missing"]

@@ -1,0 +1,138 @@
+"""Helpers for the tests of `Swarm`: blocking clients, calls as in a script and in a notebook, and a server in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import httpx
+from loopback import LoopbackServer, Reply, serve
+from openai import OpenAI
+from plain_client import BlockingClient, Step, as_answer
+
+from aswarm import Agent, Response, Swarm
+from aswarm._blocking.caller import Caller
+from aswarm._blocking.event_loop import EventLoopThread
+from aswarm._blocking.interrupts import Interrupts
+from aswarm.testing import Answer, ScriptedModel, chunks, completion
+
+FACES = ("run", "run(stream=True)", "stream")
+
+
+def scripted_openai(*steps: Step, kind: type[OpenAI] = OpenAI, **options: Any) -> OpenAI:
+    """Return a real blocking `OpenAI` whose transport answers with the steps in order."""
+    script = iter(steps)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        step = as_answer(next(script))
+        if not json.loads(request.content).get("stream"):
+            return httpx.Response(200, json=completion(step))
+        events = [f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(step, 2)]
+        text = "".join([*events, "data: [DONE]\n\n"])
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+
+    http_client: Any = httpx.Client(transport=httpx.MockTransport(answer))
+    return kind(api_key="k", base_url="http://scripted.test/v1", max_retries=0, http_client=http_client, **options)
+
+
+CLIENTS: dict[str, Callable[..., Any]] = {
+    "blocking": BlockingClient,
+    "OpenAI": scripted_openai,
+    "AsyncOpenAI": lambda *steps: ScriptedModel(steps, cut=2).client(),
+}
+
+
+def consume(swarm: Swarm, agent: Agent, face: str, messages: Any = "Go", **options: Any) -> Response:
+    """Run to the end in any of the three ways."""
+    if face == "run":
+        return swarm.run(agent, messages, **options)
+    if face == "run(stream=True)":
+        return list(swarm.run(agent, messages, stream=True, **options))[-1]["response"]  # type: ignore[no-any-return]
+    with swarm.stream(agent, messages, **options) as run:
+        for _ in run:
+            pass
+    return run.response
+
+
+def in_script(work: Callable[[], Any]) -> Any:
+    """Call the work as a script does."""
+    return work()
+
+
+def in_notebook(work: Callable[[], Any]) -> Any:
+    """Call the work as a notebook does: in the main thread, which runs an event loop."""
+
+    async def cell() -> Any:
+        return work()
+
+    return asyncio.run(cell())
+
+
+PLACES: dict[str, Callable[[Callable[[], Any]], Any]] = {"script": in_script, "notebook": in_notebook}
+
+
+def do(loop: EventLoopThread, work: Any) -> Any:
+    """Run a coroutine function on the loop, and wait."""
+    loop.check()
+    with Interrupts() as interrupts:
+        return Caller(loop).wait_for(work, interrupts)
+
+
+def results(response: Response) -> list[str]:
+    """Return the contents of the tool messages."""
+    return [message["content"] for message in response.messages if message["role"] == "tool"]
+
+
+@contextmanager
+def server_beside(reply: Callable[[dict[str, Any]], Reply]) -> Iterator[LoopbackServer]:
+    """Run the loopback server in a thread."""
+    with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(reply)) as server:
+        yield server
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for the condition. Fails after a time limit."""
+    waiting = threading.Event()
+    for _ in range(1000):
+        if condition():
+            return
+        waiting.wait(0.005)
+    raise AssertionError("waited in vain")
+
+
+@contextmanager
+def keeping_server() -> Iterator[tuple[str, list[tuple[int, str]]]]:
+    """Run a server that keeps its connections and echoes the text. Yields its base URL, and (port, text) of each request."""
+    seen: list[tuple[int, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            text = request["messages"][-1]["content"]
+            seen.append((self.client_address[1], text))
+            body = json.dumps(completion(Answer(text))).encode()
+            head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            self.wfile.write(head.encode() + body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

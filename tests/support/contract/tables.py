@@ -1,0 +1,187 @@
+"""The tables of pages that are made by running code: how runs end, what the model reads, exit codes, dialects.
+
+Each is a block of a page, between `<!-- made: name -->` and `<!-- end -->`. `python -m _site write` brings them up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import scenes
+
+from aswarm.cli._exits import ExitCode
+
+PROJECT = Path(__file__).resolve().parents[3]
+DOCS = PROJECT / "docs"
+BLOCK = re.compile(r"(?P<head><!-- made: (?P<name>\w+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table. A line break in a cell becomes a space, and a bar is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(each) for each in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    """Inline code, of a text that may have backticks or line breaks."""
+    return "<br>".join(f"`{line}`" for line in text.splitlines())
+
+
+# --- how runs end -----------------------------------------------------------------------------------------------------
+
+
+def exits() -> str:
+    """One row a way to end, of `run()`."""
+
+    async def rows() -> list[list[str]]:
+        found = []
+        for words in [each.words for each in scenes.exits()]:
+            left = await scenes.outcome(_exit(words), scenes.by_run) or await scenes.outcome(
+                _exit(words), scenes.by_stream
+            )
+            assert left is not None
+            found.append([words, f"`{left.stop}`", left.raised or "", "<br>".join(map(_answer, left.calls))])
+        return found
+
+    return table(["how the run ends", "`stop`", "raises", "the calls of the run"], anyio.run(rows))
+
+
+def matrix() -> str:
+    """Every way to end by every way to run; "same" where it is that of the first column."""
+
+    async def rows() -> list[list[str]]:
+        found = []
+        for words in [each.words for each in scenes.exits()]:
+            left = [await scenes.outcome(_exit(words), way) for way in scenes.WAYS.values()]
+            first = next(each for each in left if each)
+            found.append(
+                [
+                    words,
+                    *(
+                        "-" if each is None else "same" if each == first and each is not first else str(each)
+                        for each in left
+                    ),
+                ]
+            )
+        return found
+
+    return table(["how the run ends", *scenes.WAYS], anyio.run(rows))
+
+
+def _exit(words: str) -> Any:
+    return next(each for each in scenes.exits() if each.words == words)
+
+
+def _answer(text: str) -> str:
+    return "open" if text == "(open)" else f"`{text}`"
+
+
+def told() -> str:
+    """What the model is told."""
+    cases = anyio.run(scenes.told)
+    return table(
+        ["the call", "the tool message", "`ToolCallFinished.error`"],
+        ([each.words, _code(each.text), each.error] for each in cases),
+    )
+
+
+def exit_codes() -> str:
+    """What the commands end with."""
+    return table(["code", "means"], ([str(code.value), code.meaning] for code in ExitCode))
+
+
+# --- dialects ---------------------------------------------------------------------------------------------------------
+
+DIALECTS = {
+    "test_answers.py": "Answers",
+    "test_calls.py": "Calls of functions",
+    "test_breaks.py": "Errors, and streams that break",
+    "test_requests.py": "What is not sent",
+    "test_responses_events.py": "The Responses API",
+}
+
+
+def dialects() -> str:
+    """What the tests of the wire hold, by topic: a sentence for each test, and the shapes that it is run with."""
+    parts = []
+    for name, title in DIALECTS.items():
+        tree = ast.parse((PROJECT / "tests/wire" / name).read_text(encoding="utf-8"))
+        shapes = {_target(node): _keys(node) for node in tree.body if isinstance(node, ast.AnnAssign | ast.Assign)}
+        tests = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        ]
+        parts += [f"## {title}", "\n".join(line for test in tests for line in _test_lines(test, shapes))]
+    return "\n\n".join(parts)
+
+
+def _target(node: ast.AnnAssign | ast.Assign) -> str:
+    return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
+
+
+def _keys(node: ast.AnnAssign | ast.Assign) -> list[str]:
+    keys = node.value.keys if isinstance(node.value, ast.Dict) else []
+    return [
+        re.sub(r"^\d+[a-z]? ", "", key.value)
+        for key in keys
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
+    ]
+
+
+def _test_lines(test: ast.FunctionDef | ast.AsyncFunctionDef, shapes: dict[str, list[str]]) -> list[str]:
+    name = re.sub(r"^rows?_\d+(_and_\d+)?_", "", test.name.removeprefix("test_")).replace("_", " ")
+    used = [
+        shape
+        for decorator in test.decorator_list
+        for each in getattr(decorator, "args", ())
+        for shape in shapes.get(ast.unparse(each), ())
+    ]
+    doc = re.sub(r"^[\d, ]+: ", "", " ".join((ast.get_docstring(test) or "").split()))
+    return [
+        f"- **{name[0].upper()}{name[1:]}.** {doc[:1].upper()}{doc[1:]}",
+        *([f"  Shapes: {'; '.join(used)}."] if used else []),
+    ]
+
+
+# --- blocks of pages --------------------------------------------------------------------------------------------------
+
+MADE: dict[str, Callable[[], str]] = {
+    "exits": exits,
+    "matrix": matrix,
+    "told": told,
+    "exit_codes": exit_codes,
+    "dialects": dialects,
+}
+
+
+def blocks() -> dict[str, Path]:
+    """The pages that have a block, by its name."""
+    found = {}
+    for page in sorted(DOCS.rglob("*.md")):
+        found.update({match["name"]: page for match in BLOCK.finditer(page.read_text(encoding="utf-8"))})
+    return found
+
+
+def current(name: str, text: str) -> str:
+    """The text of a page with the block as the code makes it now."""
+    return BLOCK.sub(
+        lambda match: f"{match['head']}{MADE[name]()}\n{match['end']}" if match["name"] == name else match[0], text
+    )
+
+
+def write() -> None:
+    """Bring all blocks up to date."""
+    logging.getLogger("aswarm").setLevel(logging.CRITICAL)  # of what goes wrong in the runs on purpose
+    for name, page in blocks().items():
+        page.write_text(current(name, page.read_text(encoding="utf-8")), encoding="utf-8")

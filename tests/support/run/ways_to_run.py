@@ -1,0 +1,72 @@
+"""A scripted run with tools, consumed in each of the three ways to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+from run_scenes import USER, settle, until
+
+from aswarm import Agent, AsyncSwarm, Response
+from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
+
+FACES = ("run", "run(stream=True)", "stream")
+
+
+def calls_then_done(*names: str) -> Callable[[Request], Step]:
+    """Return a model that calls these functions and then answers "done"."""
+
+    def answer(request: Request) -> Step:
+        has_called = any(message["role"] == "assistant" for message in request.messages)
+        return "done" if has_called else Answer(calls=[call(name) for name in names])
+
+    return answer
+
+
+def swarm_of(*names: str, **options: Any) -> AsyncSwarm:
+    """Return a swarm whose model calls these functions."""
+    return AsyncSwarm(ScriptedModel(calls_then_done(*names)).client(), **options)
+
+
+async def consume(swarm: AsyncSwarm, agent: Agent, face: str, left: list[Response], **options: Any) -> None:
+    """Consume a run to its end; `left` gets the response, also after an error."""
+    run: Any
+    if face == "run":
+        try:
+            left.append(await swarm.run(agent, [USER], **options))
+        except BaseException as error:
+            left.append(error.response)  # type: ignore[attr-defined]
+            raise
+        return
+    try:
+        if face == "stream":
+            async with swarm.stream(agent, [USER], **options) as run:
+                async for _ in run:
+                    pass
+        else:
+            run = swarm.run(agent, [USER], stream=True, **options)
+            async for _ in run:
+                pass
+    finally:
+        left.append(run.response)
+
+
+def answers(response: Response) -> dict[str, str]:
+    """Return the contents of the tool messages, by function."""
+    return {message["tool_name"]: message["content"] for message in response.messages if message["role"] == "tool"}
+
+
+async def cancel_when(
+    condition: Callable[[], object], swarm: AsyncSwarm, agent: Agent, face: str, **options: Any
+) -> Response:
+    """Cancel the scope of a run when the condition is true. Returns the response."""
+    left: list[Response] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: consume(swarm, agent, face, left, **options))
+        await until(condition)
+        await settle()
+        group.cancel_scope.cancel()
+    assert left[0].stop == "cancelled"
+    check_history([USER, *left[0].messages], allow_open=True)
+    return left[0]

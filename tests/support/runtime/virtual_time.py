@@ -1,0 +1,52 @@
+"""Virtual time: clocks that start at 0 and jump to the next deadline when everything waits."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """A selector that adds up the time until a deadline in place of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        ready = super().select(timeout if timeout is None else 0)
+        if not ready and timeout:
+            self.now += timeout
+        return ready
+
+
+class _JumpingLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+def virtual_backend(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the value of the fixture `anyio_backend` for "asyncio" or "trio" with such a clock."""
+    if name == "asyncio":
+        return name, {"loop_factory": _JumpingLoop}
+    return name, {"clock": MockClock(autojump_threshold=0)}
+
+
+def in_virtual_time(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run an async test on trio, on such a clock."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        trio.run(functools.partial(test, *args, **named), clock=MockClock(autojump_threshold=0))
+
+    return run
