@@ -17,6 +17,7 @@ from aswarm.serve.wires.agui.encoder import AguiWire
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.openai.encoder import OpenAIWire, whole_completion
 from aswarm.serve.wires.vercel.encoder import VercelWire
+from aswarm.testing import Answer as ScriptedAnswer
 from aswarm.testing import ScriptedCall
 
 pytestmark = pytest.mark.slow
@@ -112,6 +113,15 @@ def test_a_whole_run_reads_the_same_on_each_wire(scene: Scene) -> None:
                     log
                 )
             _check_waiting(log, read, shown)
+
+
+def test_an_external_call_with_invalid_arguments_is_not_for_the_client_to_answer() -> None:
+    """With an equal id, it stays open behind the waiting call. The run answers it with an error, so it has no kind."""
+    calls = [ScriptedCall("page_open", '{"n": 0}', id="c1"), ScriptedCall("page_open", "[1]", id="c1")]
+    scene = Scene([ScriptedAnswer(calls=calls), ScriptedAnswer("The end.")], {}, cut=None, max_turns=8, concurrent=True)
+    log = logged_now(scene).logs[0]
+    assert [each.get("kind") for each in log[-1].response["waiting"]] == ["external", None]
+    _check_waiting(log, agui(log), vercel(log))
 
 
 def _is_answer(call: dict[str, Any]) -> bool:

@@ -295,11 +295,9 @@ def _tool(agent: Agent | None, name: str) -> Tool[..., Any] | None:
 
 def kind_of(agent: Agent | None, name: str, mark: Mapping[str, Any] | None) -> str | None:
     """Return the kind of answer that an open call waits for, see CallWaiting; None for a call that waits for none."""
-    tool = _tool(agent, name)
-    if tool is not None and tool.is_external:
-        return "external"
-    if tool is None and mark is not None and mark.get("data") == CLIENT_TOOL:
-        return "external"
     if mark is None:
         return None
+    tool = _tool(agent, name)
+    if mark.get("data") == CLIENT_TOOL if tool is None else tool.is_external:
+        return "external"
     return "approval" if mark.get("approval") else "question"
