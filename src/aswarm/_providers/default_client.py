@@ -75,7 +75,7 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
     try:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
-        raise _no_client(swarm, kind, f" Error of the openai package: {error}") from error
+        raise _no_client(swarm, kind, f" Error of the openai package: {error}") from None  # it has the whole text
     client.api_key = _clean_key(client.api_key, swarm, kind)
     return client
 
