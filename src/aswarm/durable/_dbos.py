@@ -44,6 +44,8 @@ class EngineSettings:
     `global_concurrency`: the limit of concurrent runs in all workers. `limiter`: the limit of starts in a number of seconds,
     as `(starts, seconds)`. For the last two limits, None keeps the limit of the queue, and math.inf removes it. `poll_seconds`:
     the seconds between two polls of the queue. `threads`: the number of threads of DBOS.
+
+    Raises ConfigurationError for an invalid number.
     """
 
     url: str
@@ -57,6 +59,24 @@ class EngineSettings:
     poll_seconds: float = 0.1
     threads: int = 8
     synchronous: Literal["normal", "full"] = "full"
+
+    def __post_init__(self) -> None:
+        number, seconds = self.limiter or (None, None)
+        check_least(1, threads=self.threads, global_concurrency=self.global_concurrency)
+        check_least(0.001, poll_seconds=self.poll_seconds)
+        check_least(1, **{"the number of starts_per": number})
+        check_least(0.001, **{"the seconds of starts_per": seconds})
+        if seconds == math.inf:
+            raise ConfigurationError(
+                "the seconds of starts_per must be finite; math.inf as its number removes the limit"
+            )
+
+
+def check_least(least: float, **numbers: float | None) -> None:
+    """Raise ConfigurationError if one of the numbers is below the least one."""
+    for name, value in numbers.items():
+        if value is not None and not value >= least:
+            raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
 
 
 class Engine:

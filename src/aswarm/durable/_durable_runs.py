@@ -41,7 +41,7 @@ from aswarm.runs._runs import Limits, NewRun, RunRecord, RunStatus
 from aswarm.runs._starting import Taken
 
 from ._database import store_of
-from ._dbos import Engine, EngineSettings, executor_of_host
+from ._dbos import Engine, EngineSettings, check_least, executor_of_host
 from ._durable_run import DurableRun
 from ._ends import Ends
 from ._map import named, run_all
@@ -109,16 +109,9 @@ class DurableRuns(LoggedRuns):
     ) -> None:
         if not version or not isinstance(version, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError("version must be a text, such as the date or the commit of the agents' code")
-        _check_least(0, concurrency=concurrency)
-        _check_least(1, max_deaths=max_deaths, threads=threads, global_concurrency=global_concurrency)
-        _check_least(0.001, failover_seconds=failover_seconds, poll_seconds=poll_seconds)
-        number, seconds = starts_per or (None, None)
-        _check_least(1, **{"the number of starts_per": number})
-        _check_least(0.001, **{"the seconds of starts_per": seconds})
-        if seconds == math.inf:
-            raise ConfigurationError(
-                "the seconds of starts_per must be finite; math.inf as its number removes the limit"
-            )
+        check_least(0, concurrency=concurrency)
+        check_least(1, max_deaths=max_deaths)
+        check_least(0.001, failover_seconds=failover_seconds)
         factory = RunFactory(swarm, agents, limits, error_text, task_agent)
         super().__init__(factory, store_of(store, sync), failover_seconds)
         self.version = version
@@ -445,7 +438,7 @@ class DurableRuns(LoggedRuns):
         Raises:
             ConfigurationError: For an item without an id, or with `resume=` (`DurableRun.answer` continues a waiting run).
         """
-        _check_least(1, concurrency=concurrency)
+        check_least(1, concurrency=concurrency)
 
         async def run(run_id: str, item: Item) -> DurableRun:
             name = agent if item.agent is None else item.agent.name
@@ -455,9 +448,3 @@ class DurableRuns(LoggedRuns):
             return started
 
         return run_all(named(items, run_ids), run, concurrency)
-
-
-def _check_least(least: float, **numbers: float | None) -> None:
-    for name, value in numbers.items():
-        if value is not None and not value >= least:
-            raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
