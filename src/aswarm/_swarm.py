@@ -453,7 +453,7 @@ class AsyncSwarm:
         await self.aclose()
 
 
-prepare = AsyncSwarm._prepare  # noqa: SLF001 - for rooms above, which record runs
+prepare = AsyncSwarm._prepare  # noqa: SLF001 - for the packages that record runs
 
 
 def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:

@@ -2,5 +2,5 @@
 
 A transaction is a generator of statements. `Database` runs transactions in order and commits all waiting transactions
 together, so that many runs share one wait for the disk. It reconnects while a server restarts, and raises each failure of a
-database as a `StoreError`. It has no tables of its own: rooms above define theirs with a `Schema`.
+database as a `StoreError`. It has no tables: the packages that use it define theirs with a `Schema`.
 """

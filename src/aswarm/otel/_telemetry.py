@@ -34,7 +34,7 @@ class Telemetry:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, content: bool
     ) -> None:
-        # Imported by name, because `aswarm` itself imports rooms above this one.
+        # Imported by name, because an import of `aswarm` here would be a cycle.
         version: str = importlib.import_module("aswarm").__version__
         self.content = content
         self.tracer = get_tracer("aswarm", version, tracer_provider, names.SCHEMA_URL)
