@@ -1,8 +1,8 @@
-"""`fold`: the history, the agent and the context variables after the entries of a log.
+"""`fold` computes the history, the agent and the context variables of a run from the entries of its log. No I/O.
 
-The log of a whole run gives the same data as its `Response`. A log that ends anywhere else gives a valid history, like
-`run.response` of a run that stopped there: a finished call has its result, the outcome of a started call is unknown, and any
-other call is open or interrupted. No I/O.
+The log of a whole run gives the same data as the `Response` of the run. A log that ends earlier also gives a valid history, the
+same as `run.response` of a run that stopped there: a finished call has its result, a started call has an unknown outcome, and
+any other call is open or interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens", "requests")
 class CallState:
     """The state of one call of the current turn. `message`: the call in the assistant message.
 
-    `started`, `finished`, `held`: the fields of its entries, empty without an entry.
+    `started`, `finished`, `held`: the fields of the entry ToolCallStarted, ToolCallFinished or CallWaiting of the call; empty
+    if the log has no such entry.
     """
 
     message: Message
@@ -122,8 +123,10 @@ class Folded:
             if call.held:
                 held.append(call)
         if held and any(call.finished.get("handoff") and not call.finished.get("is_agent") for call in finished):
-            held = []  # the handoff of a function closes the waiting calls: its agent continues the conversation
-        if held:  # a handoff to an agent in `functions` is open again: it has no effect before the end of the turn
+            held = []  # after a handoff by a function, the new agent continues, and no call waits
+        if (
+            held
+        ):  # a handoff to an agent in `functions` takes effect at the end of the turn, so the call is open until then
             finished = [call for call in finished if not call.finished.get("is_agent")]
         for call in finished:
             agent = call.finished.get("handoff") or agent
@@ -163,7 +166,7 @@ class Folded:
             case "CallWaiting":
                 call = self._call(fields)
                 call.held, call.started = fields, {}
-                # It stays true when the call waits for an approval later: an approval has no data.
+                # If the call later waits for an approval, the entry of the approval has no data, so the old value stays.
                 call.has_started_inside = call.has_started_inside or has_started_inside(fields["data"])
             case "ToolCallWithdrawn":
                 self._call(fields).started = {}
@@ -251,7 +254,7 @@ def _open_calls(calls: Sequence[CallState], finished: Sequence[CallState]) -> li
     open_calls: list[CallState] = []
     for call in reversed(calls):
         key = str(call.message["id"]), call.message.get("function", {}).get("name", "")
-        # A call with an outcome that is not in `finished` is a handoff that is open again.
+        # A finished call that is not in `finished` is a handoff that takes effect at the end of the turn.
         may_stay_open = bool(call.finished) or not call.started or bool(call.started.get("repeatable"))
         if call in finished or key in answered or not may_stay_open:
             answered.add(key)

@@ -1,7 +1,7 @@
-"""Control of the budgets of a run and of the runs around it: limits, and runs that go in circles.
+"""Control of the budgets of a run and of its outer runs: applies their limits, and stops a run that goes in circles.
 
-Decides before each request and each call. Does no I/O: the clock is a parameter. `_run.budget_middleware` cuts a completion
-or a call at the deadline.
+Before each request and each call, `BudgetControl` decides whether the budgets allow it. It does no I/O: the clock is a
+parameter. `_run.budget_middleware` cuts a completion or a call at the deadline.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ _Key = tuple[str, str, str]
 
 
 class BudgetControl:
-    """Control of one run by its own budget and the budgets of the runs around it.
+    """Control of one run by its own budget and the budgets of its outer runs.
 
-    `spent`: the limit that was reached, or None. `is_last`: the run makes, or has made, the last completion of
-    `then="answer"`, to which no limit applies. `deadline`: in the time of `clock`; infinite for the last completion.
-    `may_cut`: the budget has a limit of seconds. `is_cut`: this limit has cut the last completion.
+    `spent`: the limit that was reached, or None. `is_last`: whether a limit with `then="answer"` was reached, so that the run
+    makes, or has made, one final completion without limits. `deadline`: in the time of `clock`; infinite for the final
+    completion. `may_cut`: whether the budget has a limit of seconds. `is_cut`: whether the limit of seconds has cut the current
+    completion.
     """
 
     def __init__(self, spending: Spending, agent: Agent, run_id: str = "") -> None:
@@ -80,7 +81,7 @@ class BudgetControl:
     # --- a request ---
 
     def admit_request(self, *, may_ask: bool) -> bool:
-        """Return whether the budgets admit a request now. `may_ask`: max_turns admits it too, so it is counted.
+        """Return whether the budgets allow a request now, and count it if max_turns allows it too (`may_ask`).
 
         Raises BudgetError at a limit of a budget with `then="raise"`.
         """
@@ -141,9 +142,10 @@ class BudgetControl:
     # --- the calls of a turn ---
 
     def admit_calls(self, calls: Iterable[ToolCall]) -> None:
-        """Count, in call order, the calls that may run, and refuse the others. A call that waits for a decision is skipped.
+        """Count, in call order, the calls that may run, and refuse the others.
 
-        A call that waits because its function raises Hold is counted, because it has to start first.
+        A call that waits for a decision before its function starts is not counted. A function that raises Hold has started, so
+        its call is counted.
         """
         for call in calls:
             must_wait = not call.is_approved and call.tool is not None and standing_hold(call.tool) is not None
@@ -199,7 +201,7 @@ class BudgetControl:
 
 
 def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
-    """Return the lowest limit of this name in the budgets of a run and the runs around it, and the spending of its run."""
+    """Return the lowest limit of this name among the budgets of a run and its outer runs, and the spending of that budget's run."""
     limits = [(value, each) for each in spending.chain() if (value := getattr(each.budget, limit, None)) is not None]
     return min(limits, key=operator.itemgetter(0), default=(None, spending))
 

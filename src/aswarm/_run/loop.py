@@ -1,8 +1,8 @@
 """The one loop: completion, tool calls, handoff, until the model answers.
 
 `RunState` decides the next step, `plan` groups the calls that run together, and the accumulator reads the chunks. Requests to
-the model and tool calls go through the handlers. The loop is the same with and without streaming. No cancel scope or task
-group is open in the consumer's frames while it holds an event.
+the model and tool calls go through the handlers. The loop is the same with and without streaming. Between two events, while
+the consumer's code runs, no cancel scope and no task group of the loop is open.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Loop:
             if isinstance(error, AswarmError) and error.response is None:
                 state.finish("error", error)
                 raise
-            # An error of other code, or an error of a run inside this one, which keeps its own response.
+            # An error of other code, or of a run inside this run. The error of an inner run keeps the response of that run.
             hide_header_values(error)
             wrapped = error_of_run(error)
             state.finish("error", wrapped)

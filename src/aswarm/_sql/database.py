@@ -24,8 +24,8 @@ from .transactions import Transaction
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Seconds for which the thread collects transactions before a commit, if the commit before it finished less than `_BUSY_SECONDS`
-# ago. A request to a model takes a hundred times as long.
+# If the previous commit finished less than `_BUSY_SECONDS` ago, the thread collects transactions for `_GATHER_SECONDS` before
+# the next commit. Nobody notices the wait: a request to a model takes a hundred times as long.
 _GATHER_SECONDS = 0.001
 _BUSY_SECONDS = 0.01
 _TOGETHER = 200  # transactions in one commit
@@ -112,7 +112,7 @@ class Database(ABC):
         within: float = 0.0,
         **flags: bool,
     ) -> None:
-        """Schedule a transaction, to run before all later transactions.
+        """Schedule a transaction. It runs before every transaction that is scheduled after it.
 
         `within`: the maximal delay in seconds; math.inf delays it until the next transaction. `done`, `flags`: see
         `PendingTransaction`.
@@ -277,7 +277,7 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
         try:
             while True:
                 statement, parameters = transaction.send(rows)
-                # Not before the first statement, because a transaction may have none; and not for single queries.
+                # Begin at the first statement, because a transaction may have none. A single query needs no transaction.
                 if not has_started and (snapshot or not reads_only):
                     connection.begin(reads_only=reads_only, durable=durable)
                     has_started = True

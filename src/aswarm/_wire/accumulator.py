@@ -1,7 +1,7 @@
 """The accumulator of one completion: makes one message from chunks of any size.
 
-Sans-IO. `feed` interprets a chunk of a real server, `finish` checks that the completion is whole. A whole completion is a
-chunk with `message` instead of `delta`.
+Sans-IO. `feed` interprets a chunk of a real server, `finish` checks that nothing is missing. A completion that was not
+streamed is one chunk, with `message` instead of `delta`.
 """
 
 from __future__ import annotations
@@ -254,7 +254,9 @@ class _Call:
                 self.is_object = False
             self.brackets.feed(piece)
         if self.is_object is None and self.brackets.are_closed:
-            self.is_object = _is_json_object("".join(self.arguments))  # final: a JSON object ends with its last bracket
+            self.is_object = _is_json_object(
+                "".join(self.arguments)
+            )  # it stays so: nothing may follow the last bracket
         return bool(self.is_object)
 
     def message(self) -> Message:
@@ -282,7 +284,7 @@ class _Fragment:
         self.wire = wire
         self.kind = "custom" if wire.get("custom") else "function"
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
-        # Some servers send numbers. The API accepts only a text, and the answer to the call must have the same id.
+        # Some servers send a number as the id. The API accepts only a text, and the answer to the call must have the same id.
         self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
         self.index: int | None = wire.get("index")
         self.name: str = self.named.get("name") or ""
@@ -338,7 +340,7 @@ def _starts_another(call: _Call, fragment: _Fragment) -> bool:
     if not fragment.name:
         return False
     has_other_id = bool(fragment.id and call.id and fragment.id != call.id)
-    # With equal ids, a named fragment with arguments is the next call if the arguments so far are complete.
+    # If the ids are equal, a fragment with a name and arguments is another call if the arguments of `call` are complete.
     return has_other_id or bool(fragment.text.strip() and call.is_complete())
 
 
@@ -364,7 +366,7 @@ def whole_message(chunk: object) -> Mapping[str, Any] | None:
 
 
 def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a completion as one chunk, which gives the same message at each reading.
+    """Return a completion as one chunk. Each accumulator makes the same message from it.
 
     Raises CompletionError if the chunks are not a completion. A single whole chunk is returned unchecked.
     """
@@ -384,7 +386,7 @@ def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Return whether the chunk is a whole completion with all call ids. A missing id would differ at each reading."""
+    """Return whether the chunk is a whole completion with all call ids. A call without an id would get a new id each time."""
     message = whole_message(chunk)
     calls: Any = () if message is None else message.get("tool_calls") or ()
     return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)

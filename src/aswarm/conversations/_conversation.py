@@ -1,6 +1,6 @@
 """`Conversation`: runs with their history in a store. It calls `run()` and `stream()`.
 
-`_recorded_run` decides the start of a run, `_recorder` the writes while it runs.
+`_recorded_run` decides how a run starts. `_recorder` decides what is written while it runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Conversation:
         conversation_id: Any text that is not empty.
         swarm: Runs the agents.
         agent: The agent that starts a new conversation.
-        agents: Other agents that the stored conversation may name. Agents that these agents can hand off to are found (see
-            `aswarm.graph`).
+        agents: Other agents that the stored conversation may name. An agent that one of these agents hands off to need not be
+            in the list (see `aswarm.graph`).
         context_variables: The context variables of a new conversation.
     """
 
@@ -121,7 +121,8 @@ class Conversation:
     ) -> Response:
         """Add messages and run until the model answers.
 
-        Open calls are closed as not run, or with an unknown outcome if they had started. `resume` runs them instead.
+        An open call gets an answer: that it was not run, or, if it had started, that its outcome is unknown. `resume` runs the
+        open calls instead.
 
         Args:
             messages: Only the new messages; a str is a message of the user.
@@ -177,7 +178,7 @@ class Conversation:
         output: Any = None,
         **keywords: Unpack[NewRunKeywords],
     ) -> Response:
-        """Continue the last run. Without open calls, after an error or a crash, this repeats the request to the model.
+        """Continue the last run. If it has no open calls, for example after an error, the request to the model is repeated.
 
         Args:
             decisions: As `resume=` of `AsyncSwarm.run`; True runs all open calls.
