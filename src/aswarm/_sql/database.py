@@ -25,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # If the previous commit finished less than `_BUSY_SECONDS` ago, the thread collects transactions for `_GATHER_SECONDS` before
-# the next commit. Nobody notices the wait: a request to a model takes a hundred times as long.
+# the next commit. The wait is short: a request to a model takes a hundred times as long.
 _GATHER_SECONDS = 0.001
 _BUSY_SECONDS = 0.01
 _TOGETHER = 200  # transactions in one commit
