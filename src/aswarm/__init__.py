@@ -8,6 +8,7 @@ from ._agent_tool import agent_tool
 from ._blocking.sync_streams import SyncClassicStream, SyncEventStream
 from ._blocking.sync_swarm import Swarm
 from ._providers.compatible import completion_error
+from ._providers.http import HTTPSource
 from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
 from ._run.current_call import CurrentCall, Progress, current_call, progress
@@ -79,6 +80,7 @@ __all__ = [
     "Event",
     "EventStream",
     "File",
+    "HTTPSource",
     "HandedOff",
     "Hold",
     "Image",

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 from weakref import WeakSet
 
 from ._providers.apis import ApiName, checked_api
-from ._providers.default_client import Transport, check_transport, make_client
+from ._providers.default_client import Transport, check_transport, close_client, make_client
+from ._providers.http import HTTPSource
 from ._providers.openai import OpenAISource, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
@@ -68,7 +69,7 @@ class AsyncSwarm:
             OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base URL.
         transport: The HTTP library of the default client. "auto" is aiohttp on asyncio if the extra `aiohttp` is installed and
             the environment has no SOCKS proxy, else httpx. aiohttp has no limit of connections, and 60 s to connect. "aiohttp"
-            raises ConfigurationError if aiohttp cannot be used.
+            raises ConfigurationError if aiohttp cannot be used. "direct" is an `HTTPSource`, without the openai package.
         concurrent_tools: False runs all calls one after another.
         tool_error: A plain or async function that gets a `ToolFailure` and returns the text for the model, or raises to end
             the run.
@@ -115,7 +116,7 @@ class AsyncSwarm:
         self._concurrent_tools = concurrent_tools
         self._tool_error = tool_error
         self._empty_content = empty_content
-        self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport))
+        self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
         self._closed_loops: WeakSet[object] = WeakSet()
         self._runners = PerLoop(partial(self._runner_class, max_threads))
         self._instruct = partial(resolve_instructions, function_runner=self._runners.get)
@@ -423,7 +424,7 @@ class AsyncSwarm:
     ) -> Handlers:
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
         source = self._source_of(self.client)
-        complete = source.complete if isinstance(source, OpenAISource) else isolated(source.complete)
+        complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:
             budget.provider_url = str(getattr(self.client, "base_url", "")) or None
@@ -443,7 +444,7 @@ class AsyncSwarm:
         """Close the swarm in this event loop, with the client that it made there; a client that was passed stays open."""
         self._closed_loops.add(current_loop())
         if (client := self._own_clients.pop()) is not None:
-            await client.close()
+            await close_client(client)
 
     async def __aenter__(self) -> Self:
         self._closed_loops.discard(current_loop())

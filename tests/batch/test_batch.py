@@ -13,7 +13,7 @@ import pytest
 from batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
-from aswarm._rate_limits.backoff import Backoff
+from aswarm._wire.backoff import Backoff
 from aswarm.batch import Item, Outcome
 from aswarm.middleware import _retry
 from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step

@@ -212,6 +212,24 @@ async def test_leaving_on_aiohttp(way: str, moment: str, face: str) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
+@pytest.mark.sampled
+async def test_leaving_without_the_sdk_on_asyncio(way: str, moment: str, face: str, api: Api) -> None:
+    """The same with the source that sends its requests itself."""
+    await leave_and_check(way, moment, face, api, transport="direct")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
+@pytest.mark.sampled
+async def test_leaving_without_the_sdk_on_trio(way: str, moment: str, face: str) -> None:
+    """The same on trio."""
+    await leave_and_check(way, moment, face, transport="direct")
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS)[::3])
 async def test_leaving_a_run_with_a_type_on_asyncio(way: str, moment: str, face: str) -> None:
     """An answer with a type changes nothing of it."""

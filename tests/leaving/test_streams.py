@@ -251,6 +251,17 @@ async def test_leaving_at_an_event_on_aiohttp(way: Way, held_event: str) -> None
     await leave_and_check(way, held_event, transport="aiohttp")
 
 
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
+@pytest.mark.parametrize("held_event", EVENTS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sampled
+async def test_leaving_at_an_event_without_the_sdk(way: Way, held_event: str) -> None:
+    """The same with the source that sends its requests itself."""
+    await leave_and_check(way, held_event, transport="direct")
+
+
 BACKENDS = ("asyncio", "trio")
 # Each way at each event, on one of the backends in turn.
 OVER_RESPONSES = [

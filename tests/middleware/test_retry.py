@@ -28,7 +28,7 @@ from aswarm import (
     StreamInterrupted,
     Swarm,
 )
-from aswarm._rate_limits.backoff import Backoff
+from aswarm._wire.backoff import Backoff
 from aswarm.middleware import Handlers, Middleware, _retry, fallback, retry
 from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
 

@@ -23,7 +23,7 @@ pytestmark = [
     # What the SDK passes to aiohttp for the credentials of a proxy.
     pytest.mark.filterwarnings("ignore:(BasicAuth|The 'proxy_auth' parameter) is deprecated:DeprecationWarning"),
 ]
-each_transport = pytest.mark.parametrize("transport", ["httpx", "aiohttp"])
+each_transport = pytest.mark.parametrize("transport", ["httpx", "aiohttp", "direct"])
 
 # For 127.0.0.1, signed by itself, valid until 2120.
 KEY_AND_CERTIFICATE = """\

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.request import CompletionRequest, openai_body
@@ -72,3 +73,33 @@ RESPONSES = Api(
 # The Responses API of OpenAI's servers, which support a schema in a request with tools.
 OPENAI_RESPONSES = replace(RESPONSES, body=openai_body)
 APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}
+
+_OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
+_AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+# Python's texts for numbers that JSON does not have. If a message contains these words, the SDK's slower path is used.
+NO_JSON = (b"NaN", b"Infinity")
+# Parts of a body that the run builds from JSON. The other parts are settings of the user, and may be any object.
+BUILT = frozenset(
+    {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
+    | {"include", "input", "instructions", "store"}
+)
+# For a server that sends [DONE] and keeps the body open. After this time the connection is not reused.
+DRAIN_SECONDS = 0.1
+
+
+def api_at(base_url: str, api: ApiName) -> Api:
+    """Return the API of a server, for the name that the caller chose."""
+    parts = urlsplit(base_url)
+    responses = responses_api(parts.hostname, parts.path)
+    if api == "responses":
+        return responses or RESPONSES
+    return CHAT if api == "chat" or responses is None else responses
+
+
+def responses_api(host: Any, path: Any) -> Api | None:
+    """Return the Responses API for a host of OpenAI or the v1 API of Azure; None for others, which may not have it."""
+    host = f".{host}"
+    if host.endswith(_OPENAI_HOST):
+        return OPENAI_RESPONSES
+    is_azure = host.endswith(_AZURE_HOSTS) and path.rstrip("/").endswith("/openai/v1")
+    return RESPONSES if is_azure else None

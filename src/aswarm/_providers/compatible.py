@@ -195,9 +195,10 @@ def _plain_tree(item: Any) -> Any:
     return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
 
 
-# Errors of openai, httpx and Python for a lost connection or a timeout.
+# Errors of openai, httpx, aiohttp and Python for a lost connection or a timeout.
 _LOST = frozenset(
     {"APIConnectionError", "APITimeoutError", "ConnectionError", "NetworkError", "RemoteProtocolError"}
+    | {"ClientConnectionError", "ClientPayloadError"}
     | {"TimeoutError", "TimeoutException"}
 )
 # For an answer that is not HTTP, aiohttp raises a ClientResponseError with a status that no server sent.
@@ -211,8 +212,8 @@ def completion_error(error: Exception) -> AswarmError:
         raise completion_error(error) from error
 
     `status_code` is the HTTP status of the exception or of its `response`; google-genai names it `code`, aiohttp `status`.
-    `retryable` is true for 408, 409, 429, 5xx, and for a connection that failed or timed out (errors of openai, httpx and
-    Python), unless the text of the provider or `x-should-retry` decides otherwise. `retry_after` comes from the headers of
+    `retryable` is true for 408, 409, 429, 5xx, and for a connection that failed or timed out (errors of openai, httpx,
+    aiohttp and Python), unless the text of the provider or `x-should-retry` decides otherwise. `retry_after` comes from the headers of
     `response`. The text contains the provider's code.
     """
     if isinstance(error, AswarmError):
@@ -247,11 +248,14 @@ def _status_of(error: Exception) -> int | None:
     return None
 
 
-def failed_request(error: Exception, request: CompletionRequest) -> AswarmError:
-    """Return the `completion_error` of a request; its text also names the server, the model and the usual cause."""
+def failed_request(error: Exception, request: CompletionRequest, url: str = "") -> AswarmError:
+    """Return the `completion_error` of a request; its text also names the server, the model and the usual cause.
+
+    `url`: the address of the request, if the exception does not have it.
+    """
     made = completion_error(error)
     if isinstance(made, CompletionError) and made is not error:
-        made.args = (f"{made}{place_and_cause(error, made.status_code, request.body.get('model'))}",)
+        made.args = (f"{made}{place_and_cause(error, made.status_code, request.body.get('model'), url)}",)
     return made
 
 

@@ -7,49 +7,48 @@ from __future__ import annotations
 
 import functools
 import importlib
-import warnings
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import sniffio
 
-from aswarm._runtime.backend import Work, task_spawner
+from aswarm._runtime.backend import task_spawner
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
+
+from .apis import ApiName
+from .environment import CONNECT_SECONDS, REQUEST_SECONDS, close_forgotten
+from .http import HTTPSource
+from .keys import clean_key, missing_key
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
-Transport: TypeAlias = Literal["auto", "httpx", "aiohttp"]
+Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
 
-# aiohttp reads None as its default of 100 connections. If thousands of runs start at once, the event loop is busy for
-# longer than the SDK's 5 s to open a connection.
+# aiohttp reads None as its default of 100 connections.
 _MANY = 100_000
-_CONNECT_SECONDS = 60.0
-_REQUEST_SECONDS = 600.0  # as in the SDK
-
-
-class MissingKeyError(ConfigurationError):
-    """The environment has no API key. The command line catches it, and names its own options instead."""
 
 
 def check_transport(transport: Transport, client: object) -> None:
     """Raise ConfigurationError for an unknown transport, and for a transport that would not be used."""
     if transport not in get_args(Transport):
-        raise ConfigurationError(f"transport must be 'auto', 'httpx' or 'aiohttp', not {transport!r}")
+        raise ConfigurationError(f"transport must be 'auto', 'httpx', 'aiohttp' or 'direct', not {transport!r}")
     if client is not None and transport != "auto":
         raise ConfigurationError(
             "transport= is for the default client of AsyncSwarm; pass transport= or client=, not both"
         )
 
 
-def make_client(transport: Transport = "auto") -> AsyncOpenAI:
+def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOpenAI | HTTPSource:
     """Return an `AsyncOpenAI()` from the environment. "auto" is aiohttp if it can be used here, else httpx.
+
+    "direct" is an `HTTPSource` for this API.
 
     Raises ConfigurationError if the client, or a transport that was named, cannot be made.
     """
+    if transport == "direct":
+        return HTTPSource(api=api)
     options: dict[str, Any] = {}
     if transport != "httpx":
         try:
@@ -59,8 +58,15 @@ def make_client(transport: Transport = "auto") -> AsyncOpenAI:
                 raise
     client = cast("AsyncOpenAI", _made("AsyncSwarm", "AsyncOpenAI", **options))
     if options:
-        weakref.finalize(client, _close_forgotten, options["http_client"], task_spawner())
+        http_client = options["http_client"]
+        is_closed = functools.partial(getattr, http_client, "is_closed")
+        weakref.finalize(client, close_forgotten, "an AsyncSwarm", is_closed, http_client.aclose, task_spawner())
     return client
+
+
+async def close_client(client: Any) -> None:
+    """Close a client that `make_client` made."""
+    await (client.aclose() if isinstance(client, HTTPSource) else client.close())
 
 
 def make_blocking_client() -> OpenAI:
@@ -75,29 +81,9 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
     try:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
-        raise _no_client(swarm, kind, f" Error of the openai package: {error}") from None  # it has the whole text
-    client.api_key = _clean_key(client.api_key, swarm, kind)
+        raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # it has the whole text
+    client.api_key = clean_key(client.api_key, swarm, kind)
     return client
-
-
-def _clean_key(key: str, swarm: str, kind: str) -> str:
-    """Return the key without white space around it: `echo` and mounted secrets end with a line break. Errors hide it."""
-    stripped = key.strip()
-    if key and not stripped:
-        raise _no_client(swarm, kind, " OPENAI_API_KEY is set, but contains only white space.")
-    if not (stripped.isascii() and stripped.isprintable()):
-        raise ConfigurationError(
-            "OPENAI_API_KEY has a character that is invalid in an HTTP header: a line break, another control character, or a "
-            "letter or quotation mark outside ASCII; copy the key again (it is not shown here)"
-        )
-    return stripped
-
-
-def _no_client(swarm: str, kind: str, reason: str) -> ConfigurationError:
-    return MissingKeyError(
-        f"no client: set OPENAI_API_KEY, or pass {swarm}(client=...), for example {kind}(base_url=..., api_key=...)."
-        f"{reason}"
-    )
 
 
 def _on_aiohttp() -> dict[str, Any]:
@@ -112,7 +98,7 @@ def _on_aiohttp() -> dict[str, Any]:
             "HTTPS_PROXY and HTTP_PROXY"
         )
     http = http_package(openai.__version__)
-    timeout = http.Timeout(_REQUEST_SECONDS, connect=_CONNECT_SECONDS)
+    timeout = http.Timeout(REQUEST_SECONDS, connect=CONNECT_SECONDS)
     limits = http.Limits(max_connections=_MANY, max_keepalive_connections=_MANY)
     try:
         return {"http_client": openai.DefaultAioHttpClient(limits=limits, timeout=timeout), "timeout": timeout}
@@ -126,22 +112,6 @@ def _has_socks_proxy() -> bool:
 
     proxies = getproxies()
     return any(proxies.get(scheme, "").lower().startswith("socks") for scheme in ("http", "https", "all"))
-
-
-def _close_forgotten(http_client: Any, start_task: Callable[[Work], object]) -> None:
-    """Close the connections of a client that was collected. Without this, aiohttp logs an error for each of its objects."""
-    if http_client.is_closed:
-        return
-    try:
-        start_task(http_client.aclose)
-    except RuntimeError:  # the loop is closed: no connection is left to wait for
-        with suppress(StopIteration):
-            http_client.aclose().send(None)
-    warnings.warn(
-        "an AsyncSwarm was not closed: use `async with AsyncSwarm()`, or await its aclose()",
-        ResourceWarning,
-        stacklevel=1,
-    )
 
 
 @functools.cache

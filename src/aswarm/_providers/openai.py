@@ -29,10 +29,11 @@ from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterru
 from aswarm._values.json import is_json
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from .apis import APIS, CHAT, OPENAI_RESPONSES, RESPONSES, Api, ApiName
+from .apis import APIS, BUILT, CHAT, DRAIN_SECONDS, NO_JSON, RESPONSES, Api, ApiName, responses_api
 from .blocking_openai import BlockingPost
 from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
 from .default_client import http_package
+from .http import HTTPSource
 from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance, type_of
 
 if TYPE_CHECKING:
@@ -40,19 +41,8 @@ if TYPE_CHECKING:
 
 # Parameters of `create` that are options of the request, and their names in `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
-_OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
-_AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 # As in `create`: otherwise an admin key in the environment would replace the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
-# Python's texts for numbers that JSON does not have. If a message contains these words, the SDK's slower path is used.
-_NO_JSON = (b"NaN", b"Infinity")
-# Parts of a body that the run builds from JSON. The other parts are settings of the user, and may be any object.
-_BUILT = frozenset(
-    {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
-    | {"include", "input", "instructions", "store"}
-)
-# For a server that sends [DONE] and keeps the body open. After this time the connection is not reused.
-_DRAIN_SECONDS = 0.1
 
 
 def source_for(
@@ -64,6 +54,8 @@ def source_for(
     Responses API for an unpatched client of openai with a host of OpenAI or with Azure's v1 API, and Chat Completions for
     any other client. `include_usage`: send `stream_options` to any client.
     """
+    if type_of(client) is HTTPSource and api in ("auto", client.api):
+        return cast("HTTPSource", client)
     if isinstance(client, ResponsesSource):
         if api == "chat":
             raise ConfigurationError(
@@ -98,21 +90,13 @@ def source_for(
 
 
 def _chosen_api(client: Any, api: ApiName) -> Api:
-    responses = _responses_api(getattr(client, "base_url", None))
+    base_url = getattr(client, "base_url", None)
+    responses = responses_api(getattr(base_url, "host", None), getattr(base_url, "path", None))
     if api == "responses":
         return responses or RESPONSES
     if api == "chat" or responses is None:
         return CHAT
     return responses if all(is_plain_openai(client, each) for each in APIS.values()) else CHAT
-
-
-def _responses_api(base_url: Any) -> Api | None:
-    """Return the Responses API for a host of OpenAI or the v1 API of Azure; None for others, which may not have it."""
-    host = f".{getattr(base_url, 'host', None)}"
-    if host.endswith(_OPENAI_HOST):
-        return OPENAI_RESPONSES
-    is_azure = host.endswith(_AZURE_HOSTS) and base_url.path.rstrip("/").endswith("/openai/v1")
-    return RESPONSES if is_azure else None
 
 
 @final
@@ -181,7 +165,7 @@ class OpenAISource:
                         yield chunk
                     piece = None if decoder.is_done else await anext(pieces, None)
                 # Read the bytes after the last event, normally none, so that the connection can be reused.
-                with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
+                with anyio.move_on_after(DRAIN_SECONDS), suppress(Exception):
                     async for _ in pieces:
                         pass
             for chunk in decoder.end():
@@ -218,7 +202,7 @@ class OpenAISource:
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
     """Return the body as an argument of `post`: bytes, or a dict if the SDK has to read it."""
     as_dict = {"body": body}
-    settings = [value for key, value in body.items() if key not in _BUILT]
+    settings = [value for key, value in body.items() if key not in BUILT]
     # The SDK writes dates and models in its own way, and merges an `extra_body`.
     if "extra_body" in request.body or not _accepts_bytes(type_of(client)) or not all(map(is_json, settings)):
         return as_dict
@@ -226,7 +210,7 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
         content = to_json(body)
     except ValueError:  # the SDK raises an error that names the value
         return as_dict
-    return as_dict if any(map(content.__contains__, _NO_JSON)) else {"content": content}
+    return as_dict if any(map(content.__contains__, NO_JSON)) else {"content": content}
 
 
 @functools.cache

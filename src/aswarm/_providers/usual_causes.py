@@ -63,9 +63,9 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
 )
 
 
-def place_and_cause(error: Exception, status: int | None, model: object) -> str:
+def place_and_cause(error: Exception, status: int | None, model: object, url: str = "") -> str:
     """Return a text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
-    url = _url(error)
+    url = _without_secrets(url) or _url(error)
     base_url = functools.reduce(str.removesuffix, _ENDPOINTS, url)
     place = f"model {shown(model, _MODEL)}" + (f" at {clean(base_url)}" if url else "")
     cause = _of_connection(error) if status is None else _of_status(error, status, url, model)
@@ -78,8 +78,12 @@ def _url(error: Exception) -> str:
     request: Any = None
     with suppress(RuntimeError):  # httpx raises it if an exception has no request
         request = getattr(error, "request", None)
+    return _without_secrets(str(getattr(request, "url", "")))
+
+
+def _without_secrets(url: str) -> str:
     with suppress(ValueError):
-        parts = urlsplit(str(getattr(request, "url", "")))
+        parts = urlsplit(url)
         if parts.scheme and parts.hostname:
             host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
             port = "" if parts.port is None else f":{parts.port}"

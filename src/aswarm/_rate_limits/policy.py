@@ -25,9 +25,8 @@ from dataclasses import dataclass
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_count
+from aswarm._wire.backoff import Backoff
 from aswarm._wire.failures import requested_wait
-
-from .backoff import Backoff
 
 # A minute and a second, because a server counts requests when they arrive, and some requests take longer to arrive.
 MINUTE = 61.0

@@ -29,11 +29,11 @@ from aswarm._run.handlers import Handlers, Middleware, RunInfo
 from aswarm._runtime.backend import PerLoop, current_loop, scheduler
 from aswarm._values.errors import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import provider_error
+from aswarm._wire.backoff import SDK_BACKOFF
 from aswarm._wire.failures import classify, give_up, is_retryable_status
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .adaptive import AdaptiveLimit
-from .backoff import SDK_BACKOFF
 from .policy import MINUTE, Admission, RateLimits, RatePolicy, Rejections
 from .tokens import TokenEstimate, size_of, usage_of, used_tokens
 

@@ -15,7 +15,7 @@ import click
 
 from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._providers.apis import ApiName
-from aswarm._providers.default_client import MissingKeyError
+from aswarm._providers.keys import MissingKeyError
 from aswarm._run.options import MAX_TURNS
 from aswarm._values.agent import Agent
 from aswarm._values.budget import Budget

@@ -176,7 +176,7 @@ async def scene_of(
         return speeches.get(len(server.requests), says(Answer("done")))(body)
 
     deeds = Deeds()
-    async with serve(reply) as server, client_of(server, transport) as client:
+    async with serve(reply) as server, client_of(server, transport, api) as client:
         scene = Scene(
             server,
             AsyncSwarm(client, api=api, middleware=middleware),

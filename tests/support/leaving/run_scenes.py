@@ -15,10 +15,10 @@ import anyio
 import anyio.lowlevel
 import sniffio
 from loopback import LoopbackServer
-from openai import AsyncOpenAI
 from transports import Transport, client_at
 
 from aswarm import Agent, AsyncSwarm, Progress, Response, agent_tool, progress, tool
+from aswarm._providers.apis import ApiName
 
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"
@@ -169,9 +169,9 @@ class Scene:
         return "Be brief."
 
 
-def client_of(server: LoopbackServer, transport: Transport = "httpx") -> AsyncOpenAI:
-    """Return a real client."""
-    return client_at(server.base_url, transport)
+def client_of(server: LoopbackServer, transport: Transport = "httpx", api: ApiName = "auto") -> Any:
+    """Return a real client. `api`: for the direct source, which chooses its API itself."""
+    return client_at(server.base_url, transport, api)
 
 
 class Journey:

@@ -1,4 +1,4 @@
-"""The transports of openai's clients, for tests of what holds on each of them."""
+"""The transports of a swarm, for tests of what holds on each of them: openai's clients on two, and `HTTPSource`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,26 @@ from typing import Any, Literal
 import openai
 import pytest
 
-Transport = Literal["httpx", "aiohttp"]
+from aswarm import HTTPSource
+from aswarm._providers.apis import ApiName
+
+Transport = Literal["httpx", "aiohttp", "direct"]
 
 # aiohttp is for asyncio only.
 on_each_transport = pytest.mark.parametrize(
-    ("transport", "anyio_backend"), [("httpx", "asyncio"), ("httpx", "trio"), ("aiohttp", "asyncio")]
+    ("transport", "anyio_backend"),
+    [("httpx", "asyncio"), ("httpx", "trio"), ("aiohttp", "asyncio"), ("direct", "asyncio"), ("direct", "trio")],
 )
 
 
-def client_at(base_url: str, transport: Transport = "httpx", **options: Any) -> openai.AsyncOpenAI:
-    """A real client; it is given an empty SSL context, because making a full one costs more than a whole test."""
+def client_at(base_url: str, transport: Transport = "httpx", api: ApiName = "auto", **options: Any) -> Any:
+    """A real client; it is given an empty SSL context, because making a full one costs more than a whole test.
+
+    `api`: for the direct source, which chooses its API itself.
+    """
+    options = {"api_key": "k", "max_retries": 0, **options}
+    if transport == "direct":
+        return HTTPSource(base_url, api=api, **options)
     kind = openai.DefaultAsyncHttpxClient if transport == "httpx" else openai.DefaultAioHttpClient
     http_client = kind(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-    return openai.AsyncOpenAI(
-        base_url=base_url, http_client=http_client, **{"api_key": "k", "max_retries": 0, **options}
-    )
+    return openai.AsyncOpenAI(base_url=base_url, http_client=http_client, **options)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm._rate_limits.backoff import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff
+from aswarm._wire.backoff import ATTEMPT_BACKOFF, SDK_BACKOFF, Backoff
 
 FAILURES = (1, 2, 3, 4, 7, 8, 5000)
 

@@ -1,4 +1,4 @@
-"""Waits before a retry: one formula, and its numbers for each use. Callers and `_wire.failures` decide whether to retry."""
+"""Waits before a retry: one formula, and its numbers for each use. Callers and `failures` decide whether to retry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Backoff:
         return min(self.longest, doubled) * (1 - self.jitter * chance)
 
 
-# The waits of the openai SDK, for which the rate limiter retries.
+# The waits of the openai SDK. The rate limiter and `HTTPSource` retry in its place.
 SDK_BACKOFF = Backoff(0.5, 8.0, 0.25)
 # Between the attempts of a completion, in a batch and in `aswarm.middleware.retry`.
 ATTEMPT_BACKOFF = Backoff(1.0, 60.0, 0.5)

@@ -1,0 +1,82 @@
+"""What the connections of this process are made from: timeouts, certificates and the proxy of the environment."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import warnings
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from aswarm._runtime.backend import Work
+from aswarm._values.errors import ConfigurationError
+
+# If thousands of runs start at once, the event loop is busy for longer than the SDK's 5 s to open a connection.
+CONNECT_SECONDS = 60.0
+REQUEST_SECONDS = 600.0  # as in the SDK
+
+
+class Timeout(NamedTuple):
+    """Seconds to open a connection, and between two pieces of an answer; None is no limit."""
+
+    connect: float | None
+    read: float | None
+
+
+def as_timeout(value: Any) -> Timeout:
+    """Return the timeout for a number of seconds, None, or an object of httpx. Raises ConfigurationError for others."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return Timeout(value, value)
+    try:
+        return Timeout(value.connect, value.read)
+    except AttributeError:
+        raise ConfigurationError(f"timeout must be a number of seconds or None, not {value!r}") from None
+
+
+def ssl_context() -> ssl.SSLContext:
+    """Return a context that trusts SSL_CERT_FILE, SSL_CERT_DIR, or the certificates of the system."""
+    if file := os.environ.get("SSL_CERT_FILE"):
+        return ssl.create_default_context(cafile=file)
+    if folder := os.environ.get("SSL_CERT_DIR"):
+        return ssl.create_default_context(capath=folder)
+    context = ssl.create_default_context()
+    if not (context.cert_store_stats()["x509_ca"] or ssl.get_default_verify_paths().capath):
+        import certifi  # noqa: PLC0415 - a dependency of httpx, for a Python without certificates
+
+        context.load_verify_locations(certifi.where())
+    return context
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the proxy of the environment, or of the settings of the system, for an address."""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - rarely imported so far
+
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def close_forgotten(
+    owner: str,
+    is_closed: Callable[[], bool],
+    aclose: Callable[[], Coroutine[Any, Any, None]],
+    start_task: Callable[[Work], object],
+) -> None:
+    """Close connections whose owner was collected. Without this, aiohttp logs an error for each of its objects."""
+    if is_closed():
+        return
+    try:
+        start_task(aclose)
+    except RuntimeError:  # the loop is closed: no connection is left to wait for
+        with suppress(StopIteration):
+            aclose().send(None)
+    warnings.warn(
+        f"{owner} was not closed: use `async with AsyncSwarm()`, or await its aclose()",
+        ResourceWarning,
+        stacklevel=1,
+    )

@@ -1,0 +1,95 @@
+"""Connections of an `HTTPSource` on asyncio: one session of aiohttp for each event loop. Decides nothing about a request."""
+
+from __future__ import annotations
+
+import functools
+import os
+import weakref
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import yarl
+
+from aswarm._runtime.backend import task_spawner
+
+from .environment import Timeout, close_forgotten, ssl_context
+
+# aiohttp warns of larger bytes, which it writes in one piece.
+_LARGEST_PIECE = 1 << 20
+# Gateways send longer headers than aiohttp's 8 kB.
+_LONGEST_HEADER = 1 << 16
+
+
+class AiohttpResponse:
+    """The open response of one request."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.read = response.read
+        self.next_piece = response.content.readany  # b"" at the end
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all bytes have arrived, so that the connection is already used by others."""
+        return self._response.content.is_eof()
+
+    async def aclose(self) -> None:
+        """Close the connection, unless the whole body was read."""
+        self._response.close()
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connector without a finalizer. `close_forgotten` closes it in the process that made it.
+
+    A forked child must not close it: the end of a TLS connection would be sent on the connection of the parent.
+    """
+
+    def __del__(self, *_: object) -> None:
+        pass
+
+
+class AiohttpConnections:
+    """Connections of one event loop, without a limit of their number."""
+
+    def __init__(self, headers: Mapping[str, str], timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
+        connector = _Connector(limit=0, ssl=ssl_context() if is_tls else True)
+        session = self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers=headers,
+            timeout=_timeout(timeout),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=proxy,
+            max_field_size=_LONGEST_HEADER,
+            max_line_size=_LONGEST_HEADER,
+        )
+        self._url = functools.lru_cache(16)(yarl.URL)
+        forget = functools.partial(_forget, session, os.getpid())
+        weakref.finalize(self, close_forgotten, "an HTTPSource", forget, session.close, task_spawner())
+
+    async def post(
+        self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
+    ) -> AiohttpResponse:
+        """Send a request; return its response as soon as the head has arrived."""
+        options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
+        data = content if len(content) <= _LARGEST_PIECE else BytesIO(content)
+        return AiohttpResponse(await self._session.post(self._url(url), data=data, headers=headers, **options))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+def _timeout(timeout: Timeout) -> aiohttp.ClientTimeout:
+    # `connect` includes the lookup of the host; there is no queue for a connection.
+    return aiohttp.ClientTimeout(connect=timeout.connect, sock_read=timeout.read)
+
+
+def _forget(session: aiohttp.ClientSession, process: int) -> bool:
+    """Return whether there is nothing to close: the session is closed, or belongs to the parent of this process."""
+    if os.getpid() != process:
+        session.detach()
+    return session.closed
