@@ -105,7 +105,7 @@ async def test_more_runs_are_in_flight_than_aiohttp_allows_by_itself(monkeypatch
 async def test_a_client_and_a_transport_exclude_each_other():
     """The client that was passed in has its own."""
     client = openai.AsyncOpenAI(api_key="x")
-    transports: list[Transport] = ["httpx", "aiohttp"]
+    transports: list[Transport] = ["httpx", "aiohttp", "direct"]
     for transport in transports:
         with pytest.raises(ConfigurationError, match="transport= is for the default client"):
             AsyncSwarm(client, transport=transport)
@@ -115,7 +115,7 @@ async def test_a_client_and_a_transport_exclude_each_other():
 @pytest.mark.asyncio
 async def test_an_unknown_transport_is_refused():
     """The error names those that there are."""
-    with pytest.raises(ConfigurationError, match="must be 'auto', 'httpx' or 'aiohttp', not 'curl'"):
+    with pytest.raises(ConfigurationError, match="must be 'auto', 'httpx', 'aiohttp' or 'direct', not 'curl'"):
         AsyncSwarm(transport="curl")  # type: ignore[arg-type]
 
 
@@ -198,6 +198,20 @@ async def test_a_forgotten_aclose_prints_nothing(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
         done = await anyio.run_process([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.STDOUT)
     assert done.stdout == b"clean\n"
+
+
+@pytest.mark.asyncio
+async def test_a_direct_run_imports_no_openai(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a forgotten `aclose` nor the loops after the first print anything."""
+    program = FORGETS.replace("AsyncSwarm()", 'AsyncSwarm(transport="direct")').replace(
+        '"clean"', '"openai" in sys.modules'
+    )
+    (tmp_path / "program.py").write_text(f"import sys\n{program}", encoding="utf-8")
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    async with serve_kept_open() as port:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+        done = await anyio.run_process([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.STDOUT)
+    assert done.stdout == b"False\n"
 
 
 @pytest.mark.asyncio

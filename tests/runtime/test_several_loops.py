@@ -209,7 +209,7 @@ def test_a_swarm_that_is_closed_refuses_until_it_is_entered_again(transport: Tra
 @each_transport
 @pytest.mark.usefixtures("environment")
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
-@pytest.mark.filterwarnings("ignore:an AsyncSwarm was not closed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore:an (AsyncSwarm|HTTPSource) was not closed:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_loop_that_is_gone_takes_its_client_along(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long-lived swarm does not collect the clients and loops of every `asyncio.run` that forgot `aclose()`."""

@@ -138,19 +138,11 @@ class HTTPSource:
             **{name: value for name, value in identity.items() if value},
             **(headers or {}),
         }
-        self._connections: PerLoop[Connections] = PerLoop(self._connect)
-
-    def _connect(self) -> Connections:
-        proxy = proxy_for(self.base_url)
-        is_socks = proxy is not None and proxy.lower().startswith("socks")
-        is_tls = self.base_url.startswith("https:") or (proxy or "").startswith("https:")
-        if sniffio.current_async_library() == "asyncio" and not is_socks and find_spec("aiohttp") is not None:
-            from .on_aiohttp import AiohttpConnections  # noqa: PLC0415 - aiohttp is heavy, and may be absent
-
-            return AiohttpConnections(self._headers, self._timeout, proxy, is_tls=is_tls)
-        from .on_httpx import HttpxConnections  # noqa: PLC0415 - httpx is heavy
-
-        return HttpxConnections(self._headers, self._timeout, proxy, is_tls=is_tls)
+        self._connections: PerLoop[Connections] = PerLoop(
+            functools.partial(
+                _connections, self.base_url, self._headers, self._timeout
+            )  # no method: that would be a cycle
+        )
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion; see `CompletionSource`."""
@@ -226,6 +218,20 @@ class HTTPSource:
             extra: Mapping[str, Any] = body.get("extra_body") or {}
             body = {**{key: value for key, value in body.items() if key not in _OPTIONS}, **extra}
         return functools.partial(self._connections.get().post, url, _content(body), headers, timeout)
+
+
+def _connections(base_url: str, headers: Mapping[str, str], timeout: Timeout) -> Connections:
+    """Return the connections of the running event loop, still without a connection."""
+    proxy = proxy_for(base_url)
+    is_socks = proxy is not None and proxy.lower().startswith("socks")
+    is_tls = base_url.startswith("https:") or (proxy or "").startswith("https:")
+    if sniffio.current_async_library() == "asyncio" and not is_socks and find_spec("aiohttp") is not None:
+        from .on_aiohttp import AiohttpConnections  # noqa: PLC0415 - aiohttp is heavy, and may be absent
+
+        return AiohttpConnections(headers, timeout, proxy, is_tls=is_tls)
+    from .on_httpx import HttpxConnections  # noqa: PLC0415 - httpx is heavy
+
+    return HttpxConnections(headers, timeout, proxy, is_tls=is_tls)
 
 
 def _checked_url(url: str) -> str:
