@@ -44,6 +44,7 @@ OURS = (
     "handwritten_httpx",
     "aswarm_",
     "aswarm_aiohttp",
+    "aswarm_direct",
     "aswarm_batch",
     "aswarm_journal",
     "handwritten_aiohttp",

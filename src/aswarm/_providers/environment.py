@@ -27,12 +27,11 @@ class Timeout(NamedTuple):
 
 def as_timeout(value: Any) -> Timeout:
     """Return the timeout for a number of seconds, None, or an object of httpx. Raises ConfigurationError for others."""
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+    if value is None or isinstance(value, int | float):
         return Timeout(value, value)
-    try:
+    if hasattr(value, "connect") and hasattr(value, "read"):
         return Timeout(value.connect, value.read)
-    except AttributeError:
-        raise ConfigurationError(f"timeout must be a number of seconds or None, not {value!r}") from None
+    raise ConfigurationError(f"timeout must be a number of seconds or None, not {value!r}")
 
 
 def ssl_context() -> ssl.SSLContext:
