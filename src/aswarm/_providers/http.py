@@ -41,7 +41,7 @@ _FIRST_ERROR = 300
 _USE_SDK = "use the client of the openai package instead: AsyncSwarm(AsyncOpenAI(...))"
 
 
-class Response(Protocol):
+class OpenResponse(Protocol):
     """Protocol of the open response of one request."""
 
     status: int
@@ -61,14 +61,14 @@ class Connections(Protocol):
 
     async def post(
         self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
-    ) -> Response: ...
+    ) -> OpenResponse: ...
     async def aclose(self) -> None: ...
 
 
 class HTTPStatusError(Exception):
     """The server answered with an HTTP error: the cause of a `CompletionError`."""
 
-    def __init__(self, response: Response, content: bytes) -> None:
+    def __init__(self, response: OpenResponse, content: bytes) -> None:
         body: Any = content.decode(errors="replace").strip()
         with suppress(ValueError):
             body = from_json(content)
@@ -187,7 +187,7 @@ class HTTPSource:
         finally:
             await response.aclose()
 
-    async def _sent(self, request: CompletionRequest, use: Callable[[Response], Awaitable[Any]]) -> Any:
+    async def _sent(self, request: CompletionRequest, use: Callable[[OpenResponse], Awaitable[Any]]) -> Any:
         """Send the request until it succeeds or its retries are used up; return what `use` returns for its response."""
         post = self._post_of(request)
         retries = self.max_retries if request.max_retries is None else request.max_retries
@@ -206,7 +206,7 @@ class HTTPSource:
             logger.info("retry %d of %d in %.1f s: %s", failures, retries, seconds, failed)
             await anyio.sleep(seconds)
 
-    def _post_of(self, request: CompletionRequest) -> Callable[[], Awaitable[Response]]:
+    def _post_of(self, request: CompletionRequest) -> Callable[[], Awaitable[OpenResponse]]:
         """Return a function that sends the request once."""
         body = self._api.body(request)
         url, headers, timeout = self._url, None, None
@@ -270,7 +270,7 @@ def _content(body: Mapping[str, Any]) -> bytes:
     return content
 
 
-async def _read(response: Response) -> bytes:
+async def _read(response: OpenResponse) -> bytes:
     """Return the body of the response. Raises HTTPStatusError if the server refused the request."""
     try:
         content = await response.read()
@@ -282,7 +282,7 @@ async def _read(response: Response) -> bytes:
     return content
 
 
-async def _checked(response: Response) -> Response:
+async def _checked(response: OpenResponse) -> OpenResponse:
     """Return the response, still open. Raises HTTPStatusError if the server refused the request."""
     if not 200 <= response.status < _FIRST_ERROR:  # noqa: PLR2004 - HTTP's number
         await _read(response)
