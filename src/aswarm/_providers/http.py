@@ -103,8 +103,6 @@ class HTTPSource:
 
     Raises:
         ConfigurationError: For an unusable argument, or without a key.
-
-    Added in 0.2.0.
     """
 
     def __init__(
