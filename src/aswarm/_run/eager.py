@@ -32,9 +32,9 @@ EagerTools: TypeAlias = bool | Literal["always"]
 _MOST = 100
 
 
-def checked_eager_tools(value: object) -> EagerTools:
+def checked_eager_tools(value: EagerTools) -> EagerTools:
     """Return the option. Raises ConfigurationError for another value."""
-    if value is True or value is False or value == "always":
+    if isinstance(value, bool) or value == "always":  # pyright: ignore[reportUnnecessaryComparison]
         return value
     raise ConfigurationError(f'eager_tools must be True, False or "always", not {value!r}')
 
