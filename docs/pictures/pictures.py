@@ -428,7 +428,7 @@ def measured_turn(*, eager: bool) -> tuple[float, list[Bar]]:
 
     async def main() -> None:
         calls = [call("search", seconds=seconds) for seconds in (3, 1, 1, 1)]
-        async with ScriptedModel([Answer(calls=calls, pause=1.9 / 64), "Done"], cut=1).client() as client:
+        async with ScriptedModel([Answer(calls=calls, pause=2 / 65), "Done"], cut=1).client() as client:
             swarm = AsyncSwarm(client, eager_tools=eager)
             async with swarm.stream(Agent(functions=[search]), "Go") as run:
                 async for event in run:
