@@ -205,7 +205,7 @@ class _EagerCall:
         self._task = BackgroundTask(self._run)
 
     def fits(self, call: ToolCall) -> bool:
-        """Return whether the call of the turn is this call, and nobody has decided on it."""
+        """Return whether the call of the turn is this call, and has no decision."""
         own = self._call
         is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
         return is_same and call.tool is own.tool and call.decided is None and call.replaced is None
