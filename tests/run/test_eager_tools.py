@@ -157,7 +157,10 @@ async def _leave(way: str, kind: str) -> None:
     answer = calls_of(*[agent.functions[0].__name__] * 4, pause=0.05)
     if way == "cut":
         answer = Answer(calls=answer.calls, pause=0.05, break_after=7)
-    swarm = AsyncSwarm(ScriptedModel([answer]).client(), eager_tools=True)
+    swarm = AsyncSwarm(ScriptedModel(["Hello", answer]).client(), eager_tools=True)
+    await swarm.run(
+        agent, "Hi"
+    )  # the SDK looks up its platform in a thread, once, and the clock must not jump meanwhile
     run = swarm.stream(agent, "Go", budget=Budget(seconds=0.4) if way == "budget" else None)
     with suppress(RunError, ZeroDivisionError), anyio.CancelScope() as scope:
         async with run:
