@@ -22,7 +22,7 @@ import anyio
 import trio
 from trio.testing import MockClock
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, HandedOff, RunFinished
+from aswarm import Agent, AsyncSwarm, CompletionFinished, CompletionRequest, HandedOff, RunFinished, tool
 from aswarm.middleware import Handlers
 from aswarm.testing import Answer, ScriptedModel, call
 
@@ -411,6 +411,57 @@ def run() -> Drawing:
     return drawing
 
 
+# --- eager tools ------------------------------------------------------------------------------------------------------
+
+
+def measured_turn(*, eager: bool) -> tuple[float, list[Bar]]:
+    """The seconds of a completion of 2 s with four calls, and the calls: the first takes 3 s, the others 1 s."""
+    bars: list[Bar] = []
+    completions: list[float] = []
+
+    @tool(repeatable=True)
+    async def search(seconds: float) -> str:
+        begun = trio.current_time()
+        await anyio.sleep(seconds)
+        bars.append((f"search {len(bars)}", begun, trio.current_time()))
+        return "found"
+
+    async def main() -> None:
+        calls = [call("search", seconds=seconds) for seconds in (3, 1, 1, 1)]
+        async with ScriptedModel([Answer(calls=calls, pause=2 / 65), "Done"], cut=1).client() as client:
+            swarm = AsyncSwarm(client, eager_tools=eager)
+            async with swarm.stream(Agent(functions=[search]), "Go") as run:
+                async for event in run:
+                    if isinstance(event, CompletionFinished) and not completions:
+                        completions.append(trio.current_time())
+
+    _on_a_still_clock(main)
+    return completions[0], sorted(bars, key=lambda bar: (bar[1], -bar[2]))
+
+
+def eager() -> Drawing:
+    """The same turn with and without eager tools."""
+    drawing = Drawing(
+        760, 400, "One turn on two time lines: calls start after the completion, or while the model still writes"
+    )
+    left, scale = 110, 116
+    for second in range(6):
+        drawing.line((left + second * scale, 20), (left + second * scale, 366), kind="line thin")
+        drawing.text(left + second * scale, 386, f"{second} s", "soft", "middle")
+    for number, (name, is_eager) in enumerate((("by default", False), ("eager tools", True))):
+        written, bars = measured_turn(eager=is_eager)
+        top = 30 + 176 * number
+        drawing.text(10, top + 19, name)
+        drawing.box(left, top, written * scale, 26, "one")
+        drawing.text(left + 8, top + 18, "completion", "on")
+        for row, (_, begun, ended) in enumerate(bars):
+            drawing.box(left + begun * scale, top + 32 + 30 * row, (ended - begun) * scale, 24, "three")
+            drawing.text(left + begun * scale + 8, top + 49 + 30 * row, f"call {row + 1}", "mono on")
+        last = max(ended for _, _, ended in bars)
+        drawing.text(left + last * scale - 8, top + 18, f"{last:.1f} s", "soft", "end")
+    return drawing
+
+
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 
@@ -462,6 +513,7 @@ DRAWN: dict[str, Callable[[], Drawing]] = {
     "events": events,
     "together": together,
     "scopes": scopes,
+    "eager": eager,
     "costs": costs,
 }
 

@@ -23,6 +23,7 @@ from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget_middleware import budget_middleware, instruct_in_time
 from ._run.current_call import OuterRun, running_call, running_run
 from ._run.debug import debug_middleware
+from ._run.eager import EagerTools, checked_eager_tools, eager_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, check_steps, isolated
 from ._run.instructions import resolve_instructions
@@ -71,6 +72,9 @@ class AsyncSwarm:
             the environment has no SOCKS proxy, else httpx. aiohttp has no limit of connections, and 60 s to connect. "aiohttp"
             raises ConfigurationError if aiohttp cannot be used. "direct" is an `HTTPSource`, without the openai package.
         concurrent_tools: False runs all calls one after another.
+        eager_tools: True starts calls of `@tool(repeatable=True)` while the model still writes the rest of a streamed
+            completion, if they need no context variables and no approval, and their return hint allows no `Result` and no
+            agent. "always" also streams the completions of `run()` from the provider, and shows them whole.
         tool_error: A plain or async function that gets a `ToolFailure` and returns the text for the model, or raises to end
             the run.
         max_threads: The maximum of plain functions that run at once in an event loop. Runs inside tools have a maximum of
@@ -96,6 +100,7 @@ class AsyncSwarm:
         api: ApiName = "auto",
         transport: Transport = "auto",
         concurrent_tools: bool = True,
+        eager_tools: EagerTools = False,
         tool_error: ToolErrorHook | None = None,
         max_threads: int = 40,
         include_usage: bool | None = None,
@@ -114,6 +119,7 @@ class AsyncSwarm:
             self._source_of(client)
         self._client = client
         self._concurrent_tools = concurrent_tools
+        self._eager_tools = checked_eager_tools(eager_tools)
         self._tool_error = tool_error
         self._empty_content = empty_content
         self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
@@ -431,11 +437,21 @@ class AsyncSwarm:
         stack = MiddlewareStack(
             budget=None if budget is None else budget_middleware(budget),
             debug=debug_middleware(execute_tools=options.execute_tools) if options.debug else None,
+            eager_tools=self._eager_middleware(state) if self._eager_tools and options.execute_tools else None,
             user=self._middleware,
             rate_limits=self._rate_limiter.middleware(source),
             **middleware,
         )
         return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, running_call.get(), run)))
+
+    def _eager_middleware(self, state: RunState) -> Middleware:
+        return eager_middleware(
+            state,
+            always=self._eager_tools == "always",
+            include_usage=self._include_usage is not False,
+            concurrent=self._concurrent_tools,
+            threads_only=self._runner_class.runs_everything,
+        )
 
     def _source_of(self, client: Any) -> CompletionSource:
         return source_for(client, api=self._api, include_usage=self._include_usage is True)

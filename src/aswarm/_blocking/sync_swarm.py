@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, overload
 from aswarm._providers.apis import ApiName
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._run.debug import debug_print
+from aswarm._run.eager import EagerTools
 from aswarm._run.execution import ToolErrorHook
 from aswarm._run.handlers import STEPS, Middleware, check_steps
 from aswarm._run.options import Messages, RunKeywords
@@ -61,6 +62,7 @@ class Swarm:
         model: str | None = None,
         api: ApiName = "auto",
         concurrent_tools: bool = True,
+        eager_tools: EagerTools = False,
         tool_error: ToolErrorHook | None = None,
         max_threads: int = 40,
         include_usage: bool | None = None,
@@ -74,6 +76,7 @@ class Swarm:
             model=model,
             api=api,
             concurrent_tools=concurrent_tools,
+            eager_tools=eager_tools,
             tool_error=tool_error,
             max_threads=max_threads,
             include_usage=include_usage,

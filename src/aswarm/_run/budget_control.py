@@ -156,6 +156,15 @@ class BudgetControl:
             else:
                 call.outcome = call.refused(text)
 
+    def may_start(self, call: ToolCall) -> bool:
+        """Return whether `admit_calls` would admit the call, and all calls before it in its message, if its turn were now."""
+        if self.is_last or self.is_late or (self._repetition and not _polls(call) and self._repetition.refusal(call)):
+            return False
+        return not any(
+            each.budget and is_reached(each.calls + call.position, each.budget.tool_calls)
+            for each in self._spending.chain()
+        )
+
     def _refusal(self, call: ToolCall) -> str | None:
         if self.is_last:
             return f"not run: {self.used_up()}"

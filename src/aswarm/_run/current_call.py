@@ -75,7 +75,7 @@ class CurrentCall:
         The key is for the function of the call; it is empty in a middleware.
         """
         run = running_run.get()
-        if run is None or not any(call is self._call for call in run.state.turn.calls):
+        if run is None or not any(call is self._call for call in (*run.state.turn.calls, *run.state.eager_calls)):
             return ""
         return f"{run.state.id}:{run.state.turns}:{self._call.position}"
 

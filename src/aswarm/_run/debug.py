@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -42,7 +43,7 @@ def debug_middleware(*, execute_tools: bool) -> Middleware:
             debug_print(call_text(call), run=run)
             return handlers.call_tool(call, context, started)
 
-        return Handlers(complete, call_tool, run)
+        return replace(handlers, complete=complete, call_tool=call_tool)
 
     return wrap
 

@@ -152,14 +152,11 @@ class ToolCaller:
     async def _run_in_slot(
         self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
     ) -> Any:
-        is_abandonable = tool.abandon_on_cancel or tool.timeout is not None
-        needs_copy = takes_context(tool) and is_abandonable
+        needs_copy = takes_context(tool) and _is_abandonable(tool)
         before = copy_containers(context) if needs_copy else context
         own = copy_containers(before) if needs_copy else context
         work = functools.partial(_call, tool, bind_context(tool, arguments, own))
-        # A function that may run beside others, or be abandoned, needs its own thread.
-        own_thread = tool.thread and (bool(tool.concurrent) or is_abandonable)
-        slot = await self._function_runner.acquire(own_thread=own_thread)
+        slot = await self._function_runner.acquire(own_thread=has_own_thread(tool))
         try:
             deadline = await _mark_started(tool, started)
             value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
@@ -214,6 +211,15 @@ class ToolCaller:
         if not call.started:
             return call.refused(text, error)
         return ToolOutcome(text, error=error, still_running=still_running)
+
+
+def has_own_thread(tool: Tool[..., Any]) -> bool:
+    """Return whether a plain function needs its own thread, because it may run beside others, or be abandoned."""
+    return tool.thread and (bool(tool.concurrent) or _is_abandonable(tool))
+
+
+def _is_abandonable(tool: Tool[..., Any]) -> bool:
+    return tool.abandon_on_cancel or tool.timeout is not None
 
 
 def _not_found(call: ToolCall) -> str:

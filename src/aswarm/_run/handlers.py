@@ -147,6 +147,7 @@ class MiddlewareStack:
     budget: Middleware | None = None
     debug: Middleware | None = None
     recorder: Middleware | None = None
+    eager_tools: Middleware | None = None
     user: Middleware | None = None
     retries: Middleware | None = None
     rate_limits: Middleware | None = None

@@ -52,10 +52,18 @@ class Loop:
         state, turn = self.state, self.state.turn
         try:
             handlers = self.make_handlers()
-            while (stop := state.start_step(self.options.max_turns, execute_tools=self.options.execute_tools)) is None:
-                async with aclosing(self._run_tools(handlers) if turn.calls else self._complete(handlers)) as events:
-                    async for event in events:
-                        yield event
+            try:
+                while (
+                    stop := state.start_step(self.options.max_turns, execute_tools=self.options.execute_tools)
+                ) is None:
+                    async with aclosing(
+                        self._run_tools(handlers) if turn.calls else self._complete(handlers)
+                    ) as events:
+                        async for event in events:
+                            yield event
+            finally:
+                if state.close_handlers is not None:
+                    await state.close_handlers()
             yield RunFinished(state.finish(stop))
         except Exception as error:
             if isinstance(error, AswarmError) and error.response is None:

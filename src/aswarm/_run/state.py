@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -59,8 +59,14 @@ class RunState:
     """The state of one run.
 
     `agent`: the active agent. `context`: the run's own copy of the context variables. `budget`: None if no budget limits the
-    run. `turns` counts completions. `accumulator`: the unfinished completion, or None.
+    run. `turns` counts completions. `accumulator`: the unfinished completion, or None. `eager_calls`: the calls of the last
+    completion that have started before their turn. `close_handlers`: stops the work of the handlers at the end of the run, and
+    waits for its end; None if there is none.
     """
+
+    # Defaults of the class, which cost nothing in a run without eager tools.
+    eager_calls: Sequence[ToolCall] = ()
+    close_handlers: Callable[[], Awaitable[None]] | None = None
 
     def __init__(
         self,

@@ -168,6 +168,10 @@ class BackgroundTask(Generic[T]):
         self._on_end()
         self._ended.set()
 
+    def cancel(self) -> None:
+        """Cancel the work."""
+        self._scope.cancel()
+
     async def stop(self) -> None:
         """Cancel the work and wait for its end, even if the waiting task is cancelled."""
         self._scope.cancel()

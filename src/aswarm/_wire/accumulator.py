@@ -64,6 +64,11 @@ class Accumulator:
         """Text so far."""
         return "".join(self._text)
 
+    @property
+    def calls(self) -> list[CallSoFar]:
+        """The calls so far, in order. The last one may be unfinished."""
+        return self._calls.calls
+
     def arguments_of(self, name: str) -> str:
         """Return the arguments so far of the first call of this function; empty if there is none."""
         return next(("".join(call.arguments) for call in self._calls.calls if call.name == name), "")
@@ -214,7 +219,9 @@ class _Brackets:
 
 
 @dataclass(slots=True)
-class _Call:
+class CallSoFar:
+    """A call as far as it has arrived. `position`: among the calls of the message."""
+
     position: int
     id: str = ""
     type: str = ""
@@ -298,9 +305,9 @@ class CallAccumulator:
     """Accumulator of the tool calls of one completion: `feed` the fragments of each delta. `calls` has them in order."""
 
     def __init__(self) -> None:
-        self.calls: list[_Call] = []
-        self._by_index: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
+        self.calls: list[CallSoFar] = []
+        self._by_index: dict[int, CallSoFar] = {}
+        self._by_id: dict[str, CallSoFar] = {}
 
     def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
         """Add the fragments of one delta. Return the new parts of each: `index`, `id`, `type`, `function`, other keys."""
@@ -316,18 +323,18 @@ class CallAccumulator:
                 self._by_id.setdefault(call.id, call)
         return deltas
 
-    def _call_of(self, fragment: _Fragment, named: Collection[int]) -> _Call:
+    def _call_of(self, fragment: _Fragment, named: Collection[int]) -> CallSoFar:
         call = self._existing_call(fragment)
         # In a list without indexes, as in a whole message, each item with a name is a new call.
         is_next = bool(fragment.name) and fragment.index is None and call is not None and call.position in named
         if call is None or is_next or _starts_another(call, fragment):
-            call = _Call(position=len(self.calls))
+            call = CallSoFar(position=len(self.calls))
             self.calls.append(call)
             if fragment.index is not None:
                 self._by_index[fragment.index] = call
         return call
 
-    def _existing_call(self, fragment: _Fragment) -> _Call | None:
+    def _existing_call(self, fragment: _Fragment) -> CallSoFar | None:
         last = self.calls[-1] if self.calls else None
         if fragment.index is not None:
             call = self._by_index.get(fragment.index)
@@ -336,7 +343,7 @@ class CallAccumulator:
         return self._by_id.get(fragment.id, last)
 
 
-def _starts_another(call: _Call, fragment: _Fragment) -> bool:
+def _starts_another(call: CallSoFar, fragment: _Fragment) -> bool:
     if not fragment.name:
         return False
     has_other_id = bool(fragment.id and call.id and fragment.id != call.id)
@@ -375,6 +382,11 @@ def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     accumulator = Accumulator()
     for chunk in chunks:
         accumulator.feed(chunk)
+    return whole_chunk(accumulator)
+
+
+def whole_chunk(accumulator: Accumulator) -> Mapping[str, Any]:
+    """Return the completion of the accumulator as one chunk. Raises StreamInterrupted if no finish reason has arrived."""
     completion = accumulator.finish()
     calls: list[Message] = completion.message["tool_calls"] or []
     # The indexes separate the calls even if their ids or names are equal.

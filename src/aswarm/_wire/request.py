@@ -89,6 +89,13 @@ class CompletionRequest:
         return replace(self, body=_copied(self.body), _known=None)  # its owner may change the messages
 
 
+def streamed(request: CompletionRequest, include_usage: bool) -> CompletionRequest:
+    """Return the request for a stream, with the `stream_options` of the agent, or else with its usage if wanted."""
+    options = request.agent.model_settings.get("stream_options", {"include_usage": True} if include_usage else None)
+    added = {} if options is None else {"stream_options": options}
+    return replace(request, body={**request.body, "stream": True, **added})
+
+
 def openai_body(request: CompletionRequest) -> dict[str, Any]:
     """Return the body as `CompletionRequest.responses_body`, for OpenAI's servers: they support a schema with tools."""
     return responses_body(request.body, request._known)  # noqa: SLF001 - a class of this module

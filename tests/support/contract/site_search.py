@@ -19,7 +19,7 @@ PAGES = {
     "guides/batches-and-limits": "rate limit, rate limits, 429, backoff, tokens per minute, batch",
     "guides/budgets": "budget, cost, max tokens",
     "guides/command-line": "cli, command line",
-    "guides/concurrency": "concurrency, parallel tool calls",
+    "guides/concurrency": "concurrency, parallel tool calls, eager tools",
     "guides/conversations": "session, sessions, conversation, conversations, chat history, sqlite, postgresql",
     "guides/durable": "durable execution, temporal, dbos, crash recovery",
     "guides/evals": "evals, evaluation",

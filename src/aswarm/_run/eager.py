@@ -1,0 +1,299 @@
+"""Eager tools: a call whose arguments are complete starts while the model still writes the rest of the completion.
+
+The middleware stands outside of the user's middleware, and inside of records and budgets. So guards, limiters and timeouts see
+a call once, when its function runs. Records, budgets and the reader of the run see the call when its turn starts it, as if
+its function had been quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+import anyio
+
+from aswarm._runtime.backend import BackgroundTask
+from aswarm._tools.tool import Tool, may_hand_off, takes_context
+from aswarm._values.context import copy_containers, merge_changes
+from aswarm._values.errors import ConfigurationError
+from aswarm._values.events import LoopEvent, ToolProgress
+from aswarm._wire.accumulator import Accumulator, CallSoFar, whole_chunk
+from aswarm._wire.request import CompletionRequest, streamed
+
+from .execution import ToolCaller, has_own_thread, run_group
+from .handlers import Handlers, Middleware, Started, ToolHandler
+from .plan import ToolCall, ToolOutcome, calls_of, plan
+from .state import RunState
+
+EagerTools: TypeAlias = bool | Literal["always"]
+# A limit for work that may be in vain. The calls after it start with their turn.
+_MOST = 100
+
+
+def checked_eager_tools(value: EagerTools) -> EagerTools:
+    """Return the option. Raises ConfigurationError for another value."""
+    if isinstance(value, bool) or value == "always":  # pyright: ignore[reportUnnecessaryComparison]
+        return value
+    raise ConfigurationError(f'eager_tools must be True, False or "always", not {value!r}')
+
+
+def eager_middleware(
+    state: RunState,
+    *,
+    always: bool = False,
+    include_usage: bool = True,
+    concurrent: bool = True,
+    threads_only: bool = False,
+) -> Middleware:
+    """Return the middleware of a run with eager tools.
+
+    Args:
+        state: The run.
+        always: Whether completions that the run wants whole are streamed below this middleware.
+        include_usage: Whether these streams request their usage.
+        concurrent: Whether calls of the run may run together.
+        threads_only: Whether plain functions may start only in threads of their own.
+    """
+
+    def wrap(handlers: Handlers) -> Handlers:
+        def may_start(tool: Tool[..., Any]) -> bool:
+            return _is_harmless(tool) and (tool.is_async or not threads_only or has_own_thread(tool))
+
+        calls = _EagerCalls(handlers, state, may_start, concurrent=concurrent)
+
+        def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            if not any(map(may_start, state.tools.values())):
+                return handlers.complete(request)
+            if request.stream:
+                return calls.complete(request)
+            return calls.complete_whole(streamed(request, include_usage)) if always else handlers.complete(request)
+
+        state.close_handlers = calls.close
+        return replace(handlers, complete=complete, call_tool=calls.call_tool)
+
+    return wrap
+
+
+def _is_harmless(tool: Tool[..., Any]) -> bool:
+    """Return whether a call of the tool may run in vain, and needs nothing but its arguments."""
+    return (
+        tool.repeatable
+        and tool.approve is False
+        and tool.check_decision is None
+        and not (tool.is_external or tool.is_handoff or tool.is_answer)
+        and not (takes_context(tool) or may_hand_off(tool))
+    )
+
+
+class _EagerCalls:
+    """The eager calls of one run."""
+
+    def __init__(
+        self, handlers: Handlers, state: RunState, may_start: Callable[[Tool[..., Any]], bool], *, concurrent: bool
+    ) -> None:
+        self._handlers = handlers
+        self._state = state
+        self._may_start = may_start
+        self._concurrent = concurrent
+        self._calls: list[ToolCall] = []  # the whole calls of the completion so far
+        self._started: list[ToolCall] = []  # the calls of the completion that have started
+        self._is_blocked = False  # whether the next calls must wait for a call of the completion
+        self._eager: dict[int, _EagerCall] = {}  # by position; a call leaves when its turn takes it
+
+    # --- completions ---
+
+    async def complete(
+        self, request: CompletionRequest, accumulator: Accumulator | None = None
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the chunks unchanged, and start calls between them. `accumulator`: has the chunks so far; by default the run's.
+
+        If the completion does not reach its end, its calls are stopped, and have ended when this generator ends.
+        """
+        await self.close()  # calls that the last turn did not reach
+        self._calls, self._is_blocked = [], False
+        self._state.eager_calls = self._started = []
+        try:
+            async with aclosing(self._handlers.complete(request)) as chunks:
+                try:
+                    async for chunk in chunks:
+                        yield chunk
+                        if (read := accumulator or self._state.accumulator) is not None:
+                            self._start_calls(read.calls)
+                except BaseException:
+                    self._drop()  # before the response is closed, which may wait
+                    raise
+        except BaseException:
+            await self.close()
+            raise
+
+    async def complete_whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Yield the completion as one chunk."""
+        accumulator = Accumulator()
+        async with aclosing(self.complete(request, accumulator)) as chunks:
+            async for chunk in chunks:
+                accumulator.feed(chunk)
+        yield whole_chunk(accumulator)
+
+    def _start_calls(self, calls: list[CallSoFar]) -> None:
+        """Start the calls that have become whole: the model writes the next one."""
+        while len(self._calls) < len(calls) - 1 and not self._is_blocked:
+            self._add(calls[len(self._calls)])
+
+    def _add(self, made: CallSoFar) -> None:
+        state, position = self._state, len(self._calls)
+        (call,) = calls_of([made.message()], state.agent, state.tools)
+        call.position = position
+        self._calls.append(call)
+        if position >= _MOST:
+            self._is_blocked = True
+        elif call.tool is not None and self._may_start(call.tool) and made.id and made.is_complete():
+            groups = plan(self._calls, concurrent=self._concurrent, may_hold=self._handlers.may_hold)
+            self._is_blocked = len(groups) > 1
+            if not self._is_blocked and (state.budget is None or state.budget.may_start(call)):
+                self._started.append(call)
+                self._eager[position] = _EagerCall(call, self._handlers.call_tool, state.context)
+
+    # --- tool calls ---
+
+    async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        """Return the outcome of the eager call, or else carry out the call."""
+        eager = self._eager.pop(call.position, None)
+        if eager is not None:
+            if eager.fits(call):
+                return await eager.finish(call, context, started)
+            await eager.stop()
+        return await self._handlers.call_tool(call, context, started)
+
+    # --- the end ---
+
+    def _drop(self) -> None:
+        for eager in self._eager.values():
+            eager.drop()
+
+    async def close(self) -> None:
+        """Stop the calls that no turn has taken, and wait for their end, even if this task is cancelled."""
+        self._drop()
+        interrupted: BaseException | None = None
+        while self._eager:
+            _, eager = self._eager.popitem()
+            try:
+                await eager.stop()
+            except BaseException as error:  # noqa: BLE001 - raised below, after the end of the others
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+
+class _EagerCall:
+    """A call that runs before its turn, in its own task."""
+
+    def __init__(self, call: ToolCall, call_tool: ToolHandler, context: dict[str, Any]) -> None:
+        self._call = call
+        self._arguments = call.arguments
+        self._call_tool = call_tool
+        # A middleware of a user may write to the context. The run sees the changes when its turn takes the call.
+        self._keeps_changes = not isinstance(call_tool, ToolCaller)
+        self._before = copy_containers(context) if self._keeps_changes else context
+        self._context = copy_containers(context) if self._keeps_changes else context
+        self._is_dropped = False
+        self._has_begun = False
+        self._progress: list[LoopEvent] = []
+        self._show: Callable[[LoopEvent], None] = self._progress.append
+        self._taken: tuple[ToolCall, Started] | None = None  # the call of the turn
+        self._task = BackgroundTask(self._run)
+
+    def fits(self, call: ToolCall) -> bool:
+        """Return whether the call of the turn is this call, and has no decision."""
+        own = self._call
+        is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
+        return is_same and call.tool is own.tool and call.decided is None and call.replaced is None
+
+    # --- the task ---
+
+    async def _run(self) -> None:
+        if not self._is_dropped:
+            await run_group([self._call], self._context, self._handle, self._emit)
+
+    async def _handle(self, call: ToolCall, context: dict[str, Any], _: Started) -> ToolOutcome:
+        return await self._call_tool(call, context, self._start)
+
+    async def _start(self) -> None:
+        """Mark the start of the function. If its turn waits for the call, the call is announced and recorded first."""
+        self._has_begun = self._call.started = True
+        if self._taken is not None:
+            call, started = self._taken
+            self._call.started = False
+            self._pass_arguments(call)
+            await started()
+            self._call.started = call.started
+
+    def _emit(self, event: LoopEvent) -> None:
+        if isinstance(event, ToolProgress):
+            self._show(event)
+
+    # --- the turn ---
+
+    async def finish(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        """Announce the call of the turn, wait for the function, and return its outcome or raise its exception.
+
+        A cancellation stops the function, and waits for its end.
+        """
+        try:
+            await self._announce(call, started)
+        except BaseException:
+            await self.stop()
+            raise
+        try:
+            await self._task.result()
+        except anyio.get_cancelled_exc_class():
+            if self._call.outcome is None and self._call.hold is None:  # the function did not finish meanwhile
+                raise
+        except BaseException:
+            call.outcome = self._call.outcome  # a guard, or `tool_error`, has set it before it ended the run
+            raise
+        finally:
+            call.started = call.started and self._call.started
+            self._pass_arguments(call)
+            if self._keeps_changes:
+                merge_changes(context, self._before, self._context)
+        if self._call.hold is not None:
+            raise self._call.hold
+        assert self._call.outcome is not None  # noqa: S101 - `run_group` has set it
+        return self._call.outcome
+
+    async def _announce(self, call: ToolCall, started: Started) -> None:
+        if not self._has_begun:
+            self._taken = call, started
+        else:
+            self._pass_arguments(call)
+            await started()
+
+        def show(event: LoopEvent) -> None:
+            if call.emit is not None and call.outcome is None and isinstance(event, ToolProgress):
+                call.emit(event)
+
+        self._show = show
+        for event in self._progress:
+            show(event)
+
+    def _pass_arguments(self, call: ToolCall) -> None:
+        """Set the arguments that a middleware has changed."""
+        call.arguments, call.replaced = self._call.arguments, self._call.replaced
+
+    # --- the end ---
+
+    def drop(self) -> None:
+        """Cancel the call, whose result is not needed."""
+        self._is_dropped = True
+        self._show = _show_nothing
+        self._task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel the call and wait for its end, even if the waiting task is cancelled."""
+        self.drop()
+        await self._task.stop()
+
+
+def _show_nothing(_: LoopEvent) -> None: ...

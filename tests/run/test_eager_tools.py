@@ -1,0 +1,405 @@
+"""Eager tools: calls start while the model writes, and everything else is as without them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from virtual_time import virtual_backend
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    Budget,
+    CompletionFinished,
+    ConfigurationError,
+    RunError,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    current_call,
+    progress,
+    tool,
+)
+from aswarm.guards import Block, Blocked, guard_input, guard_tool
+from aswarm.testing import Answer, ScriptedCall, ScriptedModel, call, check_history, check_middleware
+
+BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
+
+
+def calls_of(*names: str, pause: float = 0.5) -> Answer:
+    """Return an answer with these calls, each in two chunks, with so many seconds before each chunk."""
+    made = [call(name, call_id=f"{name}-{number}", x=str(number)) for number, name in enumerate(names)]
+    return Answer(calls=made, pause=pause)
+
+
+class Desk:
+    """Tools that note their calls, in the time of the event loop."""
+
+    def __init__(self) -> None:
+        self.started: list[float] = []
+        self.ended = self.most = 0
+        self.cancelled = 0
+        self.keys: list[str] = []
+
+    def agent(self, seconds: float = 3, **options: Any) -> Agent:
+        @tool(repeatable=True, **options)
+        async def search(x: str) -> str:
+            self.started.append(anyio.current_time())
+            self.most = max(self.most, len(self.started) - self.ended)
+            self.keys.append(current_call().key)
+            progress(x)
+            try:
+                await anyio.sleep(seconds)
+            except BaseException:
+                self.cancelled += 1
+                raise
+            finally:
+                self.ended += 1
+            return f"found {x}"
+
+        return Agent(functions=[search])
+
+
+def in_virtual_time(backend: str, test: Any, *args: Any) -> Any:
+    name, options = virtual_backend(backend)
+    return anyio.run(test, *args, backend=name, backend_options=options)
+
+
+@BOTH
+@pytest.mark.parametrize("eager", [True, "always"])
+def test_a_call_starts_when_the_next_call_begins(backend: str, eager: Any) -> None:
+    """Its time overlaps with the rest of the completion; the events of its turn come after the completion."""
+
+    async def main() -> tuple[list[float], float]:
+        desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4), "Done"])
+        swarm = AsyncSwarm(model.client(), eager_tools=eager)
+        begun = anyio.current_time()
+        async with swarm.stream(desk.agent(), "Go", run_id="r", deltas=eager is True) as run:
+            events = [type(event) async for event in run]
+        assert desk.keys == ["r:1:0", "r:1:1", "r:1:2", "r:1:3"]
+        assert events.index(CompletionFinished) < events.index(ToolCallStarted)
+        assert events.index(ToolCallStarted) < events.index(ToolProgress) < events.index(ToolCallFinished)
+        return [at - begun for at in desk.started], anyio.current_time() - begun
+
+    starts, end = in_virtual_time(backend, main)
+    assert starts == sorted(starts)
+    assert starts[0] < starts[1] < starts[2] < starts[3]
+    assert end - starts[0] < starts[3] + 3  # less than the sum of completion and function
+
+
+@BOTH
+def test_a_limiter_bounds_eager_calls(backend: str) -> None:
+    """Eight calls of 1 s with two tokens never run more than two at once."""
+
+    async def main() -> list[float]:
+        desk = Desk()
+        model = ScriptedModel([calls_of(*["search"] * 8, pause=0.1), "Done"])
+        swarm = AsyncSwarm(model.client(), eager_tools=True)
+        stream = swarm.run(desk.agent(1, limiter=anyio.CapacityLimiter(2)), "Go", stream=True)
+        async for _ in stream:
+            pass
+        assert [m["content"] for m in stream.response.messages if m["role"] == "tool"] == [
+            f"found {n}" for n in range(8)
+        ]
+        assert desk.most == 2
+        return desk.started
+
+    assert len(in_virtual_time(backend, main)) == 8
+
+
+@BOTH
+def test_the_timeout_of_an_eager_call_counts_from_its_start(backend: str) -> None:
+    """A function with a timeout of 1 s is stopped in time, and the model reads it."""
+
+    async def main() -> str:
+        desk = Desk()
+        swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search"), "Done"]).client(), eager_tools="always")
+        response = await swarm.run(desk.agent(3, timeout=1), "Go")
+        assert desk.cancelled == 2
+        return str(response.messages[1]["content"])
+
+    assert "timed out after 1 s" in in_virtual_time(backend, main)
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("way", ["break", "aclose", "cancel", "error", "cut", "budget"])
+@pytest.mark.parametrize("kind", ["async", "thread", "limiter"])
+def test_a_run_ends_after_its_eager_calls(backend: str, way: str, kind: str) -> None:
+    """However the run is left during the completion, no function runs afterwards, and the history has no trace of it."""
+    name, options = virtual_backend(backend)
+    anyio.run(_leave, way, kind, backend=name, backend_options=options if kind != "thread" else {})
+
+
+async def _leave(way: str, kind: str) -> None:
+    desk, gate, in_thread = Desk(), threading.Event(), [0, 0]
+
+    @tool(repeatable=True)
+    def blocking(x: str) -> str:
+        in_thread[0] += 1
+        gate.wait(10)
+        in_thread[1] += 1
+        return x
+
+    limiter = anyio.CapacityLimiter(1)
+    if kind == "limiter":
+        limiter.acquire_on_behalf_of_nowait(desk)
+    agent = Agent(functions=[blocking]) if kind == "thread" else desk.agent(1000, limiter=limiter)
+    answer = calls_of(*[agent.functions[0].__name__] * 4, pause=0.05)
+    if way == "cut":
+        answer = Answer(calls=answer.calls, pause=0.05, break_after=7)
+    swarm = AsyncSwarm(ScriptedModel(["Hello", answer]).client(), eager_tools=True)
+    await swarm.run(
+        agent, "Hi"
+    )  # the SDK looks up its platform in a thread, once, and the clock must not jump meanwhile
+    run = swarm.stream(agent, "Go", budget=Budget(seconds=0.4) if way == "budget" else None)
+    with suppress(RunError, ZeroDivisionError), anyio.CancelScope() as scope:
+        async with run:
+            seen = 0
+            async for _ in run:
+                seen += 1
+                if seen == 6:
+                    gate.set()
+                    if way == "break":
+                        break
+                    if way == "aclose":
+                        await run.aclose()
+                    elif way == "cancel":
+                        scope.cancel()
+                    elif way == "error":
+                        raise ZeroDivisionError
+    assert in_thread[0] == in_thread[1] == (1 if kind == "thread" else 0)
+    assert len(desk.started) == desk.ended == desk.cancelled == (1 if kind == "async" else desk.ended)
+    assert run.response.messages == []
+    assert run.response.unknown_calls == []
+    if kind == "limiter":
+        assert limiter.statistics().tasks_waiting == 0
+
+
+@BOTH
+def test_a_cancelled_turn_stops_its_eager_calls(backend: str) -> None:
+    """The call was announced, so its outcome is unknown, as for any other call."""
+
+    async def main() -> None:
+        desk = Desk()
+        swarm = AsyncSwarm(ScriptedModel([calls_of("search", "search")]).client(), eager_tools=True)
+        async with swarm.stream(desk.agent(1000), "Go") as run:
+            async for event in run:
+                if isinstance(event, ToolCallStarted) and event.index == 1:
+                    break
+        assert desk.cancelled == 2
+        assert [each.id for each in run.response.unknown_calls] == ["search-0", "search-1"]
+
+    in_virtual_time(backend, main)
+
+
+def test_the_rules_of_middleware_hold() -> None:
+    """The middleware is a middleware as any other."""
+    from aswarm._run.eager import eager_middleware
+    from aswarm._run.handlers import outer_run
+
+    check_middleware(lambda handlers: eager_middleware(outer_run(handlers.run).state)(handlers))  # type: ignore[union-attr]
+
+
+# --- what does not start ----------------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("options", "swarm_options"),
+    [({"approve": True}, {}), ({"repeatable": False}, {}), ({}, {"budget": Budget(tool_calls=0, then="answer")})],
+    ids=["approval", "not repeatable", "budget"],
+)
+def test_other_calls_wait_for_their_turn(backend: str, options: Any, swarm_options: Any) -> None:
+    """No function starts during the completion."""
+
+    async def main() -> None:
+        desk, agent = Desk(), Agent()
+        agent.functions = [tool(**options)(desk.agent(0).functions[0])]  # type: ignore[list-item]
+        swarm = AsyncSwarm(
+            ScriptedModel([calls_of(*["search"] * 3), "Done"]).client(), eager_tools=True, **swarm_options
+        )
+        async with swarm.stream(agent, "Go") as run:
+            async for event in run:
+                if isinstance(event, CompletionFinished) and event.message["tool_calls"]:
+                    assert desk.started == []
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+def test_a_call_that_changes_after_its_start_runs_again(backend: str) -> None:
+    """The result for the first arguments is discarded."""
+
+    async def complete(request: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+        def chunk(index: int, arguments: str, **more: Any) -> dict[str, Any]:
+            made = {"index": index, "function": {"name": "look", "arguments": arguments}, **more}
+            return {"choices": [{"index": 0, "delta": {"tool_calls": [made]}, "finish_reason": None}]}
+
+        if request.body["messages"][-1]["role"] == "tool":
+            yield {"choices": [{"index": 0, "delta": {"content": "Done"}, "finish_reason": "stop"}]}
+            return
+        yield chunk(0, '{"x": "1"}', id="a", type="function")
+        yield chunk(1, '{"x": "2"}', id="b", type="function")
+        await anyio.sleep(1)
+        yield {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {"tool_calls": [{"index": 0, "function": {"arguments": " "}}]},
+                    "finish_reason": None,
+                }
+            ]
+        }
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
+
+    async def main() -> None:
+        seen: list[str] = []
+
+        @tool(repeatable=True)
+        async def look(x: str) -> str:
+            seen.append(x)
+            return x
+
+        source = type("Source", (), {"complete": staticmethod(complete)})()
+        response = await AsyncSwarm(source, eager_tools="always").run(Agent(functions=[look]), "Go")
+        assert sorted(seen) == ["1", "1", "2"]
+        assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["1", "2"]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+def test_guards_hold(backend: str) -> None:
+    """A blocked question starts no function, and a guard of tools judges each call once."""
+
+    async def main() -> None:
+        desk, judged = Desk(), list[str]()
+
+        def allow(checked: Any) -> None:
+            judged.append(checked.id)
+
+        model = ScriptedModel(lambda request: "Done" if len(request.messages) > 2 else calls_of("search", "search"))
+        swarm = AsyncSwarm(model.client(), eager_tools=True, middleware=[guard_tool(allow)])
+        async for _ in swarm.run(desk.agent(1), "Go", stream=True):
+            pass
+        assert judged == ["search-0", "search-1"]
+
+        async def block(_: Any) -> Block:
+            await anyio.sleep(100)
+            return Block("no")
+
+        refused = Desk()
+        swarm = AsyncSwarm(model.client(), eager_tools=True, middleware=[guard_input(block)])
+        with pytest.raises(Blocked):
+            async for _ in swarm.run(refused.agent(1), "Go", stream=True):
+                pass
+        assert refused.started == []
+
+    in_virtual_time(backend, main)
+
+
+def test_other_values_of_the_option_are_refused() -> None:
+    """The error names the values."""
+    with pytest.raises(ConfigurationError, match="always"):
+        AsyncSwarm(eager_tools="sometimes")  # type: ignore[arg-type]
+
+
+# --- the same as without ----------------------------------------------------------------------------------------------
+
+
+def _tools(log: list[str]) -> list[Any]:
+    @tool(repeatable=True)
+    async def quick(x: str) -> str:
+        log.append(x)
+        return f"quick {x}"
+
+    @tool(repeatable=True)
+    async def slow(x: str) -> str:
+        await anyio.sleep(0.3)
+        return f"slow {x}"
+
+    @tool(repeatable=True)
+    def plain(x: str) -> str:
+        return f"plain {x}"
+
+    @tool(repeatable=True)
+    async def fails(x: str) -> str:
+        raise ValueError(x)
+
+    async def writes(x: str, context_variables: dict[str, Any]) -> str:
+        context_variables[x] = len(context_variables)
+        return "written"
+
+    return [quick, slow, plain, fails, writes]
+
+
+_made = st.builds(
+    ScriptedCall,
+    st.sampled_from(["quick", "slow", "plain", "fails", "writes", "missing"]),
+    st.sampled_from(['{"x": "1"}', '{"x": "2"}', "{}", '{"x": ', ""]),
+    st.sampled_from(["a", "b", "c", "d"]),
+)
+_turns = st.lists(st.lists(_made, min_size=1, max_size=5), min_size=1, max_size=3)
+
+
+async def _played(eager: Any, face: str, api: Any, turns: Any, cut: int, broken: int | None) -> list[Any]:
+    script: list[Any] = [Answer(calls=made, pause=0.1) for made in turns]
+    script.append(Answer("The end", break_after=broken))
+    if broken:
+        script[0] = Answer(calls=turns[0], pause=0.1, break_after=broken)
+    model = ScriptedModel(script, cut=cut, api=api)
+    swarm = AsyncSwarm(model.client(), eager_tools=eager)
+    per_call: dict[Any, list[str]] = {}
+    order: list[str] = []
+    async with swarm.stream(Agent(functions=_tools([])), "Go", deltas=face == "stream") as run:
+        with suppress(RunError):
+            async for event in run:
+                name = type(event).__name__
+                if isinstance(event, ToolCallStarted | ToolCallFinished):
+                    per_call.setdefault((len(order), event.index), []).append(repr(event))
+                else:
+                    order.append(name)
+    response = run.response
+    check_history(response.messages, allow_open=True)
+    assert model.open_streams == 0
+    return [
+        response.messages,
+        response.context_variables,
+        response.usage,
+        response.unknown_calls,
+        response.stop,
+        run.partial,
+        per_call,
+        order,
+    ]
+
+
+@pytest.mark.slow
+@BOTH
+@settings(deadline=None, max_examples=60)
+@given(
+    turns=_turns,
+    cut=st.integers(1, 12),
+    api=st.sampled_from(["chat", "responses"]),
+    broken=st.none() | st.integers(1, 12),
+)
+def test_a_run_is_the_same_as_without(backend: str, turns: Any, cut: int, api: Any, broken: int | None) -> None:
+    """History, context, usage, unknown calls and events are equal, for whole and for broken completions."""
+    name, options = virtual_backend(backend)
+
+    def played(eager: Any, face: str) -> list[Any]:
+        return anyio.run(_played, eager, face, api, turns, cut, broken, backend=name, backend_options=options)
+
+    assert played(True, "stream") == played(False, "stream")
+    if broken is None:
+        assert played("always", "whole")[:-1] == played(False, "whole")[:-1]
