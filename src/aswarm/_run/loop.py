@@ -49,16 +49,13 @@ class Loop:
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
         """Run until the model answers. Raises RunError or ConfigurationError, with the partial response."""
-        state, turn = self.state, self.state.turn
+        state, turn, options = self.state, self.state.turn, self.options
         try:
             handlers = self.make_handlers()
             try:
-                while (
-                    stop := state.start_step(self.options.max_turns, execute_tools=self.options.execute_tools)
-                ) is None:
-                    async with aclosing(
-                        self._run_tools(handlers) if turn.calls else self._complete(handlers)
-                    ) as events:
+                while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
+                    step = self._run_tools(handlers) if turn.calls else self._complete(handlers)
+                    async with aclosing(step) as events:
                         async for event in events:
                             yield event
             finally:
