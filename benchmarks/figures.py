@@ -48,10 +48,9 @@ BATCHES_ON_AIOHTTP = {
     "batch_runner:journal_aiohttp": "**aswarm**, `batch` with a journal, aiohttp",
 }
 NAMES = {
-    **{BY_HAND: "by hand on `AsyncOpenAI`", BY_HAND_OVER_RESPONSES: "by hand on `responses.create`"},
-    **{"aswarm_:responses": "**aswarm** over Responses"},
     **OURS, **LIMITS, **PEERS, **ADDITIONS, **BATCHES, **BATCHES_ON_AIOHTTP,
-    "aswarm_": "**aswarm**",
+    BY_HAND_OVER_RESPONSES: "hand-written on `responses.create`",
+    "aswarm_:responses": "**aswarm** over Responses",
 }  # fmt: skip
 
 
@@ -88,15 +87,17 @@ COSTS = [
 ]
 
 
+_MEMORY = (BY_HAND, "batch_runner", "batch_runner:journal")
+
+
 def _batch(title: str, total: int, at_once: int, *, rounds: int = 3) -> Figure:
     job = {"figure": "batch", "total": total, "at_once": at_once}
     only = tuple(BATCHES) if at_once <= 100 else ()  # noqa: PLR2004 - aiohttp is for more
     return Figure(f"batch_{at_once}", title, job, rounds=rounds, only=only)
 
 
-def _batch_memory(title: str, total: int, at_once: int, latency: float) -> Figure:
+def _batch_memory(title: str, total: int, at_once: int, latency: float, *, only: Sequence[str] = _MEMORY) -> Figure:
     job = {"figure": "batch_memory", "total": total, "at_once": at_once, "latency": latency}
-    only = (BY_HAND, "batch_runner", "batch_runner:journal")
     return Figure(f"batch_memory_{total}_{at_once}", title, job, "bytes", fresh=True, rounds=1, only=only)
 
 
@@ -112,6 +113,7 @@ _BATCH_FIGURES = [
     _batch_memory("500", 2000, 500, 1),
     _batch_memory("1,000", 2000, 1000, 1),
     _batch_memory("2,000", 2000, 2000, 1),
+    _batch_memory("10,000, answers after 5 s", 10_000, 10_000, 5, only=tuple(BATCHES_ON_AIOHTTP)),
 ]
 
 
@@ -144,7 +146,7 @@ class Samples:
 
     def row(self, contender: str) -> dict[str, Any]:
         """Return the median of the value, and the median and the spread of its ratio to the reference in the same round."""
-        pairs = [(results[contender], results[self.reference]) for results in self.rounds]
+        pairs = [(results[contender], results.get(self.reference, {"error": "missing"})) for results in self.rounds]
         errors = [mine["error"] for mine, _ in pairs if "error" in mine]
         if errors:
             return {"contender": contender, "error": errors[0]}

@@ -64,7 +64,12 @@ async def _drain(session: Session, chunks: int) -> None:
 
 
 async def chunk(
-    open_session: OpenSession, url: str, chunks: int = 1000, pause: float = 0, framing: str = "event", budget: float = 0.3
+    open_session: OpenSession,
+    url: str,
+    chunks: int = 1000,
+    pause: float = 0,
+    framing: str = "event",
+    budget: float = 0.3,
 ) -> Result:
     """Measure CPU and wall per chunk of streamed answers of `chunks`, `pause` seconds apart or in one burst, the request included."""
     options = f"script=answer/chunks={chunks}/framing={framing}/pause={pause}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import ADDITIONS, BY_HAND, LIMITS, NAMES, OURS, PEERS
+from figures import ADDITIONS, LIMITS, NAMES, OURS, PEERS
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parent
@@ -24,7 +24,8 @@ _BATCH_TABLES = {
         *("batch_memory_1000_100", "batch_memory_10000_100", "batch_memory_50000_100")
     ],
     "Memory of a batch, by conversations at once (answers after 1 s)": [
-        *("batch_memory_2000_100", "batch_memory_2000_500", "batch_memory_2000_1000", "batch_memory_2000_2000")
+        *("batch_memory_2000_100", "batch_memory_2000_500", "batch_memory_2000_1000", "batch_memory_2000_2000"),
+        "batch_memory_10000_10000",
     ],
 }
 _SHORT = {"turn": "a turn", "at_once_256": "256 runs at once"}

@@ -131,7 +131,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", nargs="?", choices=TABLES, default="costs")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help=f"the reference and: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="CONTENDER", help=f"the reference and: {', '.join(NAMES)}"
+    )
     parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
     parser.add_argument("--write", action="store_true", help="write the results, and the pages that show them")
     parser.add_argument("--verbose", action="store_true", help="show what the contenders write to standard error")

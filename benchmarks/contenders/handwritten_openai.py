@@ -11,7 +11,6 @@ from clients import openai_client, openai_client_on_aiohttp
 from openai import AsyncOpenAI
 from scenario import A_TEXT, B_TEXT, MODEL, QUESTION, TOOLS, Message, handoff_json, tool_json
 
-
 AGENTS: dict[str, dict[str, Any]] = {
     "a": {"text": A_TEXT, "tools": [tool_json("get_weather"), handoff_json()]},
     "b": {"text": B_TEXT, "tools": [tool_json("get_time"), tool_json("get_news")]},

@@ -125,7 +125,10 @@ class Post:
         from clients import http_package  # noqa: PLC0415 - it imports openai, and the other clients do not
 
         self.client = client
-        self.options: dict[str, Any] = {"cast_to": http_package().Response, "options": {"security": {"bearer_auth": True}}}
+        self.options: dict[str, Any] = {
+            "cast_to": http_package().Response,
+            "options": {"security": {"bearer_auth": True}},
+        }
 
     def take(self) -> Post:
         """Return this client, which has a pool."""
