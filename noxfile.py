@@ -150,9 +150,11 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The cost of a turn, beside the same loop written by hand; writes benchmarks/results."""
+    """The cost of a turn, beside the loop by hand and other frameworks; `-- --write` brings the pages up to date."""
     session.install(".[aiohttp]", "openai>=3", *group("bench"))
-    session.run("python", "benchmarks/run.py", "--quick", *session.posargs)
+    session.run("python", "benchmarks/run.py", *session.posargs)
+    if "--write" in session.posargs:
+        session.run("python", "docs/pictures/pictures.py", "costs")
 
 
 @nox.session

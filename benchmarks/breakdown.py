@@ -1,6 +1,6 @@
 """The CPU of a turn, by package, and by function of one package.
 
-    python breakdown.py [--contender aswarm_] [--at-once 1] [--past 0] [--view classic] [--seconds 5]
+    python breakdown.py [--contender aswarm_] [--at-once 1] [--past 0] [--stream] [--seconds 5]
 
 A sample of the stack is taken at every millisecond of CPU. It counts for the innermost frame of a package in the list
 below, so the standard library counts for its caller. Sampling keeps the proportions; a tracing profiler would add a cost to
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib
 import signal
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from processes import server
-from scenario import Session, history
+from scenario import Session, history, opener_of
 
 PACKAGES = {
     "aswarm": "aswarm",
@@ -85,11 +84,11 @@ async def work(session: Session, arguments: argparse.Namespace, seconds: float) 
     """Converse, or stream, for so many seconds. Returns the number of conversations."""
     prepared, done, end = session.prepare(history(arguments.past)), 0, time.process_time() + seconds
     while time.process_time() < end:
-        if arguments.view is None:
+        if not arguments.stream:
             await asyncio.gather(*(session.converse(prepared) for _ in range(arguments.at_once)))
             done += arguments.at_once
         else:
-            async for _ in session.views[arguments.view]():
+            async for _ in session.stream():
                 pass
             done += 1
     return done
@@ -97,10 +96,9 @@ async def work(session: Session, arguments: argparse.Namespace, seconds: float) 
 
 async def main(arguments: argparse.Namespace) -> None:
     """Sample, and print the shares."""
-    contender = importlib.import_module(f"contenders.{arguments.contender}")
     async with server() as url:
-        options = "script=answer/chunks=1000/" if arguments.view else ""
-        session: Session = await contender.open_session(f"{url}/{options}v1")
+        options = "script=answer/chunks=1000/" if arguments.stream else ""
+        session: Session = await opener_of(arguments.contender)(f"{url}/{options}v1")
         await work(session, arguments, 0.5)
         sampler = Sampler(arguments.inside)
         signal.signal(signal.SIGPROF, sampler.sample)
@@ -111,7 +109,7 @@ async def main(arguments: argparse.Namespace) -> None:
         spent = time.process_time() - begun
         await session.close()
     print(
-        f"{spent / done * 1e6:,.0f} µs of CPU for each {'answer of 1,000 chunks' if arguments.view else 'conversation'}"
+        f"{spent / done * 1e6:,.0f} µs of CPU for each {'answer of 1,000 chunks' if arguments.stream else 'conversation'}"
     )
     print("\n| package | share |\n|---|---|", *sampler.shares(sampler.packages, 20), sep="\n")
     print(f"\n| function of {arguments.inside} | share |\n|---|---|", *sampler.shares(sampler.functions, 15), sep="\n")
@@ -123,6 +121,6 @@ if __name__ == "__main__":
     parser.add_argument("--inside", default="aswarm", help="the package whose functions are listed")
     parser.add_argument("--at-once", type=int, default=1, help="conversations at once")
     parser.add_argument("--past", type=int, default=0)
-    parser.add_argument("--view", help="stream through this view")
+    parser.add_argument("--stream", action="store_true", help="answers of 1,000 chunks")
     parser.add_argument("--seconds", type=float, default=5)
     asyncio.run(main(parser.parse_args()))

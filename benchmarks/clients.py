@@ -17,15 +17,25 @@ def openai_client(url: str, connections: int | None = None) -> openai.AsyncOpenA
     With a size, the timeout is longer too: by default each connection has five seconds, which is too short for two thousand
     connections at once.
     """
-    settings: dict[str, Any] = {} if connections is None else {"http_client": _roomy(connections), "timeout": SECONDS}
-    return openai.AsyncOpenAI(base_url=url, api_key=API_KEY, **settings)
+    room = _room(connections)
+    client = {"http_client": openai.DefaultAsyncHttpxClient(limits=room["limits"])} if room else {}
+    timeout = {"timeout": SECONDS} if room else {}
+    return openai.AsyncOpenAI(base_url=url, api_key=API_KEY, **client, **timeout)
 
 
-def _roomy(connections: int) -> Any:
-    return openai.DefaultAsyncHttpxClient(limits=limits(connections))
+def openai_client_on_aiohttp(url: str, connections: int | None = None) -> openai.AsyncOpenAI:
+    """Return the same, on the SDK's aiohttp transport."""
+    client = openai.DefaultAioHttpClient(**_room(connections))
+    return openai.AsyncOpenAI(base_url=url, api_key=API_KEY, http_client=client)
 
 
-def limits(connections: int) -> Any:
-    """Return the limits of a pool, for the httpx of this version of openai."""
-    package = "httpx2" if int(openai.__version__.partition(".")[0]) >= 3 else "httpx"  # noqa: PLR2004 - a major version
-    return importlib.import_module(package).Limits(max_connections=connections, max_keepalive_connections=connections)
+def _room(connections: int | None) -> dict[str, Any]:
+    if connections is None:
+        return {}
+    limits = http_package().Limits(max_connections=connections, max_keepalive_connections=connections)
+    return {"limits": limits, "timeout": SECONDS}
+
+
+def http_package() -> Any:
+    """Return the httpx of this version of openai."""
+    return importlib.import_module("httpx2" if int(openai.__version__.partition(".")[0]) >= 3 else "httpx")  # noqa: PLR2004 - a major version

@@ -21,7 +21,7 @@ from typing import Any
 
 from clients import openai_client
 from instruments import Meter, proof, resident, trim
-from scenario import ANSWER, QUESTION, Session
+from scenario import ANSWER, QUESTION, Session, opener_of
 
 Conversation = Callable[[], Awaitable[str]]
 
@@ -54,7 +54,7 @@ async def hold(contender: str, model_url: str, database: str, total: int, at_onc
 @asynccontextmanager
 async def plain(contender: str, url: str, _: str, at_once: int) -> Any:
     """Converse without durability."""
-    session = await importlib.import_module(f"contenders.{contender}").open_session(url, at_once)
+    session = await opener_of(contender)(url, at_once)
     past = session.prepare([])
     yield lambda: session.converse(past)
     await session.close()

@@ -14,12 +14,10 @@ from typing import Any
 
 HERE = Path(__file__).parent
 _SECONDS = 600  # the limit for a job
-_IMPORT = "import time; begun = time.process_time(); {}; print(time.process_time() - begun)"
 
 
 @asynccontextmanager
 async def _process(*command: str, verbose: bool) -> AsyncIterator[Process]:
-    # A peer runs in another environment, so it must not get our PYTHONPATH.
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, stderr=None if verbose else DEVNULL, cwd=HERE, limit=2**20
     )
@@ -70,21 +68,15 @@ class Worker:
         return dict(json.loads(answer)) if answer else {"error": "the process has ended"}
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """The name of a file in `contenders`, and the Python of its environment."""
+@asynccontextmanager
+async def worker(contender: str, url: str, *, verbose: bool = False) -> AsyncIterator[Worker]:
+    """Run a process for the jobs of a contender, inside the block."""
+    async with _process(sys.executable, "measure.py", contender, verbose=verbose) as process:
+        yield Worker(process, url)
 
-    name: str
-    python: str = sys.executable
 
-    @asynccontextmanager
-    async def worker(self, url: str, *, verbose: bool = False) -> AsyncIterator[Worker]:
-        """Run a process for its jobs, inside the block."""
-        async with _process(self.python, "measure.py", self.name, verbose=verbose) as process:
-            yield Worker(process, url)
-
-    async def import_cpu(self, statement: str) -> dict[str, Any]:
-        """Measure the CPU seconds of an import in a fresh process."""
-        async with _process(self.python, "-c", _IMPORT.format(statement), verbose=False) as process:
-            line = await _line(process)
-        return {"cpu_us": float(line) * 1e6} if line else {"error": f"{statement} failed"}
+async def fresh(contender: str, url: str) -> dict[str, Any]:
+    """Measure the CPU seconds of a new process from its start to its first answer."""
+    async with _process(sys.executable, "first_answer.py", contender, f"{url}/v1", verbose=False) as process:
+        line = await _line(process)
+    return {"cpu_us": float(line) * 1e6} if line else {"error": "the process has ended without an answer"}

@@ -1,71 +1,51 @@
-"""The table: `results.json` as Markdown."""
+"""The tables: the results of a run as Markdown, and the blocks of pages that show them.
+
+A block of a page is between `<!-- made: name -->` and `<!-- end -->`. `run.py --write` brings the blocks up to date, and so does
+`PYTHONPATH=src:docs python -m _site write`; a test compares them with the results.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-NAMES = {
-    "handwritten_openai": "hand-written on `AsyncOpenAI`",
-    "handwritten_httpx": "hand-written on httpx",
-    "bare_socket": "bare socket (the limit)",
-    "aswarm_": "**aswarm**",
-    "aswarm_aiohttp": "**aswarm**, aiohttp",
-    "aswarm_batch": "**aswarm**, `batch`",
-    "aswarm_journal": "**aswarm**, `batch` with a journal",
-    "handwritten_aiohttp": "hand-written on `AsyncOpenAI`, aiohttp",
-    "aswarm_batch_aiohttp": "**aswarm**, `batch`, aiohttp",
-    "aswarm_journal_aiohttp": "**aswarm**, `batch` with a journal, aiohttp",
-    "handwritten_responses": "hand-written on `responses.create`",
-    "aswarm_responses": "**aswarm** over Responses",
-    "aswarm_middleware": "**aswarm**, a middleware that does nothing",
-    "aswarm_guard_input": "**aswarm**, `guard_input`",
-    "aswarm_guard_tool": "**aswarm**, `guard_tool`",
-    "aswarm_hold_answer": "**aswarm**, `hold_answer`",
-    "aswarm_otel": "**aswarm**, `otel`",
-    "aswarm_otel_content": "**aswarm**, `otel(content=True)`",
-    "openai_agents": "openai-agents",
-    "pydantic_ai_": "pydantic-ai",
-    "langgraph_swarm_": "langgraph-swarm",
-    "agent_framework_": "agent-framework",
-    "agno_": "agno",
-    "autogen": "autogen-agentchat",
-    "strands_": "strands-agents",
-}
+from figures import ADDITIONS, LIMITS, NAMES, OURS, PEERS
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent
 _BATCHES = "Batches with answers after 200 ms: CPU of a turn, and conversations in a second, by conversations at once"
-_TABLES = [
-    (
-        "CPU of a turn, by conversations at once",
-        ["turn_at_once1_past0", "turn_at_once32_past0", "turn_at_once256_past0"],
-    ),
-    (
-        "CPU of a turn, by messages of history",
-        ["turn_at_once1_past0", "turn_at_once1_past10", "turn_at_once1_past100", "turn_at_once1_past1000"],
-    ),
-    ("CPU of a turn with delayed answers, by conversations in flight", ["delayed_256", "delayed_1000"]),
-    ("Streaming", ["chunk", "chunk_block", "first_delta"]),
-    ("Memory and import", ["parked", "import"]),
-    ("Very many", ["many", "all_at_once"]),
-    (_BATCHES, ["batch_1", "batch_50", "batch_500", "batch_2000"]),
-    (
-        "Memory of a batch, 100 at once, by items",
-        ["batch_memory_1000_100", "batch_memory_10000_100", "batch_memory_50000_100"],
-    ),
-    (
-        "Memory of a batch, by conversations at once (answers after 1 s)",
-        ["batch_memory_2000_100", "batch_memory_2000_500", "batch_memory_2000_1000", "batch_memory_2000_2000"],
-    ),
-]
+_BATCH_TABLES = {
+    _BATCHES: ["batch_1", "batch_50", "batch_500", "batch_2000"],
+    "Memory of a batch, 100 at once, by items": [
+        *("batch_memory_1000_100", "batch_memory_10000_100", "batch_memory_50000_100")
+    ],
+    "Memory of a batch, by conversations at once (answers after 1 s)": [
+        *("batch_memory_2000_100", "batch_memory_2000_500", "batch_memory_2000_1000", "batch_memory_2000_2000"),
+        "batch_memory_10000_10000",
+    ],
+}
+# The figures of README, and their titles there.
+_SHORT = {
+    "turn": "a turn",
+    "at_once_256": "256 runs at once",
+    "after_1000": "after 1,000 messages",
+    "chunk_paced": "a chunk, every 2 ms",
+    "first_answer": "first answer of a process",
+}
 _KIB = 1024
 
-
-def _name(label: str) -> str:
-    contender, _, view = label.partition(" ")
-    return NAMES.get(contender, contender) + (f", `{view}`" if view else "")
+Results = dict[str, Any]
+Row = dict[str, Any]
 
 
-def _amount(value: float, kind: str) -> str:
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _amount(value: float, kind: str = "cpu_us") -> str:
     if kind == "bytes":
         return f"{value / _KIB:,.0f} KiB"
     if value >= 10_000:  # noqa: PLR2004 - microseconds are for what has no more than four digits of them
@@ -74,115 +54,191 @@ def _amount(value: float, kind: str) -> str:
 
 
 def _ratio(value: float) -> str:
-    return f"{value:.4f}" if value < 0.0995 else f"{value:.2f}"  # noqa: PLR2004 - a small ratio needs its digits
+    return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}" if value >= 0.00995 else f"{value:.4f}"  # noqa: PLR2004 - a small ratio needs its digits
 
 
-def _cell(row: dict[str, Any] | None, kind: str) -> str:
-    if row is None:
-        return ""
-    if "error" in row:
-        return "failed"
+def _spread(row: Row | None) -> str:
+    """Return the median of the ratio, with the lowest and the highest."""
+    if row is None or "ratio" not in row:
+        return "failed" if row and "error" in row else ""
+    return f"{_ratio(row['ratio'])} ({_ratio(row['lowest'])} to {_ratio(row['highest'])})"
+
+
+def _with_amount(row: Row | None, kind: str) -> str:
+    if row is None or "error" in row:
+        return _spread(row)
     amount = _amount(row["value"], kind)
     if "conversations_per_second" in row:
         amount += f" · {row['conversations_per_second']:,.1f}/s"
     if "ratio" not in row:
         return amount
-    if row["lowest"] == row["highest"] == 1:
-        return f"1 · {amount}"
-    return f"{_ratio(row['ratio'])} ({_ratio(row['lowest'])} to {_ratio(row['highest'])}) · {amount}"
+    return f"1 · {amount}" if row["lowest"] == row["highest"] == 1 else f"{_spread(row)} · {amount}"
 
 
-def _table(title: str, figures: Sequence[dict[str, Any]]) -> list[str]:
-    rows = {figure["name"]: {row["contender"]: row for row in figure["rows"]} for figure in figures}
-    labels = dict.fromkeys(label for named in rows.values() for label in named)
-    lines = [f"## {title}", "", "| | " + " | ".join(figure["title"] for figure in figures) + " |"]
-    lines.append("|---" * (len(figures) + 1) + "|")
-    for label in labels:
-        cells = [_cell(rows[figure["name"]].get(label), figure["value"]) for figure in figures]
-        lines.append(f"| {_name(label)} | " + " | ".join(cells) + " |")
-    return [*lines, ""]
+def _rows_of(figure: Mapping[str, Any]) -> dict[str, Row]:
+    return {row["contender"]: row for row in figure["rows"]}
 
 
-def _growth(figures: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the cost of one more message of history in every turn."""
-    if not {"turn_at_once1_past0", "turn_at_once1_past1000"} <= figures.keys():
-        return []
-    short, long = (
-        {row["contender"]: row.get("value") for row in figures[name]["rows"]}
-        for name in ("turn_at_once1_past0", "turn_at_once1_past1000")
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(line)} |".replace("|  |", "| |") for line in [head, *rows]]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+# --- the cost of a turn -----------------------------------------------------------------------------------------------
+
+
+def _ratios(results: Results, contenders: Iterable[str], *, by_hand: bool = False) -> str:
+    """Return a table with a row for each figure, and a column for each contender with results."""
+    found = {figure["title"]: _rows_of(figure) for figure in results["figures"]}
+    columns = [each for each in contenders if any(each in rows for rows in found.values())]
+    head, reference = ["", *(NAMES[each] for each in columns)], results["reference"]
+    if by_hand:
+        head.append(f"{NAMES[reference]} (1)")
+    lines = []
+    for title, rows in found.items():
+        amount = [_amount(rows[reference]["value"])] if by_hand else []
+        lines.append([title, *(_spread(rows.get(each)) for each in columns), *amount])
+    return _table(head, lines)
+
+
+def _about(results: Results) -> list[str]:
+    """Return the versions, and what is missing or different."""
+    versions = ", ".join(f"{package} {version}" for package, version in results["versions"].items())
+    lines = [f"{versions}."]
+    if results["in_turn"]:
+        lines.append(f"One after another, not together, runs the two tools of a turn: {_names(results['in_turn'])}.")
+    lines += [f"Left out, {NAMES[name]}: {reason}." for name, reason in results["left_out"].items()]
+    lines += [
+        f"Failed, {figure['title']}, {NAMES[row['contender']]}: {row['error']}."
+        for figure in results["figures"]
+        for row in figure["rows"]
+        if "error" in row
+    ]
+    return lines
+
+
+def _names(contenders: Iterable[str]) -> str:
+    return ", ".join(NAMES[each] for each in contenders)
+
+
+def _lead(results: Results) -> str:
+    load = f", load {min(results['load']):.1f} to {max(results['load']):.1f}" if results["load"] else ""
+    return (
+        f"CPU as a ratio to {NAMES[results['reference']]}; **lower is better**. Medians of {results['rounds']} rounds, with the "
+        f"lowest and the highest, all in one run: {results['date']}, {results['processor']}{load}."
     )
-    costs = {label: (long[label] - short[label]) / 1000 for label in short if short[label] and long.get(label)}
-    cells = "; ".join(f"{_name(label)} {cost:.2f}" for label, cost in costs.items())
-    return [f"One more message of history, µs in every turn: {cells}.", ""]
+
+
+def costs(results: Results | None = None) -> str:
+    """Return the table of the cost of a turn: aswarm and the limits, then the frameworks."""
+    results = results or results_of("costs")
+    ours = _ratios(results, (*OURS, *LIMITS))
+    peers = _ratios(results, PEERS, by_hand=True)
+    return "\n\n".join([_lead(results), ours, peers, *_about(results)])
+
+
+def costs_short(results: Results | None = None) -> str:
+    """Return the table of README: medians of some figures."""
+    results = results or results_of("costs")
+    found = {_SHORT[figure["name"]]: _rows_of(figure) for figure in results["figures"] if figure["name"] in _SHORT}
+    columns = [each for each in OURS if any(each in rows for rows in found.values())]
+    head = ["", *(NAMES[each].replace("**aswarm**, ", "").replace("*", "") for each in columns), "frameworks"]
+    return _table(head, ([title, *_medians(rows, columns), _range(rows)] for title, rows in found.items()))
+
+
+def _medians(rows: dict[str, Row], columns: Iterable[str]) -> list[str]:
+    return [_ratio(rows[each]["ratio"]) if "ratio" in rows.get(each, ()) else "" for each in columns]
+
+
+def _range(rows: dict[str, Row]) -> str:
+    """Return the lowest and the highest median of the frameworks."""
+    ratios = [rows[peer]["ratio"] for peer in PEERS if "ratio" in rows.get(peer, ())]
+    return f"{_ratio(min(ratios))} to {_ratio(max(ratios))}" if ratios else ""
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+
+def batches(results: Results) -> str:
+    """Return the tables of batches, with a row for each contender."""
+    figures = {figure["name"]: figure for figure in results["figures"]}
+    parts = ["# Batches, side by side", f"{_lead(results)} Beside each ratio is the median."]
+    for title, names in _BATCH_TABLES.items():
+        if present := [figures[name] for name in names if name in figures]:
+            parts += [f"## {title}", _by_contender(present)]
+        if title == _BATCHES:
+            parts += _added(figures)
+    return "\n\n".join([*parts, "## Versions", *_about(results)])
+
+
+def _by_contender(figures: Sequence[dict[str, Any]]) -> str:
+    rows = [_rows_of(figure) for figure in figures]
+    contenders = dict.fromkeys(contender for each in rows for contender in each)
+    kinds = [figure["value"] for figure in figures]
+    return _table(
+        ["", *(figure["title"] for figure in figures)],
+        (
+            [NAMES[name], *(_with_amount(each.get(name), kind) for each, kind in zip(rows, kinds, strict=True))]
+            for name in contenders
+        ),
+    )
 
 
 def _added(figures: dict[str, dict[str, Any]]) -> list[str]:
     """Return the CPU that the batch runner and its journal add to the same runs in their own tasks."""
     parts = [
-        f"{figures[name]['job']['at_once']:,} at once{on.replace('_', ' on ')} {added}"
-        for name in ("batch_1", "batch_50", "batch_500", "batch_2000")
-        for on in ("", "_aiohttp")
-        if (added := _added_on(on, figures.get(name)))
+        f"{figure['job']['at_once']:,} at once{' on aiohttp' if on else ''} {added}"
+        for figure in figures.values()
+        for on in ("", "aiohttp")
+        if figure["job"]["figure"] == "batch" and (added := _added_on(on, figure))
     ]
-    return [f"CPU that the runner adds to the runs themselves: {'; '.join(parts)}.", ""] if parts else []
+    return [f"CPU that the runner adds to the runs themselves: {'; '.join(parts)}."] if parts else []
 
 
-def _added_on(on: str, figure: dict[str, Any] | None) -> str | None:
-    values = {row["contender"]: row["values"] for row in figure["rows"] if "values" in row} if figure else {}
-    names = ("aswarm" + (on or "_"), f"aswarm_batch{on}", f"aswarm_journal{on}")
-    alone, runner, journal = (values.get(name) for name in names)
-    if alone is None or runner is None or journal is None:
+def _added_on(on: str, figure: dict[str, Any]) -> str | None:
+    values = {row["contender"]: row["values"] for row in figure["rows"] if "values" in row}
+    journal = "batch_runner:journal" + (f"_{on}" if on else "")
+    names = [f"aswarm_:{on}".rstrip(":"), f"batch_runner:{on}".rstrip(":"), journal]
+    if not all(name in values for name in names):
         return None
-    return f"{_median_ratio(runner, alone) - 1:+.0%}, with a journal {_median_ratio(journal, alone) - 1:+.0%}"
+    alone, runner, journaled = (values[name] for name in names)
+    return f"{_median_ratio(runner, alone) - 1:+.0%}, with a journal {_median_ratio(journaled, alone) - 1:+.0%}"
 
 
 def _median_ratio(values: Sequence[float], others: Sequence[float]) -> float:
     return statistics.median(mine / other for mine, other in zip(values, others, strict=True))
 
 
-def _left(figures: dict[str, dict[str, Any]]) -> list[str]:
-    return [
-        f"{figure['title']}, {_name(row['contender'])}: at most {row['bytes_most'] / _KIB**2:,.0f} MiB; "
-        f"the second time added {row['bytes_grown'] / _KIB**2:+,.1f} MiB; once the client is closed "
-        f"{row['bytes_left'] / _KIB**2:+,.1f} MiB and {row['objects_left']:+,} objects are left.\n"
-        for figure in figures.values()
-        for row in figure["rows"]
-        if "bytes_left" in row
-    ]
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+BLOCKS: dict[str, Callable[[], str]] = {"costs": costs, "costs_short": costs_short}
+_PAGES = ("README.md", "docs/proof/what-a-turn-costs.md")
+_BLOCK = re.compile(r"(?P<head><!-- made: (?P<name>\w+) -->\n).*?(?P<end><!-- end -->)", re.DOTALL)
 
 
-def _failures(figures: dict[str, dict[str, Any]]) -> list[str]:
-    return [
-        f"Failed: {figure['title']}, {_name(row['contender'])}: {row['error']}\n"
-        for figure in figures.values()
-        for row in figure["rows"]
-        if "error" in row
-    ]
+def results_of(name: str) -> Results:
+    """Return the committed results of a table."""
+    found: Results = json.loads(HERE.joinpath(f"results/{name}.json").read_text(encoding="utf-8"))
+    return found
 
 
-def _versions(results: dict[str, Any]) -> list[str]:
-    lines = ["## Versions", ""]
-    for label, about in results["contenders"].items():
-        packages = ", ".join(f"{package} {version}" for package, version in about.get("versions", {}).items())
-        together = "" if about["together"] > 1 else "; runs the two tools of a turn one after another"
-        lines.append(f"- {_name(label)}: {packages}{together}")
-    lines += [f"- left out: {_name(label)}: {reason}" for label, reason in results["left_out"].items()]
-    return lines
+def page_of(name: str, results: Results) -> str:
+    """Return what `run.py` prints."""
+    if name == "batches":
+        return f"{batches(results)}\n"
+    if name == "costs":
+        return f"{costs(results)}\n"
+    contenders = ADDITIONS if name == "additions" else ["aswarm_:responses"]
+    return "\n\n".join([_lead(results), _ratios(results, contenders, by_hand=True), *_about(results), ""])
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """Return the whole page."""
-    figures = {figure["name"]: figure for figure in results["figures"]}
-    lead = (
-        f"{results['date']}, {results['machine']}, {results['rounds']} rounds. Each cell: median ratio to "
-        f"{_name(results['reference'])}, measured in the same round (lowest to highest) · median. Made by `benchmarks/run.py`."
-    )
-    lines = ["# What a turn costs, side by side", "", lead, ""]
-    for title, names in _TABLES:
-        if present := [figures[name] for name in names if name in figures]:
-            lines += _table(title, present)
-        if "history" in title:
-            lines += _growth(figures)
-        if title == _BATCHES:
-            lines += _added(figures)
-    return "\n".join([*lines, *_left(figures), *_failures(figures), *_versions(results), ""])
+def update_pages() -> None:
+    """Bring the pages up to date with the committed results."""
+    HERE.joinpath("results/batches.md").write_text(page_of("batches", results_of("batches")), encoding="utf-8")
+    for page in map(PROJECT.joinpath, _PAGES):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(_BLOCK.sub(_current, text), encoding="utf-8")
+
+
+def _current(match: re.Match[str]) -> str:
+    return f"{match['head']}{BLOCKS[match['name']]()}\n{match['end']}"

@@ -1,13 +1,14 @@
-"""Measures all contenders side by side and writes `results/`: a table, the raw numbers, plots.
+"""Measures the contenders of a table side by side, and prints the table.
 
-    python run.py --quick             aswarm and the hand-written loops, a minute or two
-    python run.py --batches           batches
-    python run.py --responses         the Responses API
-    python run.py --additions         the cost of middleware, guards and traces
-    python run.py --peers DIRECTORY   the frameworks too: DIRECTORY has a virtual environment for each of `peers.toml`
+    python run.py                 the cost of a turn: aswarm, by hand, the limits, other frameworks
+    python run.py responses       the Responses API
+    python run.py additions       the cost of middleware, guards and traces
+    python run.py batches         batches
 
-Contenders take turns (A B C, C B A, ...). Every figure is the median, over the rounds, of the ratio to the hand-written loop
-on `AsyncOpenAI` in the same round. CPU is measured in the contender's process; the server is another process.
+`--write` also writes `results/NAME.json`, and brings the pages that show the table up to date.
+
+Contenders take turns (A B C, C B A, ...), and each round has all figures. A figure is the median, over the rounds, of the
+ratio to the reference in the same round; lower is better. CPU is measured in the contender's process; the server is another.
 """
 
 from __future__ import annotations
@@ -17,47 +18,21 @@ import asyncio
 import json
 import os
 import platform
-import tomllib
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from figures import (
-    FIGURES,
-    FIGURES_OVER_RESPONSES,
-    FIGURES_WITH_ADDITIONS,
-    REFERENCE,
-    REFERENCE_OVER_RESPONSES,
-    Figure,
-    Samples,
-)
-from plots import draw
-from processes import HERE, Contender, Worker, server
-from report import markdown
+from figures import NAMES, TABLES, Figure, Samples, Table
+from processes import HERE, Worker, fresh, server, worker
+from report import page_of, update_pages
 
-OURS = (
-    REFERENCE,
-    "bare_socket",
-    "handwritten_httpx",
-    "aswarm_",
-    "aswarm_aiohttp",
-    "aswarm_direct",
-    "aswarm_batch",
-    "aswarm_journal",
-    "handwritten_aiohttp",
-    "aswarm_batch_aiohttp",
-    "aswarm_journal_aiohttp",
-    REFERENCE_OVER_RESPONSES,
-    "aswarm_responses",
-    "aswarm_middleware",
-    "aswarm_guard_input",
-    "aswarm_guard_tool",
-    "aswarm_hold_answer",
-    "aswarm_otel",
-    "aswarm_otel_content",
+PACKAGES = (
+    *("aswarm", "openai", "httpx2", "httpx", "aiohttp", "anyio", "pydantic"),
+    *("agent-framework-core", "agent-framework-openai", "agno", "openai-agents", "pydantic-ai-slim"),
 )
 
 
@@ -66,140 +41,113 @@ class Field:
     """The contenders that passed the rehearsal, with their workers; and the reasons why the others are missing."""
 
     url: str
-    workers: dict[Contender, Worker] = field(default_factory=dict)
-    about: dict[str, dict[str, Any]] = field(default_factory=dict)
+    workers: dict[str, Worker] = field(default_factory=dict)
+    in_turn: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     verbose: bool = False
 
 
 @asynccontextmanager
-async def opened(contenders: Sequence[Contender], *, verbose: bool) -> AsyncIterator[Field]:
+async def opened(contenders: Sequence[str], *, verbose: bool) -> AsyncIterator[Field]:
     """Start the server and the workers, and rehearse."""
     async with AsyncExitStack() as stack:
         here = Field(await stack.enter_async_context(server(verbose=verbose)), verbose=verbose)
         for contender in contenders:
-            worker = await stack.enter_async_context(contender.worker(here.url, verbose=verbose))
-            rehearsed = await worker.ask("rehearse")
+            mine = await stack.enter_async_context(worker(contender, here.url, verbose=verbose))
+            rehearsed = await mine.ask("rehearse")
             if "error" in rehearsed:
-                here.left_out[contender.name] = rehearsed["error"]
+                here.left_out[contender] = rehearsed["error"]
+                print(f"left out: {contender}: {rehearsed['error']}", flush=True)
                 continue
-            here.workers[contender] = worker
-            here.about[contender.name] = {**rehearsed, **await worker.ask("about")}
+            here.workers[contender] = mine
+            if rehearsed["together"] == 1:
+                here.in_turn.append(contender)
         yield here
 
 
-def _labels(figure: Figure, here: Field, contender: Contender) -> dict[str, dict[str, Any]]:
-    """Return the jobs of a contender for a figure, by the label of their row."""
-    job = dict(figure.job)
-    if not figure.per_view:
-        return {contender.name: job}
-    return {f"{contender.name} {view}": {**job, "view": view} for view in here.about[contender.name]["views"]}
-
-
-async def _result(figure: Figure, here: Field, contender: Contender, job: dict[str, Any]) -> dict[str, Any]:
-    if figure.name == "import":
-        return await contender.import_cpu(here.about[contender.name]["import"])
+async def _result(figure: Figure, here: Field, contender: str) -> dict[str, Any]:
+    if figure.name == "first_answer":
+        return await fresh(contender, here.url)
     if figure.fresh:
-        async with contender.worker(here.url, verbose=here.verbose) as worker:
-            return await worker.ask(**job)
-    return await here.workers[contender].ask(**job)
+        async with worker(contender, here.url, verbose=here.verbose) as process:
+            return await process.ask(**figure.job)
+    return await here.workers[contender].ask(**figure.job)
 
 
-async def measure(figure: Figure, here: Field, rounds: int) -> Samples:
-    """Measure all rounds of one figure."""
-    samples = Samples(figure)
-    jobs = {
-        (contender, label): job
-        for contender in here.workers
-        if figure.is_for(contender.name)
-        for label, job in _labels(figure, here, contender).items()
-    }
-    for number in range(min(rounds, figure.rounds or rounds)):
-        order = list(jobs.items())
-        results: dict[str, dict[str, Any]] = {}
-        for (contender, label), job in order if number % 2 == 0 else reversed(order):
-            results[label] = await _result(figure, here, contender, job)
-        samples.rounds.append({label: results[label] for _, label in jobs})
-    return samples
+async def measure(figure: Figure, here: Field, *, backwards: bool) -> dict[str, dict[str, Any]]:
+    """Measure one round of one figure."""
+    order = [contender for contender in here.workers if not figure.only or contender in figure.only]
+    results = {}
+    for contender in reversed(order) if backwards else order:
+        results[contender] = await _result(figure, here, contender)
+    return {contender: results[contender] for contender in order}
 
 
-def contenders_of(peers: Path | None, names: Sequence[str]) -> list[Contender]:
-    """Return our contenders, and the peers with an environment in `peers`."""
-    found = [Contender(name) for name in OURS]
-    if peers is not None:
-        known = tomllib.loads(HERE.joinpath("peers.toml").read_text())
-        pythons = {name: peers.absolute() / name / "bin" / "python" for name in known}
-        found += [Contender(name, os.fspath(python)) for name, python in pythons.items() if python.exists()]
-    return [contender for contender in found if not names or contender.name in names]
-
-
-def figures_of(arguments: argparse.Namespace) -> list[Figure]:
-    """Return the figures of the command line: by name, or all of batches, or all others, perhaps only the quick ones."""
-    known = FIGURES_OVER_RESPONSES if arguments.responses else FIGURES
-    known = FIGURES_WITH_ADDITIONS if arguments.additions else known
-    if arguments.figures:
-        return [figure for figure in known if figure.name in arguments.figures]
-    those = [figure for figure in known if figure.is_of_batch == arguments.batches]
-    return [figure for figure in those if figure.quick or not arguments.quick]
-
-
-async def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure everything, and return it in the form of `results.json`."""
-    begun = datetime.now(UTC)
-    figures = figures_of(arguments)
-    references = {figure.reference for figure in figures}
-    contenders = [
-        contender
-        for contender in contenders_of(arguments.peers, arguments.only and [*arguments.only, *references])
-        if any(figure.is_for(contender.name) for figure in figures)
-    ]
+async def run(table: Table, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure everything, and return it in the form of the JSON file."""
+    begun, load = datetime.now(UTC), os.getloadavg()[0]
+    figures = [figure for figure in table.figures if not arguments.figures or figure.name in arguments.figures]
+    contenders = [each for each in table.contenders if not arguments.only or each in (table.reference, *arguments.only)]
+    samples = [Samples(figure, table.reference) for figure in figures]
     async with opened(contenders, verbose=arguments.verbose) as here:
-        found: list[Samples] = []
-        for figure in figures:
-            print(f"{figure.name} ...", flush=True)
-            found.append(await measure(figure, here, arguments.rounds))
+        for number in range(arguments.rounds):
+            print(f"round {number + 1} of {arguments.rounds}", flush=True)
+            for each in samples:
+                if number < (each.figure.rounds or arguments.rounds):
+                    each.rounds.append(await measure(each.figure, here, backwards=number % 2 == 1))
     return {
         "date": begun.date().isoformat(),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "processor": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "load": [load, os.getloadavg()[0]],
         "rounds": arguments.rounds,
-        "reference": figures[0].reference,
-        "contenders": here.about,
+        "reference": table.reference,
+        "versions": versions(),
+        "in_turn": here.in_turn,
         "left_out": here.left_out,
-        "figures": [samples.as_json() for samples in found],
+        "figures": [each.as_json() for each in samples],
     }
+
+
+def processor() -> str:
+    """Return the model of the processor."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(": ")[2].replace("(R)", "").replace("(TM)", "")
+    return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that are installed."""
+    found = {"Python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def parse() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="leave out the figures that take minutes")
-    parser.add_argument("--batches", action="store_true", help="the figures of batches, and no others")
-    parser.add_argument("--responses", action="store_true", help="over the Responses API, and no other figures")
-    parser.add_argument("--additions", action="store_true", help="what is added to a run, and no other figures")
-    parser.add_argument("--peers", type=Path, metavar="DIRECTORY", help="the environments of the peers")
+    parser.add_argument("table", nargs="?", choices=TABLES, default="costs")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", default=[], metavar="CONTENDER", help="these, and the reference")
-    parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
     parser.add_argument(
-        "--output", type=Path, help="a folder; default: results, results/responses or results/additions"
+        "--only", nargs="+", default=[], metavar="CONTENDER", help=f"the reference and: {', '.join(NAMES)}"
     )
+    parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
+    parser.add_argument("--write", action="store_true", help="write the results, and the pages that show them")
     parser.add_argument("--verbose", action="store_true", help="show what the contenders write to standard error")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Measure, write, show."""
+    """Measure, show, write."""
     arguments = parse()
-    results = asyncio.run(run(arguments))
-    folder = "additions" if arguments.additions else "responses" if arguments.responses else ""
-    output = arguments.output or (HERE / "results" / folder)
-    output.mkdir(parents=True, exist_ok=True)
-    output.joinpath("results.json").write_text(json.dumps(results, indent=1) + "\n")
-    text = markdown(results)
-    output.joinpath("results.md").write_text(text)
-    if not folder:
-        draw(results, output)
-    print(text)
+    results = asyncio.run(run(TABLES[arguments.table], arguments))
+    print(page_of(arguments.table, results))
+    if arguments.write:
+        HERE.joinpath(f"results/{arguments.table}.json").write_text(json.dumps(results, indent=1) + "\n")
+        update_pages()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ answers. The texts, the tools and the history are here, so that all contenders a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import importlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -113,11 +114,20 @@ class Session(Protocol):
         """Hold the conversation after the result of `prepare`, with QUESTION as the next message. Returns the text of the answer."""
         ...
 
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return the ways to stream one answer to QUESTION by agent `b`, by name: each yields the text deltas."""
+    def stream(self) -> AsyncIterator[str]:
+        """Yield the text deltas of one answer to QUESTION by agent `b`, in the contender's leanest form."""
         ...
 
     async def close(self) -> None:
         """Close the client."""
         ...
+
+
+OpenSession = Callable[..., Awaitable[Session]]
+
+
+def opener_of(contender: str) -> OpenSession:
+    """Return the function that opens a session: `open_session(url, connections=None)` of a file in `contenders`, or "file:function"."""
+    module, _, function = contender.partition(":")
+    opener: OpenSession = getattr(importlib.import_module(f"contenders.{module}"), function or "open_session")
+    return opener

@@ -5,7 +5,7 @@ Its `HandoffBuilder` would make a workflow for each conversation, and its agents
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from agent_framework import (
     Agent,
@@ -18,9 +18,6 @@ from agent_framework.openai import OpenAIChatCompletionClient
 from clients import openai_client
 from scenario import A_NAME, A_TEXT, B_NAME, B_TEXT, MODEL, QUESTION, get_news, get_time, get_weather
 from scenario import Message as Past
-
-PACKAGES = ("agent-framework-core", "agent-framework-openai", "openai")
-IMPORT = "from agent_framework import Agent; from agent_framework.openai import OpenAIChatCompletionClient"
 
 
 async def transfer_to_b() -> str:
@@ -57,11 +54,6 @@ class AgentFramework:
         first = await self.a.run(messages)
         second = await self.b.run([*messages, *first.messages])
         return second.text
-
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return its stream of updates."""
-        return {"run(stream=True)": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the deltas of one answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from agno.agent import Agent, RunContentEvent
 from agno.models.message import Message
@@ -11,9 +11,6 @@ from agno.tools import tool
 from clients import openai_client
 from scenario import A_NAME, A_TEXT, API_KEY, B_NAME, B_TEXT, MODEL, QUESTION, get_news, get_time, get_weather
 from scenario import Message as Past
-
-PACKAGES = ("agno", "openai")
-IMPORT = "import agno.agent, agno.models.openai"
 
 
 @tool(stop_after_tool_call=True)
@@ -48,11 +45,6 @@ class Agno:
         first = await self.a.arun([*past, Message(role="user", content=QUESTION)])
         second = await self.b.arun([message for message in first.messages or () if message.role != "system"])
         return str(second.content)
-
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return its stream of events."""
-        return {"arun(stream=True)": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the deltas of one answer."""

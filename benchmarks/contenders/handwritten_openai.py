@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from clients import openai_client
+from clients import openai_client, openai_client_on_aiohttp
 from openai import AsyncOpenAI
 from scenario import A_TEXT, B_TEXT, MODEL, QUESTION, TOOLS, Message, handoff_json, tool_json
-
-PACKAGES = ("openai", "httpx2", "httpx")
-IMPORT = "import openai"
 
 AGENTS: dict[str, dict[str, Any]] = {
     "a": {"text": A_TEXT, "tools": [tool_json("get_weather"), handoff_json()]},
@@ -56,11 +53,6 @@ class Handwritten:
             else:
                 messages.extend(await asyncio.gather(*map(_call, message.tool_calls)))
 
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return the SDK's own stream."""
-        return {"create": self.stream}
-
     async def stream(self) -> AsyncIterator[str]:
         """Yield the deltas of one answer."""
         messages: list[Any] = [{"role": "system", "content": B_TEXT}, {"role": "user", "content": QUESTION}]
@@ -79,3 +71,8 @@ class Handwritten:
 async def open_session(url: str, connections: int | None = None) -> Handwritten:
     """Make the client."""
     return Handwritten(openai_client(url, connections))
+
+
+async def aiohttp(url: str, connections: int | None = None) -> Handwritten:
+    """Make the client on the SDK's aiohttp transport, for many requests at once."""
+    return Handwritten(openai_client_on_aiohttp(url, connections))

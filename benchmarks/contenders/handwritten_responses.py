@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from clients import openai_client
 from openai import AsyncOpenAI
 from scenario import A_TEXT, B_TEXT, MODEL, QUESTION, TOOLS, Message, handoff_json, tool_json
-
-PACKAGES = ("openai", "httpx2", "httpx")
-IMPORT = "import openai"
 
 
 def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,11 +59,6 @@ class Handwritten:
                 items.append(_output(calls[0], '{"assistant": "b"}'))
             else:
                 items.extend(await asyncio.gather(*map(_call, calls)))
-
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return the SDK's own stream."""
-        return {"create": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the deltas of one answer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
@@ -10,8 +10,6 @@ from clients import openai_client
 from openai.types.responses import ResponseTextDeltaEvent
 from scenario import A_NAME, A_TEXT, B_NAME, B_TEXT, MODEL, QUESTION, Message, get_news, get_time, get_weather
 
-PACKAGES = ("openai-agents", "openai")
-IMPORT = "import agents"
 CONFIG = RunConfig(tracing_disabled=True)
 
 
@@ -33,11 +31,6 @@ class OpenaiAgents:
         """Make one run."""
         result = await Runner.run(self.a, [*past, {"role": "user", "content": QUESTION}], run_config=CONFIG)
         return str(result.final_output)
-
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return its stream of events."""
-        return {"run_streamed": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the deltas of one answer."""

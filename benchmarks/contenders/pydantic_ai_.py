@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from clients import openai_client
@@ -11,9 +11,6 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from scenario import A_NAME, A_TEXT, B_NAME, B_TEXT, MODEL, QUESTION, Message, get_news, get_time, get_weather
-
-PACKAGES = ("pydantic-ai-slim", "openai")
-IMPORT = "import pydantic_ai, pydantic_ai.models.openai"
 
 
 @dataclass
@@ -54,11 +51,6 @@ class PydanticAI:
             return str(first.output)
         second = await self.b.run(message_history=first.all_messages())
         return second.output
-
-    @property
-    def views(self) -> Mapping[str, Callable[[], AsyncIterator[str]]]:
-        """Return its stream of text."""
-        return {"stream_text": self.stream}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield the deltas of one answer, without debouncing."""

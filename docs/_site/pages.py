@@ -21,10 +21,9 @@ BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "proof/benchmarks.md",
-    "benchmarks/results/results.md": "proof/results.md",
-    "benchmarks/results/batches/results.md": "proof/results-of-batches.md",
+    "benchmarks/results/batches.md": "proof/results-of-batches.md",
 }
-TITLES = {"proof/results.md": "Results", "proof/results-of-batches.md": "Results of batches"}  # in the sidebar
+TITLES = {"proof/results-of-batches.md": "Results of batches"}  # in the sidebar
 # The files of an example that its page shows, and the names of their languages.
 LANGUAGES = {".py": "python", ".html": "html", ".js": "js", ".jsx": "jsx"}
 # The sidebar: captions and their pages. The guides stand between the first and the second, below the captions of their index.

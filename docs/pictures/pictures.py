@@ -1,11 +1,12 @@
 """Draws the pictures beside it: `PYTHONPATH=src python docs/pictures/pictures.py`.
 
-They show the imports of the rooms, runs on a clock that is not real, and figures of the benchmarks.
+They show the imports of the rooms, runs on a clock that is not real, and figures of the benchmarks. `pictures.py costs` draws one.
 `pictures.py playground` takes the picture of the playground; it needs the extra `cli`, playwright, Pillow and Chromium.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -465,14 +466,24 @@ def eager() -> Drawing:
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 
+COSTS = {
+    "handwritten_openai": "hand-written on AsyncOpenAI",
+    "aswarm_": "aswarm",
+    "aswarm_:aiohttp": "aswarm, aiohttp",
+    "aswarm_:direct": "aswarm, direct",
+    "agent_framework_": "agent-framework",
+    "agno_": "agno",
+    "openai_agents": "openai-agents",
+    "pydantic_ai_": "pydantic-ai",
+}
+
+
 def costs() -> Drawing:
     """CPU of a turn beside the loop by hand, from the results of the benchmarks: new, and after 100 messages."""
-    text = (PROJECT / "benchmarks/results/results.md").read_text(encoding="utf-8")
-    new, long = (
-        _column(text, title, column)
-        for title, column in ((", by conversations at once", 1), (", by messages of history", 3))
-    )
-    names = [name for name in new if "bare socket" not in name]
+    figures = json.loads((PROJECT / "benchmarks/results/costs.json").read_text(encoding="utf-8"))["figures"]
+    found = {figure["name"]: {row["contender"]: row.get("ratio") for row in figure["rows"]} for figure in figures}
+    new, long = found["turn"], found["after_100"]
+    names = {name: title for name, title in COSTS.items() if new.get(name) and long.get(name)}
     drawing = Drawing(
         760, 34 * len(names) + 70, "CPU of a turn as a ratio to the loop written by hand: aswarm, frameworks"
     )
@@ -480,9 +491,9 @@ def costs() -> Drawing:
     for ratio in (0.5, 1, 1.5, 2, 2.5):
         drawing.line((left + ratio * scale, 14), (left + ratio * scale, 34 * len(names) + 20), kind="line dash")
         drawing.text(left + ratio * scale, 34 * len(names) + 38, f"{ratio:g}", "soft", "middle")
-    for number, name in enumerate(names):
+    for number, (name, title) in enumerate(names.items()):
         y = 18 + 34 * number
-        drawing.text(left - 10, y + 17, re.sub(r"[*`]", "", name), "", "end")
+        drawing.text(left - 10, y + 17, title, "", "end")
         for shift, (ratios, kind) in enumerate(((new, "one" if "aswarm" in name else "two"), (long, "three"))):
             drawing.box(left, y + 12 * shift, max(ratios[name] * scale, 2), 10, kind)
     drawing.text(
@@ -492,16 +503,6 @@ def costs() -> Drawing:
         "soft",
     )
     return drawing
-
-
-def _column(text: str, title: str, column: int) -> dict[str, float]:
-    part = text.partition(f"## CPU of a turn{title}")[2].partition("\n## ")[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in part.splitlines()
-        if line.startswith("| ") and "·" in line
-    ]
-    return {row[0]: float(row[column].split()[0]) for row in rows}
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -549,5 +550,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["playground"]:
         take_playground()
     else:
-        for name, draw in DRAWN.items():
-            (FOLDER / f"{name}.svg").write_text(str(draw()), encoding="utf-8")
+        for name in sys.argv[1:] or DRAWN:
+            (FOLDER / f"{name}.svg").write_text(str(DRAWN[name]()), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tables of pages that are made by running code: how runs end, what the model reads, exit codes, dialects.
+"""The tables of pages that are made by running code: how runs end, what the model reads, exit codes, dialects, costs.
 
 Each is a block of a page, between `<!-- made: name -->` and `<!-- end -->`. `python -m _site write` brings them up to date.
 """
@@ -6,8 +6,10 @@ Each is a block of a page, between `<!-- made: name -->` and `<!-- end -->`. `py
 from __future__ import annotations
 
 import ast
+import importlib
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,27 @@ def _test_lines(test: ast.FunctionDef | ast.AsyncFunctionDef, shapes: dict[str, 
     ]
 
 
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def costs() -> str:
+    """The cost of a turn, from the committed results of the benchmarks."""
+    return str(_report().costs())
+
+
+def costs_short() -> str:
+    """Its medians, for README."""
+    return str(_report().costs_short())
+
+
+def _report() -> Any:
+    sys.path.append(str(PROJECT / "benchmarks"))  # at the end: its modules have short names
+    try:
+        return importlib.import_module("report")
+    finally:
+        sys.path.pop()
+
+
 # --- blocks of pages --------------------------------------------------------------------------------------------------
 
 MADE: dict[str, Callable[[], str]] = {
@@ -162,13 +185,15 @@ MADE: dict[str, Callable[[], str]] = {
     "told": told,
     "exit_codes": exit_codes,
     "dialects": dialects,
+    "costs": costs,
+    "costs_short": costs_short,
 }
 
 
 def blocks() -> dict[str, Path]:
     """The pages that have a block, by its name."""
     found = {}
-    for page in sorted(DOCS.rglob("*.md")):
+    for page in [PROJECT / "README.md", *sorted(DOCS.rglob("*.md"))]:
         found.update({match["name"]: page for match in BLOCK.finditer(page.read_text(encoding="utf-8"))})
     return found
 
