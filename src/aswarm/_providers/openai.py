@@ -198,9 +198,10 @@ class OpenAISource:
         """Return the raw response: fully read, or open for a stream."""
         import openai  # noqa: PLC0415 - loaded by now
 
-        sent = self._api.body(request)
-        body = {key: value for key, value in sent.items() if key not in _OPTIONS}
-        options = {_OPTIONS[key]: value for key, value in sent.items() if key in _OPTIONS}
+        body, options = self._api.body(request), dict[str, Any]()
+        if not _OPTIONS.keys().isdisjoint(body):
+            options = {_OPTIONS[key]: value for key, value in body.items() if key in _OPTIONS}
+            body = {key: value for key, value in body.items() if key not in _OPTIONS}
         if request.max_retries is not None:
             options["max_retries"] = request.max_retries
         arguments: dict[str, Any] = {
