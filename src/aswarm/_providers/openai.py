@@ -22,8 +22,6 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
-from pydantic_core import to_json
-
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterrupted
 from aswarm._values.json import is_json
@@ -44,8 +42,6 @@ _OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.co
 _AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
 # As in `create`: otherwise an admin key in the environment would replace the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
-# Python's texts for numbers that JSON does not have. If a message contains these words, the SDK's slower path is used.
-_NO_JSON = (b"NaN", b"Infinity")
 # Parts of a body that the run builds from JSON. The other parts are settings of the user, and may be any object.
 _BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
@@ -218,16 +214,15 @@ class OpenAISource:
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
     """Return the body as an argument of `post`: bytes, or a dict if the SDK has to read it."""
-    as_dict = {"body": body}
-    settings = [value for key, value in body.items() if key not in _BUILT]
     # The SDK writes dates and models in its own way, and merges an `extra_body`.
-    if "extra_body" in request.body or not _accepts_bytes(type_of(client)) or not all(map(is_json, settings)):
-        return as_dict
+    if not _BUILT.issuperset(body) and not all(is_json(value) for key, value in body.items() if key not in _BUILT):
+        return {"body": body}
+    if "extra_body" in request.body or not _accepts_bytes(type_of(client)):
+        return {"body": body}
     try:
-        content = to_json(body)
-    except ValueError:  # the SDK raises an error that names the value
-        return as_dict
-    return as_dict if any(map(content.__contains__, _NO_JSON)) else {"content": content}
+        return {"content": request.json(body)}
+    except ValueError:  # the SDK raises an error that names the value, or writes it
+        return {"body": body}
 
 
 @functools.cache

@@ -227,15 +227,32 @@ class InputHistory:
         return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
 
 
+@dataclass(frozen=True, slots=True)
+class SentItems:
+    """Messages or input items in the JSON of a body, from `start` to `end`. They are compared by identity."""
+
+    items: Sequence[Any]
+    content: bytes
+    start: int
+    end: int
+
+    @property
+    def json(self) -> bytes:
+        """The items as JSON, without the brackets of their list."""
+        return self.content[self.start : self.end]
+
+
 @dataclass(eq=False, slots=True)
 class KnownHistory:
     """Facts about the messages of a run, shared by all its requests: the messages only grow, and never change.
 
     `is_chat`: all messages have the form of Chat Completions. `input`: their items in the last request to the Responses API.
+    `sent`: the messages or items in the body of the last request.
     """
 
     is_chat: bool
     input: InputHistory | None = None
+    sent: SentItems | None = None
 
 
 def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
