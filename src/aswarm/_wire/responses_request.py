@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
@@ -227,19 +227,13 @@ class InputHistory:
         return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
 
 
-@dataclass(frozen=True, slots=True)
-class SentItems:
-    """Messages or input items in the JSON of a body, from `start` to `end`. They are compared by identity."""
+class SentItems(NamedTuple):
+    """Messages or input items, and the place of their JSON in the content of a request. They are compared by identity."""
 
     items: Sequence[Any]
     content: bytes
     start: int
     end: int
-
-    @property
-    def json(self) -> bytes:
-        """The items as JSON, without the brackets of their list."""
-        return self.content[self.start : self.end]
 
 
 @dataclass(eq=False, slots=True)
