@@ -22,6 +22,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
+
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterrupted
 from aswarm._values.json import is_json

@@ -128,16 +128,19 @@ class ToolCaller:
             failure.__cause__ = error
             return await self._failed(call, failure, _text_for_model(error))
 
-    def hand_off(self, call: ToolCall) -> ToolOutcome | None:
-        """Return the outcome of a valid handoff to an agent, which runs no code of users; None for any other call."""
+    def hand_off(self, call: ToolCall, emit: Emit) -> bool:
+        """Carry out a valid handoff to an agent, which runs no code of users. Return False for any other call."""
         if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
-            return None
+            return False
         try:
             call.tool.schema.validate(parse_arguments(call.arguments))
         except ToolArgumentsError:
-            return None
+            return False
+        _start(call, emit)
         result = as_result(call.tool.function())
-        return ToolOutcome(result.value, result)
+        call.outcome = ToolOutcome(result.value, result)
+        emit(finished_event(call, call.outcome))
+        return True
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
@@ -362,11 +365,11 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
     An exception of a handler cancels the other calls, and is raised unchanged after they have finished.
     """
     # The steps of a task would leave the connection of the run idle meanwhile, and httpx checks each idle connection.
-    if len(calls) == 1 and isinstance(handler, ToolCaller) and (outcome := handler.hand_off(calls[0])):
-        await _started(calls[0], emit)
-        calls[0].outcome = outcome
-        emit(finished_event(calls[0], outcome))
-        return
+    if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
+        await _run_in_tasks(calls, context, handler, emit)
+
+
+async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
     failures: dict[str, BaseException] = {}
 
     async def run_one(call: ToolCall) -> None:
@@ -403,6 +406,10 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 
 
 async def _started(call: ToolCall, emit: Emit) -> None:
+    _start(call, emit)
+
+
+def _start(call: ToolCall, emit: Emit) -> None:
     call.started = True
     emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
 

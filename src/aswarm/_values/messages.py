@@ -64,7 +64,13 @@ def normalize(messages: object) -> list[Message]:
 
 def _is_plain(item: Any) -> TypeGuard[Message]:
     # The fast path: most messages of a long history have only a role and a text.
-    return type(item) is dict and len(item) == 2 and item.get("role") in _SPEAKERS and type(item.get("content")) is str  # noqa: PLR2004
+    kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
+    return (
+        kind is dict
+        and len(item) == 2  # noqa: PLR2004
+        and item.get("role") in _SPEAKERS
+        and isinstance(item.get("content"), str)
+    )
 
 
 def _normalize_one(item: object, place: str) -> Message:
@@ -323,7 +329,8 @@ def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) ->
     """
     sent: list[Message] = []
     for is_plain, group in groupby(messages, _is_sent_unchanged):
-        sent += map(dict, group) if is_plain else _wire_blocks(list(group), empty_content)
+        same_kind = list(group)
+        sent += map(dict, same_kind) if is_plain else _wire_blocks(same_kind, empty_content)
     return sent
 
 

@@ -148,7 +148,7 @@ class Accumulator:
         if self._finish_reason is None and not self._is_whole:
             raise StreamInterrupted(self._missing_part())
         calls = [call.message() for call in self._calls.calls]
-        extra = join_pieces(self._extra) if self._extra else {}
+        extra: dict[str, Any] = join_pieces(self._extra) if self._extra else {}
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call (llama-cpp-python sends both)
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)

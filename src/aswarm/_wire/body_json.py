@@ -24,7 +24,8 @@ def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
     key = "messages" if "messages" in body else "input"
     items: Sequence[Any] = body[key]
     # The instructions are a new object in each request.
-    instructions, items = (items[:1], items[1:]) if items and items[0].get("role") == "system" else ([], items)
+    count = int(bool(items) and items[0].get("role") == "system")
+    instructions, items = items[:count], items[count:]
     start = _encoded({name: value for name, value in body.items() if name != key} | {key: instructions})[:-2]
     earlier = known.sent
     if earlier is None or len(earlier.items) > len(items) or not all(map(is_, earlier.items, items)):
