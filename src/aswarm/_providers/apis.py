@@ -76,8 +76,6 @@ APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}
 
 _OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
 _AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
-# Python's texts for numbers that JSON does not have. If a message contains these words, the SDK's slower path is used.
-NO_JSON = (b"NaN", b"Infinity")
 # Parts of a body that the run builds from JSON. The other parts are settings of the user, and may be any object.
 BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}

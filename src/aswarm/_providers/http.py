@@ -27,7 +27,7 @@ from aswarm._values.json import is_json, is_object
 from aswarm._wire.backoff import SDK_BACKOFF
 from aswarm._wire.request import CompletionRequest
 
-from .apis import BUILT, DRAIN_SECONDS, NO_JSON, ApiName, api_at, checked_api
+from .apis import BUILT, DRAIN_SECONDS, ApiName, api_at, checked_api
 from .compatible import error_text, failed_request
 from .environment import CONNECT_SECONDS, REQUEST_SECONDS, Timeout, as_timeout, proxy_for
 from .keys import clean_key, missing_key
@@ -215,7 +215,7 @@ class HTTPSource:
             timeout = as_timeout(body["timeout"]) if "timeout" in body else None
             extra: Mapping[str, Any] = body.get("extra_body") or {}
             body = {**{key: value for key, value in body.items() if key not in _OPTIONS}, **extra}
-        return functools.partial(self._connections.get().post, url, _content(body), headers, timeout)
+        return functools.partial(self._connections.get().post, url, _content(request, body), headers, timeout)
 
 
 def _connections(base_url: str, headers: Mapping[str, str], timeout: Timeout) -> Connections:
@@ -254,18 +254,20 @@ def _key(api_key: Any) -> str:
     return clean_key(key, "HTTPSource", "HTTPSource")
 
 
-def _content(body: Mapping[str, Any]) -> bytes:
+def _content(request: CompletionRequest, body: Mapping[str, Any]) -> bytes:
     """Return the body as JSON. Raises ConfigurationError if it is not JSON."""
     for key, value in body.items():
         if key not in BUILT and not is_json(value):
             raise ConfigurationError(f"{key!r} of model_settings is not JSON; convert it, or {_USE_SDK}")
     try:
-        content = to_json(body)
-        if any(map(content.__contains__, NO_JSON)):  # perhaps in a text
-            json.dumps(body, allow_nan=False)
+        return request.json(body)
+    except ValueError:  # also for a text with the word NaN
+        pass
+    try:
+        json.dumps(body, allow_nan=False)
+        return to_json(body)
     except (ValueError, TypeError) as error:
         raise ConfigurationError(f"the request is not JSON: {error}") from error
-    return content
 
 
 async def _read(response: OpenResponse) -> bytes:

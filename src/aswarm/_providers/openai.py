@@ -22,14 +22,13 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast, final
 
 import anyio
-from pydantic_core import to_json
 
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterrupted
 from aswarm._values.json import is_json
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from .apis import APIS, BUILT, CHAT, DRAIN_SECONDS, NO_JSON, RESPONSES, Api, ApiName, responses_api
+from .apis import APIS, BUILT, CHAT, DRAIN_SECONDS, RESPONSES, Api, ApiName, responses_api
 from .blocking_openai import BlockingPost
 from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
 from .default_client import http_package
@@ -182,9 +181,10 @@ class OpenAISource:
         """Return the raw response: fully read, or open for a stream."""
         import openai  # noqa: PLC0415 - loaded by now
 
-        sent = self._api.body(request)
-        body = {key: value for key, value in sent.items() if key not in _OPTIONS}
-        options = {_OPTIONS[key]: value for key, value in sent.items() if key in _OPTIONS}
+        body, options = self._api.body(request), dict[str, Any]()
+        if not _OPTIONS.keys().isdisjoint(body):
+            options = {_OPTIONS[key]: value for key, value in body.items() if key in _OPTIONS}
+            body = {key: value for key, value in body.items() if key not in _OPTIONS}
         if request.max_retries is not None:
             options["max_retries"] = request.max_retries
         arguments: dict[str, Any] = {
@@ -201,16 +201,15 @@ class OpenAISource:
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
     """Return the body as an argument of `post`: bytes, or a dict if the SDK has to read it."""
-    as_dict = {"body": body}
-    settings = [value for key, value in body.items() if key not in BUILT]
     # The SDK writes dates and models in its own way, and merges an `extra_body`.
-    if "extra_body" in request.body or not _accepts_bytes(type_of(client)) or not all(map(is_json, settings)):
-        return as_dict
+    if not BUILT.issuperset(body) and not all(is_json(value) for key, value in body.items() if key not in BUILT):
+        return {"body": body}
+    if "extra_body" in request.body or not _accepts_bytes(type_of(client)):
+        return {"body": body}
     try:
-        content = to_json(body)
-    except ValueError:  # the SDK raises an error that names the value
-        return as_dict
-    return as_dict if any(map(content.__contains__, NO_JSON)) else {"content": content}
+        return {"content": request.json(body)}
+    except ValueError:  # the SDK raises an error that names the value, or writes it
+        return {"body": body}
 
 
 @functools.cache

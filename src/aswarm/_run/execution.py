@@ -23,7 +23,7 @@ import anyio.lowlevel
 
 from aswarm._runtime.backend import current_loop
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
-from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable
+from aswarm._tools.conversion import as_result, bind_context, parse_arguments, sendable, to_text
 from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold, takes_context
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
@@ -128,6 +128,20 @@ class ToolCaller:
             failure.__cause__ = error
             return await self._failed(call, failure, _text_for_model(error))
 
+    def hand_off(self, call: ToolCall, emit: Emit) -> bool:
+        """Carry out a valid handoff to an agent, which runs no code of users. Return False for any other call."""
+        if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
+            return False
+        try:
+            call.tool.schema.validate(parse_arguments(call.arguments))
+        except ToolArgumentsError:
+            return False
+        _start(call, emit)
+        result = as_result(call.tool.function())
+        call.outcome = ToolOutcome(result.value, result)
+        emit(finished_event(call, call.outcome))
+        return True
+
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
         if tool is None:
@@ -144,6 +158,8 @@ class ToolCaller:
                 value = await _await_value(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
             else:
                 value = await self._run_in_slot(call, tool, arguments, context, started)
+            if type(value) is str:
+                return ToolOutcome(to_text(value))
             result = as_result(value)
         if result.value[:1] == "<":
             self._log_default_text(call, tool, value, result.value)
@@ -354,6 +370,12 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 
     An exception of a handler cancels the other calls, and is raised unchanged after they have finished.
     """
+    # The steps of a task would leave the connection of the run idle meanwhile, and httpx checks each idle connection.
+    if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
+        await _run_in_tasks(calls, context, handler, emit)
+
+
+async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
     failures: dict[str, BaseException] = {}
 
     async def run_one(call: ToolCall) -> None:
@@ -390,6 +412,10 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 
 
 async def _started(call: ToolCall, emit: Emit) -> None:
+    _start(call, emit)
+
+
+def _start(call: ToolCall, emit: Emit) -> None:
     call.started = True
     emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
 

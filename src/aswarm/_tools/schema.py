@@ -82,9 +82,13 @@ class _Validator:
     null_is_default: frozenset[str]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        unset = {CONTEXT, *(key for key in self.null_is_default if arguments.get(key) is None)}
-        sent = {key: value for key, value in arguments.items() if key not in unset}
-        others = {key: sent.pop(key) for key in list(sent) if self.extra and key not in self.known}
+        unset = [CONTEXT, *(key for key in self.null_is_default if arguments.get(key) is None)]
+        sent = dict(arguments)
+        for key in unset:
+            sent.pop(key, None)
+        others = (
+            {key: sent.pop(key) for key in arguments if key in sent and key not in self.known} if self.extra else {}
+        )
         valid: dict[str, Any] = {}
         faults: list[str] = []
         for adapter, part in ((self.named, sent), (self.extra, others)):

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile, islice, takewhile
+from itertools import dropwhile, groupby, islice, takewhile
 from typing import Any, TypeAlias, TypeGuard
 
 from pydantic_core import from_json
@@ -22,7 +22,6 @@ from .json import is_array, is_object, shown
 Message = dict[str, Any]
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_PLAIN = ("role", "content")
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _LINE = 80  # the length of a value in an error text
 # Keys that aswarm adds to messages. Mistral and Groq refuse unknown keys, so these are never sent.
@@ -68,7 +67,7 @@ def _is_plain(item: Any) -> TypeGuard[Message]:
     kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
     return (
         kind is dict
-        and len(item) == len(_PLAIN)
+        and len(item) == 2  # noqa: PLR2004
         and item.get("role") in _SPEAKERS
         and isinstance(item.get("content"), str)
     )
@@ -329,15 +328,23 @@ def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) ->
     `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
     """
     sent: list[Message] = []
+    for is_plain, group in groupby(messages, _is_sent_unchanged):
+        same_kind = list(group)
+        sent += map(dict, same_kind) if is_plain else _wire_blocks(same_kind, empty_content)
+    return sent
+
+
+def _is_sent_unchanged(message: Message) -> bool:
+    return _is_plain(message) and message["content"] != ""
+
+
+def _wire_blocks(messages: Sequence[Message], empty_content: str | None) -> Iterator[Message]:
     marks: dict[int, list[Message]] = {}
     for head, answers in message_blocks(messages, marks):
-        if not answers and _is_plain(head) and head["content"]:
-            sent.append({**head})
-        elif head.get("role") == "assistant":
-            sent.extend(_wire_assistant(head, answers, empty_content, marks.get(id(head), ())))
+        if head.get("role") == "assistant":
+            yield from _wire_assistant(head, answers, empty_content, marks.get(id(head), ()))
         elif head:
-            sent.append(_clean(head))
-    return sent
+            yield _clean(head)
 
 
 def _wire_assistant(

@@ -153,7 +153,7 @@ class Accumulator:
         if self._finish_reason is None and not self._is_whole:
             raise StreamInterrupted(self._missing_part())
         calls = [call.message() for call in self._calls.calls]
-        extra = join_pieces(self._extra)
+        extra: dict[str, Any] = join_pieces(self._extra) if self._extra else {}
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call (llama-cpp-python sends both)
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
@@ -230,7 +230,7 @@ class CallSoFar:
     arguments: list[str] = field(default_factory=list[str])
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    brackets: _Brackets = field(default_factory=_Brackets)
+    brackets: _Brackets | None = None  # of the arguments, once they are needed
     is_object: bool | None = None  # None until the brackets of the arguments are closed
 
     def add(self, fragment: _Fragment) -> Message:
@@ -246,35 +246,34 @@ class CallSoFar:
         self.kind = fragment.kind if self.kind == "function" else self.kind
         self.arguments.append(fragment.text)
         function = {"name": new_name, "arguments": fragment.text if fragment.has_text else None}
-        return {
-            "index": self.position,
-            "id": new_id,
-            "type": new_type,
-            "function": function | _merge_rest(fragment.named, _NAMED_RULES, self.named_extra),
-            **_merge_rest(wire, _CALL_RULES, self.extra),
-        }
+        if not fragment.named.keys() <= _NAMED_RULES:
+            function |= _merge_rest(fragment.named, _NAMED_RULES, self.named_extra)
+        rest = {} if wire.keys() <= _CALL_RULES else _merge_rest(wire, _CALL_RULES, self.extra)
+        return {"index": self.position, "id": new_id, "type": new_type, "function": function, **rest}
 
     def is_complete(self) -> bool:
         """Return whether the arguments so far are one whole JSON object. Reads each piece once, however often it is called."""
-        for piece in self.arguments[self.brackets.pieces :]:
+        self.brackets = brackets = self.brackets or _Brackets()
+        for piece in self.arguments[brackets.pieces :]:
             if self.is_object and piece.strip():
                 self.is_object = False
-            self.brackets.feed(piece)
-        if self.is_object is None and self.brackets.are_closed:
-            self.is_object = _is_json_object(
-                "".join(self.arguments)
-            )  # it stays so: nothing may follow the last bracket
+            brackets.feed(piece)
+        if self.is_object is None and brackets.are_closed:
+            # It stays so: nothing may follow the last bracket.
+            self.is_object = _is_json_object("".join(self.arguments))
         return bool(self.is_object)
 
     def message(self) -> Message:
         """Return the call for the record; a call without an id gets a new id."""
         payload = "input" if self.kind == "custom" else "arguments"
-        return {
+        message: Message = {
             "id": self.id or f"call_{uuid.uuid4().hex[:24]}",
             "type": self.type or self.kind,
-            self.kind: {"name": self.name, payload: "".join(self.arguments), **join_pieces(self.named_extra)},
-            **join_pieces(self.extra),
+            self.kind: {"name": self.name, payload: "".join(self.arguments)},
         }
+        if self.named_extra:
+            message[self.kind] |= join_pieces(self.named_extra)
+        return message | join_pieces(self.extra) if self.extra else message
 
 
 def _is_json_object(text: str) -> bool:

@@ -3,8 +3,10 @@
 Decides the body. Never sends it. Only the completion source reads the field that asks for an answer in chunks.
 """
 
+import operator
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
 from aswarm._values.agent import Agent, model_of
@@ -13,11 +15,13 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, text_of
 
+from .body_json import body_json
 from .responses_items import OUTPUT_ITEMS
 from .responses_request import KnownHistory, responses_body
 
 # Keys that the run decides; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
+_CONTENT = operator.methodcaller("get", "content")
 _ATOMS = (str, int, float, type(None))
 # Keys of messages from the Responses API. Servers of Chat Completions reject unknown keys.
 _RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
@@ -75,6 +79,10 @@ class CompletionRequest:
         """
         self._check_schema()
         return responses_body(self.body, self._known)
+
+    def json(self, body: Mapping[str, Any]) -> bytes:
+        """Return `chat_body()` or `responses_body()` as JSON. Raises ValueError if it has no JSON form."""
+        return body_json(body, self._known)
 
     def _check_schema(self) -> None:
         if self._has_schema_beside_tools:
@@ -214,12 +222,14 @@ def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
 # --- messages that a server of Chat Completions can read --------------------------------------------------------------
 
 
-def is_chat(messages: Iterable[Message]) -> bool:
+def is_chat(messages: Sequence[Message]) -> bool:
     """Return whether a server of Chat Completions can read these messages as they are."""
-    for message in messages:  # a plain loop: histories are long
-        if OUTPUT_ITEMS in message or (isinstance(message.get("content"), list) and message.get("role") == "tool"):
-            return False
-    return True
+    # Without a loop in Python, because histories are long.
+    if any(map(operator.contains, messages, repeat(OUTPUT_ITEMS))):
+        return False
+    if list not in map(type, map(_CONTENT, messages)):
+        return True
+    return not any(isinstance(message.get("content"), list) and message.get("role") == "tool" for message in messages)
 
 
 def without_items(messages: Sequence[Message]) -> list[Message]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
@@ -227,15 +227,26 @@ class InputHistory:
         return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
 
 
+class SentItems(NamedTuple):
+    """Messages or input items, and the place of their JSON in the content of a request. They are compared by identity."""
+
+    items: Sequence[Any]
+    content: bytes
+    start: int
+    end: int
+
+
 @dataclass(eq=False, slots=True)
 class KnownHistory:
     """Facts about the messages of a run, shared by all its requests: the messages only grow, and never change.
 
     `is_chat`: all messages have the form of Chat Completions. `input`: their items in the last request to the Responses API.
+    `sent`: the messages or items in the body of the last request.
     """
 
     is_chat: bool
     input: InputHistory | None = None
+    sent: SentItems | None = None
 
 
 def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
