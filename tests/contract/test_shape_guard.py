@@ -35,7 +35,7 @@ from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, compl
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
 
-CALLS_PER_TURN = 191
+CALLS_PER_TURN = 193
 # Of Python 3.11. Other versions have other instructions, so the bound of the calls holds there alone.
 INSTRUCTIONS_PER_TURN = 5700
 CALLS_PER_CHUNK = {
@@ -44,7 +44,7 @@ CALLS_PER_CHUNK = {
     ("classic", "responses"): 19,
     ("typed", "responses"): 22,
 }
-STEPS_PER_MESSAGE = {"chat": 14, "responses": 19}  # of the history, in a whole run
+STEPS_PER_MESSAGE = {"chat": 28, "responses": 33}  # of the history, in a whole run
 
 STEPS_PER_MESSAGE_IN_BLOCKS = 46  # the same, of an agent that is sent the last ones
 
