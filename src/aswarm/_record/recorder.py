@@ -3,10 +3,12 @@
 It wraps the two handlers of a run, its events and the delivery of its tool events. A function runs only after its
 start is committed. The run does not wait for a commit of completions and results: the next commit includes them.
 
-| the process died | the next attempt | |---|---| | before the completion was recorded | repeats the request to the model | |
-before the start of a call was recorded | runs the function, because it has not run | | after the start, before the result was
-recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable | | after the result was recorded |
-answers the call from the record |
+| the process died | the next attempt |
+|---|---|
+| before the completion was recorded | repeats the request to the model |
+| before the start of a call was recorded | runs the function, because it has not run |
+| after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
+| after the result was recorded | answers the call from the record |
 """
 
 from __future__ import annotations

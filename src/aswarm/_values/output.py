@@ -47,10 +47,10 @@ class Output(Generic[T]):
             - "schema": `response_format`, for an agent without functions.
             - "tool": a function `final_answer`, which the model calls with its answer.
             - "prompt": the JSON schema in the instructions; an agent without functions also sends `json_object`.
-            - "auto": "schema" for an agent without functions, else "tool". A union with `str` is always "tool". retries: The
-              number of corrections in a run: the model gets the faults of its answer, and answers again. strict: Whether to
-              send OpenAI's strict schema. check: A plain function that checks the answer, on the event loop. The model gets the
-              text of its ValueError.
+            - "auto": "schema" for an agent without functions, else "tool". A union with `str` is always "tool".
+        retries: The number of corrections in a run: the model gets the faults of its answer, and answers again.
+        strict: Whether to send OpenAI's strict schema.
+        check: A plain function that checks the answer, on the event loop. The model gets the text of its ValueError.
 
     Raises:
         ConfigurationError: For an invalid value.
