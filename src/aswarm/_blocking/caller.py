@@ -1,4 +1,4 @@
-"""The thread that waits for a run, and meanwhile calls the functions that the run hands over.
+"""The thread that waits for a run, and calls the functions that the run hands to it.
 
 `CallerThreadRunner` is the `FunctionRunner` of such a run. `jobs` decides when the functions start.
 """
@@ -24,7 +24,7 @@ from .jobs import CallerInbox, Job, JobQueue, Wakeup, Withdrawn, context_of_call
 
 T = TypeVar("T")
 
-# If a thread drops a stream, it waits at most so many seconds until the stream is closed.
+# A thread that drops a stream waits at most so many seconds until the stream is closed.
 _CLOSE_SECONDS = 2.0
 
 _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller")
@@ -113,7 +113,7 @@ class Caller:
         return self._result(awaited)
 
     def close_dropped(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Close a stream whose last reference was dropped. For finalizers, which may run in any thread at any time."""
+        """Close a stream whose last reference was dropped. Finalizers call this, in any thread at any time."""
         if not self.waits:  # the run ends by itself, or with the program
             return
         if self.loop.is_own_thread:
@@ -139,7 +139,7 @@ class Caller:
                     self.loop.call(functools.partial(self.jobs.end, item))
 
     def _serve_last(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
-        """Do the same as `_serve`; if it is interrupted, do not wait for the run again."""
+        """Do the same as `_serve`; after an interrupt, do not wait for the run again."""
         try:
             self._serve(waiter, start, interrupts)
         except BaseException:
@@ -176,7 +176,8 @@ class Caller:
 
     def _start_cancelling(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
         self.jobs.leave()
-        # Not at once: a task that is cancelled before its first step never enters its function, and would not end the wait.
+        # Do not cancel at once: a task that is cancelled before its first step never enters its function, and would not end the
+        # wait.
         self.loop.call_soon(functools.partial(self._cancel_task, awaited, waiter))
 
     def _cancel_task(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
@@ -208,7 +209,7 @@ class _CallerSlot:
         try:
             await _caller.get().jobs.wait_for(job)
         except asyncio.CancelledError:
-            if not job.is_there:  # the function has not returned meanwhile
+            if not job.is_there:  # the function has not returned
                 raise
         finally:
             self.was_withdrawn = not job.has_started

@@ -1,7 +1,7 @@
 """The engine of `Swarm`, which hands blocking functions and clients over to the caller's thread.
 
-It also has the steps of Swarm's loop, one completion and the calls of one message, for loops that users write.
-Middleware and limits do not apply to them.
+The engine also has the steps of Swarm's loop, one completion and the calls of one message, for loops that users write.
+Middleware and limits do not apply to these steps.
 """
 
 from __future__ import annotations

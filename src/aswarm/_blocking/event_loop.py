@@ -46,7 +46,7 @@ class EventLoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                # SystemExit and KeyboardInterrupt leave a task through the loop. A run raises its own in its caller.
+                # SystemExit and KeyboardInterrupt leave a task through the loop. A run raises these exceptions in its caller.
                 logger.exception(
                     "a task that a function left behind raised SystemExit or KeyboardInterrupt", extra=NO_RUN
                 )
@@ -61,7 +61,7 @@ class EventLoopThread:
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether the current thread is the loop's own."""
+        """Whether the current thread is the thread of the loop."""
         return threading.get_ident() == self._thread.ident
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class EventLoopThread:
             )
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Schedule a callback on the loop, in the order of these calls. Does nothing after the loop is closed."""
+        """Schedule a callback on the loop, in the order of these calls. This does nothing after the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 

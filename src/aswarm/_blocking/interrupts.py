@@ -1,4 +1,4 @@
-"""Ctrl-C while a thread waits for a run. Decides when it is raised: between two waits, or in the user's function."""
+"""Handles Ctrl-C while a thread waits for a run: KeyboardInterrupt is raised between two waits, or in the user's function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Interrupts:
-    """Delays Ctrl-C inside its block: in the main thread, and unless the program has its own handler."""
+    """Delays Ctrl-C inside its block, in the main thread, if the program has no handler of its own."""
 
     def __init__(self) -> None:
         self._is_pending = False
@@ -69,7 +69,7 @@ class Interrupts:
                 self._hold()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt after a Ctrl-C that has not raised it yet."""
+        """Raise KeyboardInterrupt if there was a Ctrl-C that has not raised one yet."""
         if self._is_pending:
             self._is_pending = False
             raise KeyboardInterrupt

@@ -33,11 +33,11 @@ context_of_caller: contextvars.ContextVar[contextvars.Context] = contextvars.Con
 
 
 class Withdrawn(BaseException):
-    """The function was not called, because its caller has left the run. Ends the rest of the run."""
+    """The function was not called, because its caller has left the run. This exception ends the rest of the run."""
 
 
 class Job(TaskResult[T]):
-    """Work for the caller's thread, and its result. `must_run`: call it also after the caller has left the run."""
+    """Work for the caller's thread, and its result. `must_run`: whether to call it also after the caller has left the run."""
 
     def __init__(self, work: Callable[[], T], *, must_run: bool = False) -> None:
         super().__init__()
@@ -127,7 +127,8 @@ class JobQueue:
         if not job.must_run and (self.has_left or not self._loop.is_usable):
             raise Withdrawn
         self._jobs.append(job)
-        # Not at once: an event that was emitted just before has woken its reader, which must run first.
+        # The job is not ready at once: an event that was emitted just before has woken its reader, and the reader must run
+        # first.
         self._loop.call_soon(functools.partial(self._make_ready, job))
         try:
             await job.is_over.wait()
@@ -139,7 +140,7 @@ class JobQueue:
             raise
 
     def serve(self, waiter: CallerInbox) -> None:
-        """Give this waiter the jobs that are ready, until its wait ends. Must be called before its result is there."""
+        """Give this waiter the jobs that are ready, until its wait ends. Call this before the result of the wait is there."""
         self._waiter = waiter
         self._deliver()
 

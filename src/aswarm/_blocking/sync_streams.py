@@ -78,7 +78,7 @@ class _SyncStream(Generic[S]):
                 self._end_step(interrupts)
 
     def close_if_idle(self) -> None:
-        """Close it, unless another thread, or a caller of the current function, is reading it."""
+        """Close the stream, unless another thread, or a caller of the current function, is reading it."""
         with Interrupts() as interrupts:
             if self._reading.acquire(blocking=False):
                 self._end_step(interrupts)
@@ -118,7 +118,7 @@ async def _close(stream: ClassicStream | EventStream) -> None:
 class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None, None]):
     """The generator of Swarm's events that `Swarm.run(stream=True)` returns; see `ClassicStream`.
 
-    Closing it, leaving its `with` block or dropping the last reference ends the run.
+    To close the generator, to leave its `with` block or to drop the last reference to it ends the run.
     """
 
     def __next__(self) -> ClassicEvent:

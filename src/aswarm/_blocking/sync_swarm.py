@@ -1,6 +1,6 @@
 """`Swarm`: runs agents without `await`, for scripts, notebooks and code that comes from Swarm.
 
-It waits for runs of `AsyncSwarm`. Plain functions and instructions, hooks and blocking clients run in the thread of the
+`Swarm` waits for runs of `AsyncSwarm`. Plain functions and instructions, hooks and blocking clients run in the thread of the
 caller, as in a script.
 """
 
@@ -281,7 +281,7 @@ class Swarm:
     def handle_function_result(self, result: object, debug: bool) -> Result:
         """Return the value of a function as a `Result`. Like `get_chat_completion`, not called by `run`.
 
-        Raises TypeError if it has no text.
+        Raises TypeError if the value has no text.
         """
         try:
             return as_result(result)

@@ -1,10 +1,11 @@
-"""Limit for the open runs of a batch, learned from the results of requests. Never waits, and never reads a clock."""
+"""Limit for the open runs of a batch, learned from the results of requests. It never waits, and never reads a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# The factors for the limit after a rate rejection, and after an overload. Single overloads always happen, so they cut less.
+# The factors for the limit after a rate rejection, and after an overload. Single overloads are normal, so an overload cuts
+# less.
 _AFTER_PAUSE = 0.5
 _AFTER_OVERLOAD = 0.75
 

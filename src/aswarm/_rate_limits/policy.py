@@ -11,7 +11,7 @@ Never waits, never sends, never reads a clock. Rules:
   again, this request is the cause, and only this request backs off. It fails after four such rejections, if no other request
   was rejected.
 - After a pause one request is sent first, and each accepted request allows one more. After another rejection, the number of
-  requests in flight grows so fast only up to half of its last value. Above this value it grows by one for each round of
+  requests in flight grows at this rate only up to half of its last value. Above this half, it grows by one for each round of
   answers, for a minute. A request that is not rejected within two seconds counts as accepted, so that no request waits for a
   whole answer.
 """
@@ -43,7 +43,7 @@ _MOST_ALONE = 4
 class RateLimits:
     """Maximum of requests and of tokens in any minute, over all runs of a swarm. None means no limit.
 
-    `requests_per_minute` is exact, and at most a sixtieth of it, rounded up, is sent in any second: 600 allows ten
+    `requests_per_minute` is exact, and at most a sixtieth of this number, rounded up, is sent in any second: 600 allows ten
     requests a second, and 6 allows one in ten seconds.
 
     `tokens_per_minute` counts the tokens of requests and of answers in a minute, not in a second, and is approximate.
@@ -52,8 +52,8 @@ class RateLimits:
     and long answers alternate at random, a minute may have up to half more tokens than the limit; `max_tokens` bounds
     this.
 
-    Each swarm has its own limits, also if two swarms share a client. A request inside the client cannot be stopped: if it
-    waits for a connection while a 429 arrives, it is still sent. Give the client at least as many connections as there are
+    Each swarm has its own limits, also if two swarms share a client. A request inside the client cannot be stopped: a request
+    that waits for a connection while a 429 arrives is still sent. Give the client at least as many connections as there are
     runs: openai's default has 1,000, the aiohttp transport of an `AsyncSwarm` has no limit.
 
     Raises ConfigurationError for a limit that is not a whole number from 1.
@@ -82,7 +82,7 @@ class Admission:
 
 @dataclass(slots=True)
 class Rejections:
-    """Rejections of one request. `accepted` and `rejected`: the totals of all requests at its last rejection.
+    """Rejections of one request. `accepted` and `rejected`: the totals of all requests at the last of these rejections.
 
     `wait`: the seconds that only this request waits.
     """

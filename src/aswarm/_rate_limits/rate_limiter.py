@@ -5,8 +5,8 @@ retried behind a few other requests. The run gets the error only if the retries 
 retry, because a rejection must pause all requests at once. The other retries of the client (after a lost connection or a 5xx)
 also happen here, as often as the client would retry.
 
-In one event loop requests are sent in the order of their arrival. Between loops there is no order, so that a blocked loop
-does not block the others. No cancel scope is open while a consumer has a chunk.
+In one event loop, requests are sent in the order of their arrival. Between loops there is no order, so that a blocked loop does
+not block the others. No cancel scope is open while the consumer of a chunk runs.
 """
 
 from __future__ import annotations

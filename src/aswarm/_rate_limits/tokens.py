@@ -2,7 +2,8 @@
 
 The estimate of the input follows the size of the request: at first one token for four bytes, then the recent ratio of the
 provider's counts. The estimate of the answer follows the length of recent answers, and is at most `max_tokens`
-(`max_output_tokens` in the Responses API). It is high at first, so that few requests are sent before the first answers.
+(`max_output_tokens` in the Responses API). This estimate is high at first, so that few requests are sent before the first
+answers.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Entry:
         text = _ENCODER.encode({"seq": self.seq, "at": self.at, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
         if fields is self.fields and '"_' not in text and b"\xed" not in line:
-            # Without private fields and half surrogate pairs (0xED in UTF-8), readers get the same line.
+            # If the line has no private field and no half surrogate pair (0xED in UTF-8), readers get the same line.
             object.__setattr__(self, "_json", line)
         return line
 
@@ -139,7 +139,7 @@ def as_json(data: object) -> bytes:
 
 
 def data_of_hold(waiting: Mapping[str, Any]) -> Any:
-    """Return the data of the `Hold` of a CallWaiting. Its field `data`, for readers, leaves out most of a run inside the call."""
+    """Return the data of the `Hold` of a CallWaiting. The public field `data` leaves out most of a run inside the call."""
     return waiting.get("_data", waiting["data"])
 
 
@@ -198,7 +198,7 @@ class PublicIds:
             self.of_message(message)
 
     def take(self, provider_id: str) -> str:
-        """Return the public id of the next call. `provider_id`: its id in the message."""
+        """Return the public id of the next call. `provider_id`: the id of the call in the message."""
         public, number = provider_id, 1
         while public in self._used:
             number += 1

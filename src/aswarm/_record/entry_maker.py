@@ -1,6 +1,6 @@
 """`EntryMaker`: makes the entries of one run from its events and its current response.
 
-Decides the content of the log of a run. No I/O except the clock.
+`EntryMaker` decides the content of the log of a run. It reads the clock, and does no other I/O.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from aswarm._wire.request import CompletionRequest
 from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
 from .fold import Folded
 
-# The data of a call of a tool that the client brings, as opposed to an external tool of the agent.
+# The data of a call of the client's own tool, in contrast to an external tool of the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
 ErrorText = Callable[[BaseException], str]
 
@@ -113,7 +113,7 @@ class EntryMaker:
         return self._make("RunStarted", fields)
 
     def failed(self, error: BaseException, response: Response | None = None) -> list[Entry]:
-        """Return the last entries of a failed run. `response`: of the run; by default `error.response`."""
+        """Return the last entries of a failed run. `response`: the response of the run; by default `error.response`."""
         if response is None and isinstance(error, AswarmError):
             response = error.response
         fields: dict[str, Any] = {
@@ -233,7 +233,7 @@ class EntryMaker:
         return {**ids, **({"external": external} if external else {})}
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
-        """Return the entry of a call that was announced, and whose function did not run."""
+        """Return the entry of a call that was announced, but whose function did not run."""
         return self._make("ToolCallWithdrawn", {"index": call.position, "id": call.id, "name": call.name})
 
     # --- differences between the response and the entries so far ---
@@ -294,7 +294,7 @@ def _tool(agent: Agent | None, name: str) -> Tool[..., Any] | None:
 
 
 def kind_of(agent: Agent | None, name: str, mark: Mapping[str, Any] | None) -> str | None:
-    """Return the kind of answer that an open call waits for, see CallWaiting; None for a call that waits for none."""
+    """Return the kind of answer that an open call waits for, see CallWaiting; None for a call that waits for no answer."""
     if mark is None:
         return None
     tool = _tool(agent, name)

@@ -1,7 +1,7 @@
 """`Facts`: the recorded facts of a run, by the keys that a replay uses. No I/O.
 
-The number of a turn is `turn` of its TurnStarted, and 0 for the calls that a resumed run starts with. A turn without a
-recorded completion is run again as a whole.
+The number of a turn is the field `turn` of its TurnStarted; the calls that a resumed run starts with have the number 0. A turn
+without a recorded completion is run again as a whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Facts:
         turn = 0
         for entry in entries:
             turn = entry.fields["turn"] if entry.type == "TurnStarted" else turn
-            if entry.type != "RunStarted":  # a replay does not make it
+            if entry.type != "RunStarted":  # a replay makes no RunStarted
                 self._add(turn, entry)
 
     def _add(self, turn: int, entry: Entry) -> None:
@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def last_turn(self) -> int:
-        """The number of the last turn with a recorded completion; 0 without one."""
+        """The number of the last turn with a recorded completion; 0 if there is none."""
         return max(self.completions, default=0)
 
     def outcomes(self, turn: int) -> list[tuple[int, Mapping[str, Any]]]:

@@ -124,9 +124,8 @@ class Folded:
                 held.append(call)
         if held and any(call.finished.get("handoff") and not call.finished.get("is_agent") for call in finished):
             held = []  # after a handoff by a function, the new agent continues, and no call waits
-        if (
-            held
-        ):  # a handoff to an agent in `functions` takes effect at the end of the turn, so the call is open until then
+        if held:
+            # A handoff to an agent in `functions` takes effect at the end of the turn, so the call is open until then.
             finished = [call for call in finished if not call.finished.get("is_agent")]
         for call in finished:
             agent = call.finished.get("handoff") or agent
@@ -213,7 +212,7 @@ class Folded:
 def fold(entries: Iterable[Entry]) -> Folded:
     """Return the state of a run after these entries: the messages, the usage, the end.
 
-    `entries`: from the first entry of the log. Entries of unknown types are ignored.
+    `entries`: the entries of the log, from the first one. Entries of unknown types are ignored.
     """
     folded = Folded()
     for entry in entries:
@@ -222,7 +221,7 @@ def fold(entries: Iterable[Entry]) -> Folded:
 
 
 def whole_end(entries: Sequence[Entry]) -> Entry:
-    """Return the last entry of a whole log, with the messages of its response, which are stored in the other entries."""
+    """Return the last entry of a whole log, and add the messages of its response from the other entries."""
     folded, last = fold(entries[:-1]), entries[-1]
     if not last.response:
         return last

@@ -1,7 +1,7 @@
 """`Journal`: a file with the runs of a batch, so that a rerun after a crash continues them.
 
-It is a SQLite file (with a write-ahead log and a lock beside it while it is open), for one machine and one process at a
-time. It is not a queue. An item is a run in the log of the file, and a rerun of the item is another attempt: `Recorder`
+It is a SQLite file for one machine and one process at a time. While the file is open, a write-ahead log and a lock file are
+beside it. It is not a queue. An item is a run in the log of the file, and a rerun of the item is another attempt: `Recorder`
 records and replays it, like every other run. The entries of an item, and the time of their write:
 
     TurnStarted, CompletionFinished    the whole completion, with its usage     together with the next entry
@@ -17,9 +17,9 @@ a crash of the process once it is written, and a power failure once the next awa
 not run again: its `Response` is recorded.
 
 A rerun starts each item from its first message: the loop makes the same requests and calls, and the recorder answers them from
-the record. It compares each request with the recorded request. Data that cannot be recorded is refused at once, and not by the
-rerun: context variables that are not JSON, and handoffs to agents that a rerun could not find by name. Changes that a tool
-makes to an object in the context (a client, a cart) are not recorded.
+the record. The recorder compares each request with the recorded request. Data that cannot be recorded is refused at once, not
+only at the rerun: context variables that are not JSON, and handoffs to agents that a rerun could not find by name. Changes that
+a tool makes to an object in the context (a client, a cart) are not recorded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .recorder import Recorder
 
 # Runs a conversation to its end, recorded by this recorder.
 RunRecorded: TypeAlias = Callable[[RunOptions, Recorder], Awaitable[Response]]
-_LOOKUPS_KEPT = 64  # a batch may make an agent for every item
+_LOOKUPS_KEPT = 64  # limited, because a batch may make an agent for every item
 _AT_ONCE = ("ToolCallFinished", "ToolCallWithdrawn")
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "details")
 # A provider's client may put objects into a message; they are recorded as they would be sent.
@@ -57,7 +57,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).en
 
 
 class Journal:
-    """The journal of one batch. It belongs to one event loop; `async with` opens the file, or makes it, and closes it.
+    """The journal of one batch. It belongs to one event loop; `async with` opens or creates the file, and closes it.
 
         async with Journal("run.sqlite", {"agent": agent.name}) as journal:
             response = await journal.run("item 7", RunOptions(agent, messages), run_recorded)
@@ -68,7 +68,7 @@ class Journal:
     """
 
     def __init__(self, path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Iterable[Agent] = ()) -> None:
-        """`fingerprint` identifies the batch; its keys are named in error messages. `agents`: see `AgentDirectory`."""
+        """`fingerprint`: identifies the batch; error messages name its keys. `agents`: see `AgentDirectory`."""
         self.path = fspath(path)
         if self.path in ("", ":memory:"):  # SQLite accepts these names, and keeps nothing on disk
             raise ConfigurationError(f"journal must be the path of a file, or None for no journal, not {self.path!r}")
@@ -98,10 +98,10 @@ class Journal:
     ) -> Response:
         """Run an item, or continue it; or return the recorded `Response` of a finished item.
 
-        `own_context`: the context variables in `options` that identify the item. Raises the exceptions of `run`;
-        ConfigurationError if the item was recorded with other messages, another agent, `own_context` or `resume`, for an id
-        that is not valid text or that this batch has had before, and for context variables that cannot be recorded; RunError
-        if the file cannot be written.
+        `own_context`: the context variables in `options` that identify the item. Raises the exceptions of `run`. Raises
+        ConfigurationError if the item was recorded with other messages, another agent, another `own_context` or another
+        `resume`, if the id is not valid text or was used before in this batch, or if a context variable cannot be recorded.
+        Raises RunError if the file cannot be written.
         """
         stored = await self._find(item_id, options, own_context)
         agents, context = self._lookup(options.agent), options.context_variables or {}
@@ -150,7 +150,7 @@ class Journal:
         if directory is None:
             if len(self._lookups) >= _LOOKUPS_KEPT:
                 self._lookups.clear()
-            # The directory has a reference to `start`, so no other agent can get this id.
+            # The directory has a reference to `start`, so no other agent can get the same `id()`.
             directory = self._lookups[id(start)] = AgentDirectory((start, *self._agents))
         return directory
 
@@ -214,7 +214,7 @@ class _ItemLog:
         return [_entry(type(event).__name__, {**fields, **(private or {})})] if fields else []
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
-        """Return the entry of a call that was announced, and whose function did not run."""
+        """Return the entry of a call that was announced, but whose function did not run."""
         return _entry("ToolCallWithdrawn", {"index": call.position})
 
 

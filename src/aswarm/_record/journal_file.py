@@ -1,8 +1,9 @@
 """The SQLite file of a journal: its tables, its lock, its transactions, and a writer that commits many items together.
 
 The file has the tables of `log`. An item of the batch is a run, whose owner is the batch. One more table identifies the batch
-of the file. A lock file beside it reserves the file for one batch at a time, and ends with the process. SQLite's own lock does
-not suffice: a process loses it when it closes any descriptor of the file, such as the descriptor of a copy.
+of the file. A lock file beside the journal reserves the journal for one batch at a time; the lock ends with the process.
+SQLite's own lock does not suffice: a process loses it when it closes any descriptor of the file, such as the descriptor of a
+copy.
 """
 # ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
 
@@ -38,7 +39,7 @@ _RUN = 'aswarm_run (id, digest, owner, started, "user", status, on_disconnect, v
 
 
 class StoredItem(NamedTuple):
-    """An item in the file. `rows`: the entries of earlier processes; only the last row for a finished item.
+    """An item in the file. `rows`: the entries of earlier processes; for a finished item, only the last row.
 
     `is_repeated`: whether this batch has looked up the item before.
     """
@@ -197,7 +198,7 @@ def _insert(into: str, rows: Sequence[Sequence[object]]) -> Transaction[None]:
 class _Urgency(IntEnum):
     LATER = 0  # with the next write
     NOW = 1
-    DURABLE = 2  # a task waits until it is on disk
+    DURABLE = 2  # a task waits until the entries are on disk
 
 
 class _Writes:
@@ -215,7 +216,7 @@ class _Writes:
 class JournalWriter:
     """Writes the entries of all items of the batch `owner` to the file, many in one transaction.
 
-    While the thread of the file writes, it collects the next entries. It belongs to one event loop, which never waits for the
+    It collects the next entries while the thread of the file writes. It belongs to one event loop, which never waits for the
     disk. `failure`: the error after which the file cannot be written, or None.
     """
 
@@ -227,7 +228,7 @@ class JournalWriter:
         self._pending = _Writes()
 
     def put(self, item_id: str, number: int, line: bytes, *, now: bool) -> None:
-        """Add an entry without waiting for the file. Unless `now`, it is written together with a later entry.
+        """Add an entry without waiting for the file. If not `now`, the entry is written together with a later entry.
 
         Raises RunError if the file cannot be written.
         """
@@ -246,7 +247,7 @@ class JournalWriter:
         self._check()
 
     async def find(self, item_id: str, digest: str) -> StoredItem:
-        """Look up the item, and add a new one. Raises RunError as `put` does."""
+        """Look up the item, and add it if it is new. Raises RunError as `put` does."""
         self._check()
         with self._lock:
             writes, position = self._pending, len(self._pending.wanted)
@@ -285,7 +286,7 @@ class JournalWriter:
 
     def _write(self, writes: _Writes, urgency: _Urgency) -> Transaction[None]:
         with self._lock:
-            if urgency < writes.urgency:  # a later job writes them
+            if urgency < writes.urgency:  # a later job writes these entries
                 return
             if self._pending is writes:
                 self._pending = _Writes()

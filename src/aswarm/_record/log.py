@@ -35,8 +35,8 @@ TABLES = (
         run {text} NOT NULL, first {big} NOT NULL, last {big} NOT NULL, data {blob} NOT NULL, PRIMARY KEY (run, first)
     )""",
 )
-# The numbers of the entries of an attempt start at a multiple of this. An attempt may have shown entries to its readers
-# that were never written, so the next attempt must not use their numbers.
+# The numbers of the entries of an attempt start at a multiple of this number. An attempt may have shown its readers entries
+# that were never written, so the next attempt must not use the numbers of these entries.
 ATTEMPT_NUMBERS = 1_000_000
 
 # An owner is the name of a process, "#" and the token of an attempt. All owners of a process are between "name#" and
@@ -123,7 +123,7 @@ def insert(run: RunToStart, started: int, first: LogRow) -> Transaction[bool]:
     if rows[0][0]:
         yield "INSERT INTO aswarm_entry VALUES (?, ?, ?, ?)", (run.id, *first)
         return True
-    # The insert may be a repetition: the first was committed, but the answer of the database was lost.
+    # The insert may be a repetition: the first insert was committed, but the answer of the database was lost.
     mine = yield "SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ?", (run.id, run.owner)
     return bool(mine)
 
@@ -166,7 +166,7 @@ def end(run_id: str, attempt: int, row: LogRow, ending: Ending) -> Transaction[b
     statement = f"UPDATE aswarm_run SET status = ?, reason = ?, ended = ? WHERE id = ? AND attempt = ? AND {ACTIVE}"
     rows = yield statement, (*ending, now(), run_id, attempt)
     if not rows[0][0]:
-        # The end may be a repetition: the first was committed, but the answer of the database was lost.
+        # This transaction may be a repetition: the first one was committed, but the answer of the database was lost.
         written = yield "SELECT data FROM aswarm_entry WHERE run = ? AND first = ?", (run_id, row.first)
         return [bytes(data) for (data,) in written] == [row.data]
     yield f"INSERT INTO aswarm_entry VALUES (?, ?, ?, ?) {_OR_REPLACE}", (run_id, *row)
@@ -186,8 +186,8 @@ def take(run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000) -
     """Start the next attempt of a run. Returns its row, or None for an ended run.
 
     `token`: a unique text, so that a repeated transaction increments the number only once. A run that is still "running" was
-    not released, so this counts a death. If that makes more than `most_deaths`, no attempt starts: the returned row has another
-    owner.
+    not released by its last process, so a death is counted. If the run then has more than `most_deaths` deaths, no attempt
+    starts, and the returned row has another owner.
     """
     name = f"{owner}#{token}"
     yield (
@@ -211,7 +211,7 @@ def active_of(owner: str) -> Transaction[list[RunRow]]:
 
 
 def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
-    """Return the runs of a dead process to the queue, and count a death of each, unless another process has the run."""
+    """Put the runs that a dead process still owns back into the queue, and count a death of each."""
     statement = (
         "UPDATE aswarm_run SET status = 'queued', owner = NULL, deaths = deaths + 1 WHERE id = ? AND status = 'running'"
     )
@@ -260,7 +260,7 @@ def last_read(run_id: str) -> Transaction[int]:
 
 
 def find(run_id: str, user: str | None) -> Transaction[RunRow | None]:
-    """Return the run if it belongs to this user, or to any user for None."""
+    """Return the run if it exists and belongs to the user. `user`: None for any user."""
     of_user, values = ("", ()) if user is None else (' AND "user" = ?', (user,))
     rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ?{of_user}", (run_id, *values)
     return RunRow(*rows[0]) if rows else None
@@ -279,7 +279,7 @@ _CONDITIONS = {"waiting": WAITS, "running": ACTIVE}
 
 
 def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:
-    """Return the newest runs of all users, or only the runs with a status; "waiting": the runs that wait for an answer."""
+    """Return the newest runs of all users. `status`: only runs with this status; "waiting": runs that wait for an answer."""
     values: list[object] = [] if status in (None, *_CONDITIONS) else [status]
     where = "" if status is None else f"WHERE {_CONDITIONS.get(status, 'status = ?')} "
     statement = f"SELECT {_COLUMNS} FROM aswarm_run {where}ORDER BY number DESC LIMIT ?"
@@ -345,7 +345,7 @@ def old(
 ) -> Transaction[list[str]]:
     """Return the ended runs to delete: runs that ended before a time, or exceed a number of runs or a size of all entries.
 
-    `but_user`: a user whose runs are not returned. `keeps_waiting`: do not return runs that wait for an answer.
+    `but_user`: a user whose runs are not returned. `keeps_waiting`: whether to leave out runs that wait for an answer.
     """
     waiting = f" AND NOT ({WAITS})" if keeps_waiting else ""
     rows = yield (
@@ -384,7 +384,8 @@ class Purgeable(NamedTuple):
 def purgeable(seconds: float) -> Transaction[Purgeable]:
     """Return the runs that ended at least `seconds` ago, and the conversations that these runs created.
 
-    A run that waits for an answer is kept. The run that created a conversation is kept as long as another run of the conversation.
+    Runs that wait for an answer are not returned. The run that created a conversation is returned only if all other runs of the
+    conversation are returned.
     """
     statement = f'SELECT id, "user", conversation FROM aswarm_run WHERE ended <= ? AND NOT ({WAITS})'
     rows = yield statement, (now() - int(seconds * 1000),)

@@ -1,6 +1,6 @@
 """Conversion of completions, calls, context variables and responses to the fields of entries, and back for a replay.
 
-Decides which values can be recorded. No I/O.
+The module decides which values can be recorded, and does no I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class RecordedToolError(ToolError):
-    """A tool call that failed in an earlier process. The text has the type and the message of its error.
+    """A tool call that failed in an earlier process. The text has the type and the message of the original error.
 
     It is also the error of a started call whose outcome was not recorded.
     """
@@ -78,7 +78,7 @@ def outcome_fields(
 def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
     """Return the outcome of a recorded call. `fields`: the fields of its ToolCallFinished; `outcome`: see `outcome_fields`.
 
-    `TurnChanges` applies its changes of the context.
+    `TurnChanges` applies the changes that the call made to the context.
     """
     content = outcome.get("parts", fields["content"])
     error = None if fields.get("error") is None else RecordedToolError(fields["error"])
@@ -188,7 +188,7 @@ def change(context: dict[str, Any], written: Mapping[str, Any], removed: Iterabl
 
 
 def recordable_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the changed items and the removed keys. Raises ConfigurationError for a value that JSON cannot hold."""
+    """Return the changed items and the removed keys. Raises ConfigurationError for a value that JSON cannot represent."""
     written, removed = changes(before, after)
     for key, value in (*written.items(), *((key, None) for key in removed)):
         check_json(value, key)
@@ -196,7 +196,7 @@ def recordable_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> t
 
 
 def check_json(value: object, place: object) -> None:
-    """Raise ConfigurationError unless JSON can hold the value. `place`: the name of the variable."""
+    """Raise ConfigurationError if JSON cannot represent the value. `place`: the name of the variable."""
     if not isinstance(place, str):
         raise ConfigurationError(
             f"the context variable {place!r} cannot be recorded, because its key is not a str. Use a str, or run without "

@@ -6,7 +6,7 @@ start is committed. The run does not wait for a commit of completions and result
 | the process died | the next attempt |
 |---|---|
 | before the completion was recorded | repeats the request to the model |
-| before the start of a call was recorded | runs the function: it did not run |
+| before the start of a call was recorded | runs the function, because it has not run |
 | after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
 | after the result was recorded | answers the call from the record |
 """
@@ -124,7 +124,7 @@ class Recorder:
     # --- completions ---
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """Return the handlers, wrapped: they answer from the record, or act and record."""
+        """Return wrapped handlers: each answers from the record, or calls the original handler and records the result."""
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
         )
@@ -137,7 +137,7 @@ class Recorder:
         recorded = self._facts.completions.get(self._turn)
         if recorded is not None:
             return self._repeated(recorded)
-        # No generator around a new completion, because each chunk would pass through it.
+        # A new completion is returned without a generator around it, because each chunk would pass through that generator.
         return handlers.complete(request) if self._stop is None else self._stopped(self._stop)
 
     async def _repeated(self, recorded: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -156,7 +156,7 @@ class Recorder:
     async def _call_tool(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        if call.tool is not None and call.tool.is_handoff:  # it has no effect, so a replay calls it again
+        if call.tool is not None and call.tool.is_handoff:  # a handoff has no effect, so a replay calls it again
             return await handlers.call_tool(call, context, started)
         key = CallKey(self._turn, call.position)
         if (fields := self._facts.finished.get(key)) is not None:
@@ -169,7 +169,7 @@ class Recorder:
             if waiting["kind"] == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
-        if key in self._facts.started and not call.is_repeatable:  # its process died while the function ran
+        if key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
             return self._without_outcome(call, OUTCOME_UNKNOWN)
         if self._stop is not None:  # a repeatable function may have started before
             may_have_run = call.is_repeatable or call.has_started_inside
@@ -208,7 +208,7 @@ class Recorder:
         return outcome
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
-        call.outcome = outcome  # so that the run has it, even if it cannot be recorded
+        call.outcome = outcome  # so that the run has the outcome, even if it cannot be recorded
         self._outcomes[call.position] = self._changes.outcome(call, outcome, context)
         if outcome.agent is not None:
             try:
@@ -243,7 +243,7 @@ class Recorder:
         return lambda work: deliver(partial(recording, work))
 
     async def events(self, events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[LoopEvent, None]:
-        """Yield the events of the loop, and record them; `delivery` records tool events. Keep `RunFinished` as `finished`."""
+        """Yield the events of the loop, and record them; `delivery` records tool events. Store `RunFinished` in `finished`."""
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, RunFinished):

@@ -1,6 +1,6 @@
 """`Database`: runs transactions in one thread, in order, many in one commit.
 
-A commit costs as much as fifty statements. While the thread writes, it collects the next transactions. A transaction without
+A commit costs as much as fifty statements. While the thread writes, the next transactions are collected. A transaction without
 a waiting task may also be delayed to share a commit.
 """
 
@@ -49,7 +49,7 @@ class DatabaseConnection(Protocol):
     def rollback(self) -> None: ...
 
     def is_lost(self, error: Exception) -> bool:
-        """Return whether the error means a lost connection, so that the transaction may work after `reconnect`."""
+        """Return whether the error means a lost connection, so that the transaction may succeed after `reconnect`."""
         ...
 
     def reconnect(self) -> None: ...
@@ -144,7 +144,7 @@ class ThreadedDatabase(Database):
         super().__init__(place)
         self._connect = connect
         self._retry_seconds = retry_seconds
-        self._process = 0  # the id of the process that has it open
+        self._process = 0  # the id of the process that has the database open
         self._changed = threading.Condition()
         self._pending: list[PendingTransaction] = []
         self._due = float("inf")  # the time at which the pending jobs must run
@@ -154,7 +154,7 @@ class ThreadedDatabase(Database):
 
     @property
     def is_open(self) -> bool:
-        """Whether this process has it open."""
+        """Whether this process has the database open."""
         return self._process == os.getpid()
 
     # --- on the event loop ---
@@ -299,7 +299,7 @@ class MemoryDatabase(Database):
         self._lock = threading.Lock()
 
     async def open(self) -> None:
-        """Do nothing: it is always open."""
+        """Do nothing: the database is always open."""
 
     async def aclose(self) -> None:
         """Do nothing: the data stays until the end of the process."""

@@ -18,7 +18,8 @@ _RETRY_SECONDS = 10.0  # a server restarts in this time
 class SQLiteFile(ThreadedDatabase):
     """A SQLite file, which only its owner can read. Several processes may have it open, on a local disk.
 
-    `is_durable`: each commit waits for the disk; otherwise only durable transactions do. `exclusive`: one process at a time.
+    `is_durable`: whether each commit waits for the disk; otherwise only durable transactions wait. `exclusive`: whether only
+    one process at a time may open the file.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class PostgresServer(ThreadedDatabase):
         if importlib.util.find_spec("psycopg") is None:
             raise ConfigurationError(f"PostgreSQL needs psycopg: {how_to_install('postgres')}")
         self.conninfo = conninfo
-        self.sender = ""  # of the notifications of this process
+        self.sender = ""  # the sender of the notifications of this process
         self._schema = schema
         super().__init__("PostgreSQL", self._connect_to_server, retry_seconds=_RETRY_SECONDS)
 

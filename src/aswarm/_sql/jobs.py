@@ -39,8 +39,9 @@ class PendingTransaction:
     """A transaction and its result: a value or an error.
 
     `make`: makes the transaction for each attempt. `done`: called in the thread of the database when there is a result.
-    `waits`: whether a task waits for `event`, which is set after `done`. `reads_only`: it changes nothing. `snapshot`: all its
-    queries read one state. `durable`: it must survive a power failure. `notifies`: it must wake other processes.
+    `waits`: whether a task waits for `event`, which is set after `done`. `reads_only`: whether it changes nothing. `snapshot`:
+    whether all its queries read one state. `durable`: whether it must survive a power failure. `notifies`: whether it must wake
+    other processes.
     """
 
     make: Callable[[], Transaction[Any]]

@@ -1,7 +1,7 @@
 """Locks that show which processes are alive: the operating system or the database releases the lock of a dead process.
 
-No lock depends on a clock, so a process does not count as dead because it is slow, or because a clock changes. A forked child does not keep the lock
-of its parent. All methods block for a short time and work in any thread.
+No lock depends on a clock, so a slow process or a changed clock does not make a process count as dead. A forked child does not
+keep the lock of its parent. All methods block for a short time and work in any thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aswarm._values.errors import ConfigurationError
 
 _SAME_NAME = "another live process has the executor id {!r}; give each process an id of its own"
 _ACQUIRE_SECONDS = 2.0  # another process may hold the lock for a moment, while it checks whether this process is dead
-# The view shows a key of 64 bits as two halves, classid and objid, with objsubid 1:
+# The view `pg_locks` shows a key of 64 bits as two halves, classid and objid, with objsubid 1:
 # https://www.postgresql.org/docs/current/view-pg-locks.html
 _HOLDS = (
     "SELECT pg_backend_pid(), count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()"
@@ -52,7 +52,7 @@ class Liveness(ABC):
     @property
     @abstractmethod
     def is_held(self) -> bool:
-        """Whether this process held its lock at the last `check`. Without the lock, it must not start work."""
+        """Whether this process held its lock at the last `check`. Without the lock, this process must not start work."""
 
     @abstractmethod
     def check(self) -> bool:

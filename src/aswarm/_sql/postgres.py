@@ -14,19 +14,21 @@ from .transactions import Schema
 
 CHANNEL = "aswarm_runs"
 _TYPES = {
-    # Compare code points, as SQLite and Python do: in the order of a language, texts with a prefix are not a range.
+    # Compare code points, as SQLite and Python do: in the sort order of a language, the texts with one prefix are not one
+    # range.
     "text": 'TEXT COLLATE "C"',
     "number": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "blob": "BYTEA",
     "big": "BIGINT",
 }
-# A machine that crashes closes no connection. With these settings, each side detects this after about 15 seconds, instead of
-# 2 hours by default.
+# A machine that crashes closes no connection. With these settings, each side detects the crash after about 15 seconds, instead
+# of 2 hours by default.
 _KEEPALIVE: Any = {
     "connect_timeout": 10, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000
 }  # fmt: skip
-# These are set after connecting, because `options=` would replace the `options` of a connection string. While a transaction
-# waits for a lock, all others of the process wait too, so the time is limited as for SQLite. A caller's `lock_timeout` stays.
+# These settings are made after connecting, because `options=` would replace the `options` of a connection string. While a
+# transaction waits for a lock, all other transactions of the process wait too, so the time is limited as for SQLite. A caller's
+# `lock_timeout` stays.
 _SETTINGS = b"""
     SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 15000;
     SELECT set_config('lock_timeout', '10s', false) WHERE current_setting('lock_timeout') = '0'
@@ -47,7 +49,7 @@ def connected(conninfo: str) -> psycopg.Connection[Any]:
 class PostgresConnection:
     """A connection to PostgreSQL, with the tables of a schema. Any thread may use it, but only one at a time.
 
-    `sender`: the text of its notifications, by which a process ignores its own notifications.
+    `sender`: the text of the notifications of this process, by which the process ignores them.
 
     Opening raises ConfigurationError if the server cannot be reached, or if the tables are of another version.
     """

@@ -1,4 +1,4 @@
-"""`Processes`: the processes that share a database. Detects dead processes, and writes of other processes."""
+"""`Processes`: the processes that share a database. It detects dead processes, and writes of other processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Processes:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has its lock, so that the others can detect that it is alive. If not, it must not start work."""
+        """Whether this process has its lock, by which the others detect it. Without the lock, it must not start work."""
         return self._locks is None or self._locks.is_held
 
     @asynccontextmanager
@@ -75,7 +75,7 @@ class Processes:
 
     @asynccontextmanager
     async def dead(self, name: str) -> AsyncGenerator[bool]:
-        """Yield whether a process is dead. During the block, no other process yields True for it."""
+        """Yield whether a process is dead. During the block, no other caller gets True for the same process."""
         locks = self._locks
         is_dead = locks is not None and name != self.name and await self._call(locks.take, name)
         try:

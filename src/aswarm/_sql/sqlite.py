@@ -20,9 +20,9 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class SQLiteConnection:
-    """A connection to a SQLite database. Any thread may use it, but only one at a time. `place`: its name in error messages.
+    """A connection to a SQLite database. Any thread may use it, but only one at a time. `place`: named in error messages.
 
-    `is_durable`: every commit waits for the disk; otherwise only durable commits do.
+    `is_durable`: whether every commit waits for the disk; otherwise only durable commits wait.
     """
 
     def __init__(self, connection: sqlite3.Connection, place: str, *, is_durable: bool = False) -> None:
@@ -61,7 +61,7 @@ class SQLiteConnection:
         return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) in _BUSY
 
     def reconnect(self) -> None:
-        """Do nothing: the lock of the other program may be released by the next attempt."""
+        """Do nothing: at the next attempt, the other program may have released its lock."""
 
     def failure(self, error: Exception) -> Exception:
         if not isinstance(error, sqlite3.Error | UnicodeEncodeError):
@@ -86,8 +86,8 @@ def in_memory(schema: Schema) -> SQLiteConnection:
 def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive: bool = False) -> SQLiteConnection:
     """Open a file, or create one that only its owner can read.
 
-    `exclusive`: lock the file until the connection is closed. Raises ConfigurationError for a file of another kind or
-    version, and if the file cannot be opened.
+    `exclusive`: whether to lock the file until the connection is closed. Raises ConfigurationError for a file of another kind
+    or version, and if the file cannot be opened.
     """
     place = f"{schema.kind} {path}"
     try:

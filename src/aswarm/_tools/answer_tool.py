@@ -1,6 +1,6 @@
 """Structured output: the function, the `response_format` or the text that requests it from a model.
 
-Decides the schema for the model. `_run.typed_answers` chooses one of the three.
+The module decides the schema for the model. `_run.typed_answers` chooses one of these three ways.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the name, the signature and the type hints of a function.
 
-Resolves hints that are strings, or that name classes defined later.
+The module also resolves hints that are strings, or that name classes defined later.
 """
 
 from __future__ import annotations

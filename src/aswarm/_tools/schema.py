@@ -1,6 +1,6 @@
 """Makes the JSON schema of a function, and checks the arguments from the model.
 
-Decides types, names, descriptions and conversions. Never calls the function.
+The module decides types, names, descriptions and conversions. It never calls the function.
 
 If Swarm can express a hint, the schema is Swarm's (`{"type": ...}` and nothing else); otherwise it is pydantic's. Arguments
 are validated by the same hints and converted (pydantic's lax mode), so that a parameter with the hint `date` gets a date.
@@ -93,7 +93,7 @@ class _Validator:
         faults: list[str] = []
         for adapter, part in ((self.named, sent), (self.extra, others)):
             try:
-                # Validate as JSON: a strict model accepts a str for a date only there.
+                # Validate as JSON, because only then does a strict model accept a str for a date.
                 valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
             except ValidationError as error:
                 faults += faults_of(error, "arguments")
@@ -323,7 +323,7 @@ def without_titles(schema: Any) -> Any:
 def map_schemas(change: Callable[[dict[str, Any]], dict[str, Any]], schema: Any, *, named: bool = False) -> Any:
     """Return the schema with `change` applied to each schema in it, the inner ones first.
 
-    `named`: the keys of this object are names of parameters or models, not keywords.
+    `named`: whether the keys of this object are names of parameters or models, not keywords.
     """
     if is_array(schema):
         return [map_schemas(change, item) for item in schema]

@@ -1,7 +1,7 @@
 """Tools: a function, its schema, and its options.
 
-Decides the name of a tool, whether it may run beside other tools, and whether it reads or writes the context. Never runs
-a function. A schema is built once for each function and cached for the life of the function.
+The module decides the name of a tool, whether the tool may run beside other tools, and whether it reads or writes the context.
+It never runs a function. A schema is built once for each function and cached for the life of the function.
 """
 
 # No `from __future__ import annotations`: the class Tool would then have `__annotations__`, and on Python 3.14 a tool
@@ -45,7 +45,11 @@ R = TypeVar("R")
 Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], bool | str | Awaitable[bool | str]]
 NEEDS_APPROVAL = "needs approval"
 RUNS_ELSEWHERE = "runs outside of this program"
-_COPIED = ("__module__", "__qualname__", "__doc__")  # of the function, as functools.update_wrapper copies them
+_COPIED = (
+    "__module__",
+    "__qualname__",
+    "__doc__",
+)  # attributes of the function, as functools.update_wrapper copies them
 
 
 class Limiter(Protocol):
@@ -64,10 +68,10 @@ class Limiter(Protocol):
 class Tool(Generic[P, R]):
     """A function with the options of a tool. `@tool` and `function_tool` make it; calling it calls the function.
 
-    Most fields are the options of `tool`. `parameters` and `description`: arguments of `function_tool`; None if they are
-    read from the function. `is_external`: it has no function here, see `external_tool`. `origin`: the name of the program that
-    provides the tool, for error texts; empty for a function of this program. `check_decision`: gets a call with its decision,
-    and the earlier decisions; raises ConfigurationError if the decision does not suit the call.
+    Most fields are the options of `tool`. `parameters` and `description`: arguments of `function_tool`; None if they are read
+    from the function. `is_external`: whether it has no function here, see `external_tool`. `origin`: the name of the program
+    that provides the tool, for error texts; empty for a function of this program. `check_decision`: gets a call with its
+    decision, and the earlier decisions; raises ConfigurationError if the decision does not suit the call.
     """
 
     function: Callable[P, R]
@@ -299,8 +303,8 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function).schema.json)))
 
 
-# Weak references, so that a schema is freed with its function. By id(), because a callable may be unhashable. The schema must
-# not refer to the function: the reference would keep the entry alive.
+# Weak references, so that a schema is freed with its function. The keys are by id(), because a callable may be unhashable. The
+# schema must not refer to the function: the reference would keep the entry alive.
 _schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
 
 

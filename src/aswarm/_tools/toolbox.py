@@ -1,6 +1,6 @@
 """The tools of an agent by name: its functions, and a handoff for each agent among them.
 
-Decides the names of handoffs, and removes duplicates. Never calls a function.
+The module decides the names of handoffs, and removes duplicates. It never calls a function.
 """
 
 from __future__ import annotations

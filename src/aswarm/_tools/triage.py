@@ -1,6 +1,6 @@
 """`create_triage_agent`: an agent that hands over to others, which may hand back to it.
 
-It only fills `functions` when it is called; the agents are plain agents and may be changed afterwards.
+The function only fills `functions` once; the agents are plain agents and may be changed afterwards.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def create_triage_agent(
     A handoff is the agent itself in `functions`, as `transfer_to_<name>` for the model. An agent listed twice counts once.
     Changing the list `agents` later has no effect; to add a target, append it to the `functions` of the result.
 
-    A backlink comes last, and replaces a handoff to an agent of the same name: if a notebook calls this again with the same
-    agents, each has one handoff back, to the newest triage agent. So do not make a triage agent for each request over agents
-    that requests share: make all of these agents for each request, or none of them. With backlinks, each agent gets a new list
-    as `agent.functions`; the old list does not change. Appending to `agent.functions` later keeps the backlink; assigning a
-    list without the triage agent removes it.
+    A backlink comes last, and replaces a handoff to an agent of the same name: if a notebook calls this function again with the
+    same agents, each agent has one handoff back, to the newest triage agent. So do not make a triage agent for each request
+    over agents that requests share: make all of these agents for each request, or none of them. With backlinks, each agent gets
+    a new list as `agent.functions`; the old list does not change. Appending to `agent.functions` later keeps the backlink;
+    assigning a list without the triage agent removes it.
 
     Args:
         name: The name of the triage agent.
@@ -48,8 +48,8 @@ def create_triage_agent(
         model_settings: As in `Agent`.
 
     Raises:
-        ConfigurationError: If an item of `agents` is no Agent, or a handoff has the name of another function of its agent.
-            Nothing is changed then.
+        ConfigurationError: If an item of `agents` is no Agent, or a handoff has the name of another function of its agent. In
+            this case, nothing is changed.
     """
     listed = list(agents)
     for agent in listed:

@@ -1,4 +1,4 @@
 """Values that users make and get: agents, messages, events, decisions, budgets, errors; and helpers for text and JSON.
 
-Decides the valid content of a value, and its form as data. Uses no tools, providers or runs, and does no I/O.
+The package decides the valid content of a value, and its form as data. It uses no tools, providers or runs, and does no I/O.
 """

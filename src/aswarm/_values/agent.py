@@ -1,6 +1,6 @@
 """The values that users make and get: `Agent`, `Result`, `Response`.
 
-They contain data and check its form. A run never writes to an agent.
+These classes contain data and check its form. A run never writes to an agent.
 """
 
 import copy
@@ -156,7 +156,7 @@ def _report_unknown_field(agent_type: type[Agent], key: str) -> None:
     fields = list(agent_type.model_fields)
     near = ["instructions"] if key == "description" else difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(fields)}"
-    # 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
+    # Level 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
     warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)
 
 
@@ -249,9 +249,9 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
             so type checkers accept `Response().agent.name`.
         context_variables: The current context variables.
         usage: The tokens, summed over the run.
-        stop: The reason of the end: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open), "waiting" (a
-            call waits for a decision), "budget" (a limit of its `Budget` was reached), "cancelled" (closed or cancelled),
-            "error".
+        stop: The reason why the run ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open),
+            "waiting" (a call waits for a decision), "budget" (a limit of its `Budget` was reached), "cancelled" (closed or
+            cancelled), "error".
         run_id: The id of the run; empty for a `Response` that no run made.
         unknown_calls: The calls of this run whose function started and that have no outcome, also if they are repeatable.
             They were cancelled, a journal has their start and not their end, or their function could not be stopped and may

@@ -1,4 +1,4 @@
-"""`Budget`: the limits of a run, a value that checks its own form. `_run.budget_control` applies it."""
+"""`Budget`: the limits of a run, a value that checks its own form. `_run.budget_control` applies the limits."""
 
 from __future__ import annotations
 

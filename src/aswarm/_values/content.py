@@ -1,6 +1,6 @@
 """Images and files as parts of a message, in results of functions and in messages of users.
 
-Decides their form, the form of Chat Completions. Never reads a file and never opens a URL.
+The module decides the form of these parts, which is the form of Chat Completions. It never reads a file and never opens a URL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Context variables: copies of the caller's dict, and the changes between two copies.
 
-It uses loops, not recursion, because a context may be nested to any depth. It reads containers by the methods of dict, list,
-tuple and set: an overriding method of a subclass must not fail a run, or replace its cancellation.
+The module uses loops, not recursion, because a context may be nested to any depth. It reads containers by the methods of dict,
+list, tuple and set: an overriding method of a subclass must not fail a run, or replace its cancellation.
 """
 
 from __future__ import annotations

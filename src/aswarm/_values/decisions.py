@@ -1,6 +1,6 @@
 """Calls that wait for a decision, and the decisions of users.
 
-Values only. `_run.resuming` applies them to a run.
+This module has only values. `_run.resuming` applies decisions to a run.
 """
 
 import json
@@ -138,8 +138,8 @@ def is_run_inside(data: Any) -> TypeGuard[Mapping[str, Any]]:
 def public_data(data: Any) -> Any:
     """Return the data of a waiting call, for people and programs.
 
-    The history stores a run inside the call as its messages and context variables. A user gets its open calls instead. They
-    are read from these messages, so that exactly the calls that are shown run after an approval.
+    The history stores a run inside the call as its messages and context variables. A user gets the open calls of this inner run
+    instead. They are read from its messages, so that exactly the calls that are shown run after an approval.
     """
     if not is_run_inside(data):
         return data

@@ -52,7 +52,7 @@ class ConfigurationError(AswarmError):
 class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
     """A ConfigurationError that a tool of aswarm raises. It ends the run, and is not sent to the model (internal).
 
-    `has_started`: a function has started inside the call, so the outcome of the call is unknown.
+    `has_started`: whether a function has started inside the call, so that the outcome of the call is unknown.
     """
 
     def __init__(self, text: str, *, has_started: bool = False) -> None:

@@ -167,7 +167,7 @@ def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -
 def message_blocks(
     messages: Sequence[Message], marks: dict[int, list[Message]] | None = None
 ) -> Iterator[tuple[Message, list[Message]]]:
-    """Yield the blocks of the history: each message but tool messages, with the answers directly after it.
+    """Yield the blocks of the history: each message that is no tool message, with the answers directly after this message.
 
     Answers at the very start belong to a call that was trimmed away; they come with an empty message. A tool message with
     entries of waiting calls is no answer; it is added to `marks`, by id() of the message that made the calls.

@@ -1,6 +1,7 @@
 """`Output`: the type of an answer, and the conversion of a model's text to an object of that type.
 
-Decides the valid texts for a type, and the faults of invalid ones. `_run.typed_answers` adds the type to the requests.
+The module decides which texts are valid for a type, and describes the faults of invalid texts. `_run.typed_answers` adds the
+type to the requests.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Output(Generic[T]):
             - "prompt": the JSON schema in the instructions; an agent without functions also sends `json_object`.
             - "auto": "schema" for an agent without functions, else "tool". A union with `str` is always "tool".
         retries: The number of corrections in a run: the model gets the faults of its answer, and answers again.
-        strict: True sends OpenAI's strict schema.
+        strict: Whether to send OpenAI's strict schema.
         check: A plain function that checks the answer, on the event loop. The model gets the text of its ValueError.
 
     Raises:
@@ -109,7 +110,7 @@ class AnswerType:
     """The type of an answer: its schema for the model, and the reader of the model's text.
 
     `hint`: the type in the `Output`. `schema`: the JSON schema of an object; None if only a plain text is an answer. `name`:
-    the name of the type. `allows_text`: any plain text is an answer.
+    the name of the type. `allows_text`: whether any plain text is an answer.
     """
 
     hint: Any
@@ -128,7 +129,7 @@ class AnswerType:
         except ValueError as error:
             raise ToolArgumentsError(f"the answer is not JSON: {error}; you sent {shown(text, 1000)}") from error
         try:
-            # Validate as JSON: a strict model accepts a str for a date only there.
+            # Validate as JSON, because only then does a strict model accept a str for a date.
             return self._adapter.validate_json(to_json(self._unwrapped(data), inf_nan_mode="constants"))
         except ValidationError as error:
             raise ToolArgumentsError("\n".join(faults_of(error, "answer"))) from error

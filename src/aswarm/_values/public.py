@@ -1,6 +1,6 @@
 """Sets `__module__` of public names to the package that exports them, not the module that defines them.
 
-So a definition can move without a change in reprs, pickles and documentation.
+A definition can then move to another module without a change in reprs, pickles and documentation.
 """
 
 from __future__ import annotations

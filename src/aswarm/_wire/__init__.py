@@ -1,4 +1,5 @@
 """The wire of providers: requests, server-sent events, deltas, failures, and response headers.
 
-Decides the body of a request, joins pieces to a completion, and classifies failures. Never sends or receives anything.
+The package decides the body of a request, joins pieces to a completion, and classifies failures. It never sends or receives
+anything.
 """

@@ -113,7 +113,7 @@ class Accumulator:
         self._is_whole = self._is_whole or bool(choice.get("message"))
         wire = choice.get("delta") or choice.get("message")
         if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
-            # Recorded as they are, and not shown: their content is also in other keys.
+            # These values are recorded as they are, and not shown: their content is also in other keys.
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
             self._whole = {key: value for key, value in whole.items() if value not in (None, [])}
             wire = {key: value for key, value in wire.items() if key not in _WHOLE}

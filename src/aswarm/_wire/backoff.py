@@ -25,5 +25,5 @@ class Backoff:
 
 # The waits of the openai SDK. The rate limiter and `HTTPSource` retry in its place.
 SDK_BACKOFF = Backoff(0.5, 8.0, 0.25)
-# Between the attempts of a completion, in a batch and in `aswarm.middleware.retry`.
+# The waits between the attempts of a completion, in a batch and in `aswarm.middleware.retry`.
 ATTEMPT_BACKOFF = Backoff(1.0, 60.0, 0.5)

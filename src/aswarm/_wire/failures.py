@@ -1,10 +1,10 @@
 """Failures of completions: whether the same request may succeed later, and how long to wait.
 
 `may_pass` decides `CompletionError.retryable` when an error is made. `classify` reads a finished error, also an error of a
-user's own source. Never waits, never sends.
+user's own source. The module never waits and never sends.
 
-Reads the same headers as the openai SDK. `x-ratelimit-reset-*` is not read: it is the time until the whole limit is
-available again, and the next request may be sent earlier.
+The module reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`, the time until the whole limit is
+available again, because the next request may be sent earlier.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def may_pass(text: str, status: int | None, code: object = None, advice: bool | 
 
 
 def status_of(code: object) -> int | None:
-    """Return the HTTP status for a provider's name of a failure; None if it has none."""
+    """Return the HTTP status for a provider's name of a failure; None if there is no such status."""
     if code in _REJECTED_CODES:
         return _TOO_MANY_REQUESTS
     return int(str(code)) if str(code).isdecimal() else None

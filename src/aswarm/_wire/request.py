@@ -1,6 +1,7 @@
 """One request for a completion, built from an agent, the history on the wire and the settings of the run.
 
-Decides the body. Never sends it. Only the completion source reads the field that asks for an answer in chunks.
+The module decides the body of the request, and never sends it. Only the completion source reads the field that asks for an
+answer in chunks.
 """
 
 import operator
@@ -93,8 +94,8 @@ class CompletionRequest:
             )
 
     def copy(self) -> "CompletionRequest":
-        """Return a copy of the request, which shares no dict and no list with it."""
-        return replace(self, body=_copied(self.body), _known=None)  # its owner may change the messages
+        """Return a copy that shares no dict and no list with this request."""
+        return replace(self, body=_copied(self.body), _known=None)  # the owner of the copy may change the messages
 
 
 def streamed(request: CompletionRequest, include_usage: bool) -> CompletionRequest:

@@ -1,7 +1,7 @@
 """Output items of the Responses API, and their message in the form of Chat Completions.
 
-Maps items to the parts of a message, and decides whether items may be sent back unchanged. Sans-IO. A message from the
-Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can only be sent back as an item.
+The module maps items to the parts of a message, and decides whether items may be sent back unchanged. Sans-IO. A message from
+the Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can only be sent back as an item.
 """
 
 from __future__ import annotations

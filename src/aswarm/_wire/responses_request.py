@@ -1,7 +1,7 @@
 """Body of a request for the Responses API, from a body of Chat Completions.
 
-Converts settings, tools and messages. Never sends them. Each request has the whole history, and `store` is false unless the
-user sets it. The history of a run only grows, so a request reuses the input items of the previous request.
+The module converts settings, tools and messages, and never sends them. Each request has the whole history, and `store` is false
+unless the user sets it. The history of a run only grows, so a request reuses the input items of the previous request.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ class SentItems(NamedTuple):
 class KnownHistory:
     """Facts about the messages of a run, shared by all its requests: the messages only grow, and never change.
 
-    `is_chat`: all messages have the form of Chat Completions. `input`: their items in the last request to the Responses API.
+    `is_chat`: whether all messages have the form of Chat Completions. `input`: their items in the last request to the Responses
+    API.
     `sent`: the messages or items in the body of the last request.
     """
 

@@ -9,9 +9,9 @@ reads one item at a time, and only while `concurrency` allows another item, so t
 A plain iterable is read on the event loop: if it blocks (a slow file, a queue), use an async iterable. The batch reads
 all items in one task and closes the iterator at the end.
 
-**Concurrency.** `concurrency` is the number of items in memory: running items, and outcomes that wait for the consumer. A
-slow consumer therefore slows the batch down. With `ordered=True` one slow item delays the outcomes after it, which count
-too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
+**Concurrency.** `concurrency` is the number of items in memory: running items, and outcomes that wait for the consumer. A slow
+consumer therefore slows the batch down. With `ordered=True`, one slow item delays the outcomes after it, and the delayed
+outcomes count too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
 
 **Failures.** The batch retries a completion that failed temporarily (a 5xx, a lost connection): at most
 `attempts` requests, with waits of about 1, 2, 4... up to 60 seconds. The client's own `max_retries` is not used. A 429
@@ -27,12 +27,12 @@ fewer if the provider accepts other requests meanwhile. A retry repeats one comp
 | `break`, an exception, a timeout, cancellation | it cancels and awaits the running items, and closes the iterator |
 | KeyboardInterrupt or SystemExit in an item | the same, then it raises that exception |
 
-**Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the
-same file. Finished items have their recorded response, and the other items continue: a recorded completion is not requested
-again, and a recorded tool call does not run again. A call that had started, without a recorded result, is answered
-"cancelled; its outcome is unknown" and is in `Outcome.unknown_calls`; a call of `@tool(repeatable=True)` runs again. An item
-whose calls wait for a decision has finished, with `response.stop == "waiting"`: continue it as a new item, with another id,
-the whole history and `Item(..., resume=decisions)`. With a journal each item needs a unique id; without one, ids may repeat.
+**Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the same
+file. Finished items have their recorded response, and the other items continue: a recorded completion is not requested again,
+and a recorded tool call does not run again. A call that had started, without a recorded result, is answered "cancelled; its
+outcome is unknown" and is in `Outcome.unknown_calls`; a call of `@tool(repeatable=True)` runs again. An item whose calls wait
+for a decision has finished, with `response.stop == "waiting"`: continue it as a new item, with another id, the whole history
+and `Item(..., resume=decisions)`. With a journal, each item needs a unique id; without a journal, ids may repeat.
 
 **Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`,
 then among the agents that `aswarm.graph` finds from the agent of the item and from the listed agents. List the agents that

@@ -1,7 +1,7 @@
 """`Batch`: the context manager of a batch. It starts the batch, yields the outcomes, and stops the batch at the end of the block.
 
-No task group and no cancel scope is open in the reader's frames while the reader holds an outcome: the items run in a separate
-task.
+The items run in a separate task, so while the reader handles an outcome, no task group and no cancel scope of the batch is open
+around the reader's code.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Batch(AsyncIterator[AnyOutcome]):
                 yield limit
         else:
             with self._rate_limiter.in_use():
-                # Without results of requests it never changes.
+                # This limit never changes, because it gets no results of requests.
                 yield AdaptiveLimit(self._settings.concurrency, self._settings.concurrency)
 
     def _open(self, path: str | PathLike[str]) -> Journal:

@@ -1,7 +1,7 @@
 """`Item` and the outcomes: the input and the output of a batch.
 
-Checks the form of an item; the run checks its messages. The items come from any iterable, plain or async. They are read one at
-a time, and the iterable is closed at the end.
+The module checks the form of an item; the run checks the messages. The items come from any iterable, plain or async. They are
+read one at a time, and the iterable is closed at the end.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
@@ -31,7 +31,7 @@ class Item:
         messages: As for `AsyncSwarm.run`.
         id: A name for the item; by default its position in the batch, from 0.
         agent: The agent, in place of the agent of the batch.
-        context_variables: Added to the context variables of the batch; its keys have priority.
+        context_variables: Added to the context variables of the batch; on equal keys, the variables of the item have priority.
         metadata: Any object; the outcome has it too.
         resume: The decisions on the open calls at the end of `messages`, as for `AsyncSwarm.run`.
     """

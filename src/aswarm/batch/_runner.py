@@ -1,7 +1,7 @@
 """The working side of a batch: reads items, runs them concurrently, and queues their outcomes.
 
-Decides when an item starts: running items and unread outcomes together never exceed the limit. All work is in one supervisor
-task and its children; none of their scopes is open in the consumer's frames.
+`Runner` decides when an item starts: running items and unread outcomes together never exceed the limit. All work is in one
+supervisor task and its children; none of their scopes is open around the consumer's code.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Runner:
         self._failure: BaseException | None = None
         self._group: TaskGroup
         self._reading = anyio.CancelScope()
-        # Each item starts in a copy, so the iterator and other items cannot change its contextvars.
+        # Each item starts in a copy of this context, so the iterator and other items cannot change its contextvars.
         self._context = copy_context()
 
     # --- for the consumer's side ---
 
     def take(self) -> AnyOutcome | None:
-        """Return the next outcome, or None if none is ready. Another item may start then."""
+        """Return the next outcome, or None if none is ready. After an outcome was taken, another item may start."""
         if not self._ready:
             return None
         self._in_memory -= 1

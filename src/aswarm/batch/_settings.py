@@ -28,7 +28,7 @@ class BatchSettings:
     context_variables: Mapping[str, Any] | None = None
     model_override: str | None = None
     max_turns: float = MAX_TURNS
-    agents: Collection[Agent] = ()  # that the journal can find by name
+    agents: Collection[Agent] = ()  # agents that the journal can find by name
     output: Output[Any] | None = None
     keywords: ItemKeywords = field(default_factory=ItemKeywords)
 

@@ -1,4 +1,4 @@
-"""The group of all commands. A new command is a module in `commands`, and a name in the list below."""
+"""The group of all commands. A new command needs a module in `commands`, and its name in the list below."""
 
 from __future__ import annotations
 

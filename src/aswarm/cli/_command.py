@@ -33,7 +33,7 @@ _traceback_option = click.option(
 
 
 def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command. `codes`: its exit codes besides the common ones. `text`: its help."""
+    """Make a function a command. `codes`: the exit codes besides the common ones. `text`: the help text."""
 
     def make(function: Callable[..., Any]) -> click.Command:
         return _traceback_option(click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function))

@@ -29,7 +29,7 @@ class EventPrinter:
     """A printer of events as text.
 
     `answer`: gets the model's text, piece by piece. `details`: gets agent names, calls and handoffs, if not None. `has_type`:
-    the answer has a type, and is written once, at the end, as JSON.
+    whether the answer has a type; such an answer is written once, at the end, as JSON.
     """
 
     def __init__(self, answer: TextIO, details: TextIO | None = None, *, has_type: bool = False) -> None:
@@ -116,7 +116,7 @@ class JsonLines:
         """Write the last line of a run that failed or was stopped, with its partial response."""
         more = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
         kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
-        # In the form of `RunFinished`, which this line replaces.
+        # This line replaces `RunFinished`, so it has the same form.
         partial = RunFinished(response).to_dict()["response"]
         self._write({"type": kind, "error": f"{type(error).__name__}: {error}", **more, "response": partial})
 

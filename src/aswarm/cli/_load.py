@@ -1,6 +1,6 @@
 """Loading of the agent in a command: `module:attribute` or `path/to/file.py:attribute`.
 
-Imports the user's code, and calls the attribute if it is a function without parameters.
+The module imports the user's code, and calls the attribute if it is a function without parameters.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _load_file(name: str, path: Path) -> ModuleType:
     loaded = sys.modules.get(name)
     if (
         loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() == path
-    ):  # its package imported it
+    ):  # the package of the module imported it
         return loaded
     if loaded is not None:  # another module has the name, such as json for a file json.py
         name = f"aswarm_target_{name}"

@@ -9,9 +9,9 @@
         await chat.resume({"call_1": True})
 
 A `Conversation` calls `run()` and `stream()`; the loop does not depend on it. A `Store` keeps the messages, the name of the
-active agent, the context variables (JSON) and a revision. This room decides the content and the time of each write, who may
-write, and the start of the next run. It never changes a message. A driver of a database is imported when its store is opened.
-The functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
+active agent, the context variables (JSON) and a revision. This package decides the content and the time of each write, which
+run may write, and the start of the next run. It never changes a message. A driver of a database is imported when its store is
+opened. The functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 
 | the process died | the store has |
 |---|---|

@@ -75,7 +75,7 @@ class SQLStore(Store):
     async def rename(self, conversation_id: str, title: str, /) -> bool:
         """Set the title of the conversation, or remove it with an empty text. Returns False for an unknown conversation.
 
-        The revision does not change, so this does not disturb a running run.
+        The revision does not change, so a running run is not disturbed.
         """
         rename = partial(
             single, "UPDATE aswarm_conversation SET title = ? WHERE id = ?", title, checked_id(conversation_id)

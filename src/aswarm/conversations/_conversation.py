@@ -31,9 +31,9 @@ T = TypeVar("T")
 class Conversation:
     """One conversation in a store. Cheap to create; `store.conversation(...)` creates one too.
 
-    Each run loads the conversation and writes the new message. It writes its progress while it runs, and its `response` on every
-    exit. Runs of one conversation in one process (with one store object, in one event loop) wait for each other. If another
-    process writes to the conversation meanwhile, the run raises `Conflict`.
+    Each run loads the conversation and writes the new message. The run writes its progress, and on every exit its `response`.
+    Runs of one conversation in one process (with one store object, in one event loop) wait for each other. If another process
+    writes to the conversation meanwhile, the run raises `Conflict`.
 
     Args:
         store: The store.
@@ -247,7 +247,9 @@ class Conversation:
     async def replace(
         self, messages: list[Message], *, agent: Agent | None = None, context_variables: Mapping[str, Any] | None = None
     ) -> None:
-        """Replace the whole history, to import one or to remove its last messages. Waits for runs of the conversation in this process.
+        """Replace the whole history, to import a history or to remove the last messages.
+
+        This waits for runs of the conversation in this process.
 
         `agent` and `context_variables`: by default, the stored ones stay.
         """

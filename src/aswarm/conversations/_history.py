@@ -1,7 +1,7 @@
 """Functions for `Agent(history=...)`, which select the blocks of a long history for an agent.
 
-Each is a pure function of the blocks. It cuts rarely, and many blocks at a time: between two cuts, a request starts with the
-messages of the previous request, so the provider's prompt cache is used.
+Each is a pure function of the blocks. It omits blocks rarely, and then many at a time. Between two cuts, a request starts with
+the messages of the previous request, so the provider's prompt cache is used.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _INSTRUCTIONS = ("system", "developer")
 def last(n: int, *, step: int | None = None) -> HistoryFunction:
     """Return a history function that sends at most the last `n` blocks.
 
-    If there are more, it omits the oldest blocks, `step` at a time (by default, half of `n`). So it sends between `n - step + 1`
-    and `n` blocks. It also sends the system messages at the start of the history, and the user message to which the first block
-    belongs. Raises ConfigurationError for numbers below 1, and for a step above `n`.
+    If there are more blocks, the function omits the oldest ones, `step` at a time (by default, half of `n`). So it sends
+    between `n - step + 1` and `n` blocks. It also sends the system messages at the start of the history, and the user message
+    to which the first block belongs. Raises ConfigurationError for numbers below 1, and for a step above `n`.
     """
     _check("last(n)", n)
     size = max(1, n // 2) if step is None else step
@@ -90,8 +90,8 @@ def own_turns(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
 def without_tool_results(keep: int = 3, *, step: int = 5) -> HistoryFunction:
     """Return a history function that sends the results of the last `keep` turns with calls, and a note instead of older results.
 
-    If there are more, it omits the results of the oldest turns, `step` turns at a time. So between `keep` and `keep + step - 1`
-    turns have results. Calls and all other messages stay, and also a result that is shorter than the note. Raises
+    If there are more such turns, it omits the results of the oldest turns, `step` turns at a time. So between `keep` and `keep
+    + step - 1` turns have results. Calls and all other messages stay, and also a result that is shorter than the note. Raises
     ConfigurationError for numbers below 1.
     """
     _check("without_tool_results(keep)", keep)

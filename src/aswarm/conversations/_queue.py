@@ -41,7 +41,7 @@ class RunQueue:
         self._id = conversation_id
         # These references keep the objects alive, so that their `id()` in the key of this queue stays unique.
         self._owners = owners
-        # Not a lock, because another task may close a stream than the task that opened it.
+        # A semaphore and not a lock, because the task that closes a stream may differ from the task that opened it.
         self.free = anyio.Semaphore(1)
 
     async def acquire(self) -> RunSlot:
@@ -59,7 +59,7 @@ _queues: WeakValueDictionary[tuple[int, int, str], RunQueue] = WeakValueDictiona
 
 
 def queue_of(store: Store, conversation_id: str) -> RunQueue:
-    """Return the queue of a conversation in the running event loop. It exists as long as a caller has a reference."""
+    """Return the queue of a conversation in the running event loop. It exists as long as a caller refers to it."""
     loop = current_loop()
     key = (id(loop), id(store), conversation_id)
     queue = _queues.get(key)

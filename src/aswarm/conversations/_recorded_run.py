@@ -1,6 +1,6 @@
 """One run of a conversation, from its slot in the queue to its last write.
 
-Decides the start of the run. After any end, its response is written and its slot in the queue is free.
+The module decides how the run starts. After any end, the response is written and the slot in the queue is free.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class RunTarget:
 class RunRequest:
     """A caller's request for one run. `options`: called with the agent, the history, the context and `resume`.
 
-    `revision`: the required revision of the conversation, None for any.
+    `revision`: the required revision of the conversation, None for any revision.
     """
 
     options: Callable[..., RunOptions]

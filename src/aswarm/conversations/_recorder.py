@@ -1,8 +1,8 @@
 """`ConversationRecorder`: saves a run to its conversation while it runs, as a middleware.
 
-Each write is the current `run.response`, which is also the response of a run that is cancelled at this moment. So a dead process
-leaves the same state as a cancelled run: finished calls have their results, a started call is answered "cancelled; its outcome is
-unknown", other calls are open. Nothing needs repair when it is read.
+Each write is the current `run.response`, which is also the response of a run that is cancelled at this moment. So a dead
+process leaves the same state as a cancelled run: finished calls have their results, a started call is answered "cancelled; its
+outcome is unknown", other calls are open. The stored state needs no repair when it is loaded.
 
 The run is written before its first request, before a function is called, when a call has finished, before the next
 completion, and on every exit. Calls that wait for a write at the same time share it.
@@ -47,7 +47,7 @@ class ConversationRecorder:
         self.state: RunState
         self._slot = slot
         self._store = store
-        self._stored = stored  # as this run wrote it last
+        self._stored = stored  # the conversation as this run wrote it last
         self._history = history
         self._check_agent = check_agent
         self._agent: Agent | None = None  # the last checked agent
@@ -60,7 +60,7 @@ class ConversationRecorder:
     # --- the middleware ---
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """Return the handlers, wrapped to write the run before and after they act."""
+        """Return wrapped handlers, which write the run before and after each call of a handler."""
         handlers.run.on_end(self._note_end)
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
@@ -81,7 +81,7 @@ class ConversationRecorder:
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         self._slot.enter_tool()
-        if call.tool is not None and call.tool.is_handoff:  # it has no effect
+        if call.tool is not None and call.tool.is_handoff:  # a handoff has no effect
             return await handlers.call_tool(call, context, started)
         has_started = False
 
@@ -130,7 +130,7 @@ class ConversationRecorder:
             self._writing = written = anyio.Event()
             try:
                 await self._write()
-            except anyio.get_cancelled_exc_class() as error:  # the next call of `_write` repeats it
+            except anyio.get_cancelled_exc_class() as error:  # the next call of `_write` repeats the write
                 await raise_if_own(error)
             except Exception as error:  # noqa: BLE001 - raised above, or by `finish`
                 self._failure = error

@@ -1,4 +1,4 @@
-"""Conversion of values to JSON text for a store. Decides which values can be stored. No I/O."""
+"""Conversion of values to JSON text for a store. The module decides which values can be stored. No I/O."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def context_error(fault: str) -> str:
 
 
 def checked_context(context: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the context variables. Raises ConfigurationError unless they are JSON."""
+    """Return a copy of the context variables. Raises ConfigurationError if they are not JSON."""
     if not (context is None or is_object(context)):
         raise ConfigurationError(f"context_variables must be a dict, not {type(context).__name__}")
     copied: dict[str, Any] = copy_containers(context or {})

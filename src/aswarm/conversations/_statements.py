@@ -20,8 +20,8 @@ from aswarm._values.messages import Message, text_of
 from ._records import encode, message_text
 from ._store import Change, Conflict, ConversationSummary, Stored
 
-# A message has the agent and the context variables after it, if they changed with it. A conversation has the current agent and
-# context variables, and the ones before its first message.
+# A message has the agent and the context variables after it, if the message changed them. A conversation has the current agent
+# and context variables, and the ones before its first message.
 TABLES = (
     """CREATE TABLE aswarm_conversation (
         id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, length INTEGER NOT NULL,

@@ -51,7 +51,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class ConversationSummary:
-    """An item in a list of conversations. For most fields, see `Stored`.
+    """An item in a list of conversations. For the fields that are not listed here, see `Stored`.
 
     `length`: the number of messages. `title`: the title from `rename`, otherwise the start of the first user message. It may be
     empty in a store of your own.
@@ -69,7 +69,7 @@ class ConversationSummary:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write to a conversation. See `Stored` for the other fields, which are replaced.
+    """A write to a conversation. The fields that are not listed here replace the fields of `Stored`.
 
     A store that already has `revision` accepts the write again, without an effect.
 
@@ -110,8 +110,8 @@ class Conflict(RunError):  # noqa: N818 - reads as what happened
 class Store(Protocol):
     """A store of conversations. Each method is one transaction.
 
-    An id is a text that is not empty. Every method may raise RunError if the store cannot be reached. A write that raised
-    RunError or was cancelled may have been done; repeat it with the same revision.
+    An id is a text that is not empty. Every method may raise RunError if the store cannot be reached. After a RunError or a
+    cancellation, the write may be in the store; repeat it with the same revision.
     """
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:

@@ -1,4 +1,4 @@
-"""The store of durable runs from its URL."""
+"""Makes the store of durable runs from a URL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SQLITE = "sqlite:///"
 def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     """Return the store of a URL: "sqlite:///path", or "postgresql://...".
 
-    `sync`: "full" makes each commit of SQLite wait for the disk. Raises ConfigurationError for any other URL, and for a
-    missing package.
+    `sync`: "full" makes each commit of SQLite wait for the disk. Raises ConfigurationError for any other URL, and if a package
+    is missing.
     """
     if not url.startswith((_SQLITE, "postgresql://", "postgres://")):
         raise ConfigurationError(

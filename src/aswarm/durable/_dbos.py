@@ -80,9 +80,9 @@ def check_least(least: float, **numbers: float | None) -> None:
 
 
 class Engine:
-    """The queue of the runs, and its worker in this process if `works` is set.
+    """The queue of the runs, and, if `works` is set, its worker in this process.
 
-    `execute` executes one attempt of a run. It raises CancelledError if the run has not ended: it continues later, or in
+    `execute` executes one attempt of a run. It raises CancelledError if the run has not ended: the run continues later, or in
     another process.
     """
 
@@ -90,7 +90,7 @@ class Engine:
         self._settings = settings
         self._execute = execute
         self._liveness = liveness
-        self._database: Any = None  # SQLAlchemy's, shared by the client and by DBOS
+        self._database: Any = None  # the engine of SQLAlchemy, shared by the client and by DBOS
         self._borrower = Borrower(settings.url)
         self._client: Any = None
         self._app = ""
@@ -105,8 +105,8 @@ class Engine:
     async def open(self) -> None:
         """Connect, and create the tables of DBOS and the queue. A worker also acquires the lock of this process and listens.
 
-        Retries for some seconds if the database cannot be reached. Raises ConfigurationError if this process already has a
-        worker, or if the host's DBOS does not fit; and StoreError for the database.
+        If the database cannot be reached, this retries for some seconds and then raises StoreError. Raises ConfigurationError
+        if this process already has a worker, or if the host's DBOS does not fit.
         """
         ends = anyio.current_time() + _SECONDS_TO_OPEN
         while True:
@@ -227,7 +227,7 @@ class Engine:
     def enqueue(self, connection: Any, run_id: str) -> None:
         """Add a run to the queue in the open transaction of `connection`, of psycopg or sqlite3. Blocks.
 
-        Does nothing if the run is already in the queue.
+        This does nothing if the run is already in the queue.
         """
         settings = self._settings
         options = {
@@ -251,8 +251,8 @@ class Engine:
     async def take_over(self) -> dict[str, list[str]]:
         """Requeue the runs of dead workers, and the runs of this worker that nothing executes.
 
-        Returns the ids of the requeued runs by executor. Call it every few seconds in each worker. It also checks the lock of
-        this process; without the lock, it does nothing else.
+        Returns the ids of the requeued runs by executor. Call this method every few seconds in each worker. It also checks the
+        lock of this process; without the lock, it requeues nothing.
         """
         return await in_thread(self._take_over)
 

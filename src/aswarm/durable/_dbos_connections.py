@@ -1,4 +1,4 @@
-"""The connections of DBOS: its pool, and the connections that it borrows for a transaction."""
+"""The connections of DBOS: a pool, and connections that DBOS borrows for one transaction."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def close_pool(engine: Any) -> None:
 
 
 def _note_lost_server(context: Any) -> None:
-    """Make DBOS retry whenever the server cannot be reached. Without this, it does not detect all texts of this error."""
+    """Make DBOS retry whenever the server cannot be reached. Alone, DBOS does not detect all texts of this error."""
     error = context.original_exception
     if type(error).__name__ == "OperationalError" and not getattr(error, "sqlstate", None):
         context.is_disconnect = True

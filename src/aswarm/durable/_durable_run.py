@@ -56,7 +56,7 @@ class DurableRun:
     async def wait(self) -> RunRecord:
         """Wait for the end of the run. Returns its record. A run also ends when it waits for an answer.
 
-        Raises RuntimeError if the `DurableRuns` are closed before.
+        Raises RuntimeError if the `DurableRuns` are closed before the end.
         """
         await self._runs.wait_for(self.record)
         self.record = await self._runs.get(self.id, user=self.record.user)
@@ -78,7 +78,7 @@ class DurableRun:
         """Wait for the end of the run. Returns its response.
 
         `stop` is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError for a failed run,
-        with the text of its error, and with its `response` if there is one.
+        with the text of the error, and with the `response` of the run if there is one.
         """
         last = await self.last_entry()
         response = self._response(last)

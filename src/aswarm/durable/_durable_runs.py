@@ -56,21 +56,22 @@ _LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, s
 class DurableRuns(LoggedRuns):
     """Runs that continue in another process if their process dies: `async with DurableRuns(swarm, agents=[...], ...) as runs:`.
 
-    Needs the extra `durable`, and asyncio. Only one `DurableRuns` of a process can execute runs, because a process can have only
-    one DBOS, the engine. If your program has started DBOS, `DurableRuns` uses it with its database.
+    This needs the extra `durable`, and asyncio. Only one `DurableRuns` of a process can execute runs, because a process can
+    have only one DBOS, the engine. If your program has started DBOS, `DurableRuns` uses that DBOS and its database.
 
     Args:
         swarm: Runs the agents.
         agents: A list, or a dict by name. Runs and stored conversations refer to an agent by its name.
         store: The database of the runs and the conversations: "sqlite:///runs.db" for the processes of one machine, or
             "postgresql://user@host/database" for any number of machines.
-        version: The version of the agents' code. A process only executes runs of its own version; change it with the agents.
+        version: The version of the agents' code. A process only executes runs of its own version; change the version when you
+            change the agents.
         queue: The name of the queue. Programs that share a database need different names.
-        concurrency: The runs that each process executes at once; 0 for none. The queue stores this and
-            `poll_seconds`: all processes use the values of the process that opened last.
+        concurrency: The runs that each process executes at once; 0 for none. The queue stores `concurrency` and `poll_seconds`:
+            all processes use the values of the process that opened last.
         global_concurrency: The runs that all processes execute at once. None keeps the limit of the queue, math.inf removes it.
         starts_per: (n, seconds): at most n runs start in this time, in all processes. None and math.inf: as above.
-        max_deaths: The number of processes that may die while they execute a run. Then it is not executed again.
+        max_deaths: The number of processes that may die while they execute a run. Then the run is not executed again.
         failover_seconds: The interval of the check for dead processes.
         poll_seconds: The interval of the check for queued runs.
         threads: The number of threads of DBOS.
@@ -433,7 +434,7 @@ class DurableRuns(LoggedRuns):
             items: Messages, or `Item`s of `aswarm.batch`. An agent of an item must be one of the agents of these runs.
             run_ids: An id for each item, or a function of its position, from 0. By default, the ids of the items.
             concurrency: The number of active runs at once.
-            context_variables: Of all runs; the variables of an item override them.
+            context_variables: The context variables of all runs; the variables of an item override them.
 
         Raises:
             ConfigurationError: For an item without an id, or with `resume=` (`DurableRun.answer` continues a waiting run).

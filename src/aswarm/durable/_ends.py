@@ -1,6 +1,6 @@
 """`Ends`: waits for the ends of runs in any process, with one query for all of them.
 
-There are no queries without waiting callers. When the runs are closed, the waits raise an error.
+Without waiting callers, it makes no queries. When the runs are closed, the waits raise an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IDS_AT_ONCE = 500
 
 
 class _Wait:
-    """The wait for one run. `has_ended`: False if the runs were closed before its end. `last`: its last entry."""
+    """The wait for one run. `has_ended`: whether it ended before the runs were closed. `last`: its last entry."""
 
     def __init__(self) -> None:
         self.callers = 0

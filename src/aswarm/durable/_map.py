@@ -1,6 +1,6 @@
 """Runs of many items, in all processes together.
 
-Decides the number of concurrent runs and the id of each item. Started runs continue if the caller stops reading.
+The module decides the number of concurrent runs and the id of each item. Started runs continue if the caller stops reading.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Case`: a conversation, and the expectations of the agent. Checks that a case is well-formed; runs nothing."""
+"""`Case`: a conversation, and the expectations of the agent. It checks that a case is well-formed; it runs nothing."""
 
 from __future__ import annotations
 

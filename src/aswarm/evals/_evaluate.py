@@ -53,7 +53,7 @@ async def evaluate(
 
     Args:
         agent: The agent of the cases without one: an `Agent`, or "module:attribute". None if every case has an agent.
-        cases: From `load_cases`, or made in Python; mappings as in a file are accepted.
+        cases: Cases from `load_cases`, or made in Python; mappings as in a file are accepted.
         swarm: Runs the agents; by default `AsyncSwarm()`, from the environment.
         repeats: The number of attempts for each case.
         concurrency: The maximum number of concurrent attempts, over all cases. Every case gets its first attempt before any case gets
@@ -63,7 +63,7 @@ async def evaluate(
         judge_model: The model of the judge; by default `model_override`, or the model of the case's agent.
         judge_swarm: Runs the judge, for a judge on another server.
         results: A JSON file; a record of this evaluation is appended to it.
-        progress: Show the progress on stderr, if stderr is a terminal.
+        progress: Whether to show the progress on stderr, if stderr is a terminal.
 
     Raises:
         ConfigurationError: Before the first request, for an invalid case, agent, client or results file.
@@ -110,8 +110,8 @@ async def assert_case(
 ) -> Report:
     """Run a case, and raise AssertionError if its accuracy is below `threshold` (0.0 to 1.0). The text shows the actual behaviour.
 
-    Works in every test framework: with `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or as
-    `asyncio.run(assert_case(...))` in a plain test. Takes the options of `evaluate`. Returns the report.
+    This works in every test framework: with `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or as
+    `asyncio.run(assert_case(...))` in a plain test. The options are the options of `evaluate`. Returns the report.
     """
     __tracebackhide__ = True  # pytest shows the line of the test instead
     report = await evaluate(agent, [case], repeats=repeats, **options)
@@ -188,7 +188,7 @@ def _record(record: ResultsFile | None, report: Report) -> None:
         try:
             record.append(report.to_dict())
         except Exception as error:
-            set_attribute(error, "report", report)  # its attempts are paid for
+            set_attribute(error, "report", report)  # the finished attempts are paid for
             raise
 
 

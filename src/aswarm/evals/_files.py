@@ -136,7 +136,7 @@ class ResultsFile:
         try:
             text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
             with replacing(self._path) as file:
-                # A model can write half a surrogate pair. UTF-8 cannot hold it; JSON has this escape for it.
+                # A model can write half a surrogate pair. UTF-8 cannot encode it, but JSON has an escape for it.
                 file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
         except OSError as error:
             raise ResultsError(*error.args) from error

@@ -24,7 +24,7 @@ from aswarm._values.usage import Usage
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _LINE = 200  # characters of an answer that an error shows
-# The status codes of servers that do not support response_format, or this kind of it.
+# The status codes of servers that do not support response_format, or not this kind of response_format.
 _FORMAT_UNKNOWN = (400, 422)
 _INSTRUCTIONS = """\
 You judge how an assistant handled a conversation. You are given the conversation as JSON, and a question about it.
@@ -43,7 +43,7 @@ class JudgeAnswer(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an attempt passed, and the reason. `usage`: of the judge."""
+    """Whether an attempt passed, and the reason. `usage`: the tokens of the judge."""
 
     passed: bool
     reason: str = ""
@@ -58,7 +58,7 @@ class Judge:
         self._settings = {"response_format": response_format(answer_type(Output(JudgeAnswer, strict=True)))}
 
     async def ask(self, question: str, messages: Sequence[Message], model: str) -> Verdict:
-        """Return the verdict. Raises AswarmError if the answer has none, or if the provider fails."""
+        """Return the verdict. Raises AswarmError if the answer has no verdict, or if the provider fails."""
         conversation = json.dumps([_shown_message(message) for message in messages], ensure_ascii=False, default=str)
         agent = Agent(name="Judge", model=model, instructions=_INSTRUCTIONS, model_settings=self._settings)
         try:

@@ -1,6 +1,6 @@
 """A hint for the functions in a case that no agent has, among the agents that `aswarm.graph` finds.
 
-Only a hint, not an error: a function may hand off to an agent that only its call shows.
+It is a hint and not an error, because a function may hand off to an agent that only a call of the function shows.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _known(agent: Agent) -> list[str] | None:
     try:
         graph = agent_graph(agent)
     except ConfigurationError:
-        return None  # the run raises it, if it reaches the agent
+        return None  # the run raises the error, if it reaches the agent
     agents = [node.agent for node in graph.agents]
     if any(handoff.target is None for handoff in graph.handoffs) or any(
         "tools" in each.model_settings for each in agents

@@ -33,12 +33,12 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(stream: TextIO, total: int | None) -> Generator[ProgressBar]:
-    """Show a bar on this stream until the block ends. `total`: None if not known. Needs rich."""
+    """Show a bar on this stream until the block ends. `total`: None if not known. This needs rich."""
     from rich.console import Console  # noqa: PLC0415 - an extra
     from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
     columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-    # The output of tools would break the bar, so it goes above the bar; only if stdout is the terminal, not a file.
+    # The output of tools would break the bar, so it goes above the bar, but only if stdout is the terminal and not a file.
     redirect = sys.stdout.isatty()
     with Progress(*columns, console=Console(file=stream), refresh_per_second=4, redirect_stdout=redirect) as progress:
         yield ProgressBar(progress, progress.add_task("", total=total))

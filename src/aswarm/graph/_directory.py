@@ -13,7 +13,7 @@ from ._find import reachable_agents
 
 
 def listed_by_name(agents: object) -> dict[str, Agent]:
-    """Return the agents of an argument `agents=` by name. Raises ConfigurationError unless all names are different."""
+    """Return the agents of an argument `agents=` by name. Raises ConfigurationError if two agents have the same name."""
     if isinstance(agents, Agent) or not isinstance(agents, Iterable):
         raise ConfigurationError(f"agents must be a list of Agents, not {type(agents).__name__}")
     named: dict[str, Agent] = {}
@@ -30,8 +30,8 @@ def listed_by_name(agents: object) -> dict[str, Agent]:
 class AgentDirectory:
     """Agents of a run by name: the listed agents, then the agents that `aswarm.graph` finds from them.
 
-    No user function is called. A found agent counts only if no other found agent has its name. The first of `agents` is
-    the starting agent. Raises ConfigurationError for a list that `listed_by_name` refuses.
+    No user function is called. An agent that is found in this way counts only if no other such agent has the same name. The
+    first of `agents` is the starting agent. Raises ConfigurationError for a list that `listed_by_name` refuses.
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:

@@ -34,7 +34,7 @@ class AgentView:
 
 
 def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
-    """Return the views of all agents that can be reached from `start`, itself first.
+    """Return the views of all agents that can be reached from `start`, with `start` first.
 
     Raises ConfigurationError for functions that cannot be offered. With `checked=False` their schemas are not made.
     """
@@ -55,7 +55,7 @@ def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
 
 
 def reachable_agents(start: Agent) -> list[Agent]:
-    """Return the agents that can be reached from `start`, itself first.
+    """Return the agents that can be reached from `start`, with `start` first.
 
     Functions are not checked: their schemas would take most of the time, and a journal searches on the event loop.
     """

@@ -71,7 +71,7 @@ def inspect_function(function: Any) -> InspectedFunction | None:
 
 
 def _layer(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    """Return the callable inside a callable, and the added arguments; None if there is none inside."""
+    """Return the callable inside a callable, and the added arguments; None if it has no callable inside."""
     inside: Any = None
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """Agents that a function returns, from its source and its return annotation.
 
-Follows names, attributes, local variables, conditions and `Result(agent=...)`. Other returned values (the result of a
-function, an item of a dict) stay open: `is_complete` is then False, and `_inspection` searches for agents.
+The module follows names, attributes, local variables, conditions and `Result(agent=...)`. For other returned values (the result
+of a function, an item of a dict), `is_complete` is False, and `_inspection` searches for agents.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 class ReturnedAgents:
     """The `agents` that the source returns.
 
-    `makes_agent`: the function makes an agent, which does not exist before the call. `hands_off`: the function returns
-    a `Result` with an `agent` that cannot be found. `is_complete`: False if other values may be returned too.
+    `makes_agent`: whether the function makes an agent, which does not exist before the call. `hands_off`: whether the function
+    returns a `Result` with an `agent` that cannot be found. `is_complete`: whether no other values may be returned.
     """
 
     agents: list[Agent] = field(default_factory=list[Agent])
@@ -250,7 +250,7 @@ def _admits_agent(hint: Any) -> bool | None:
 
 def _class_admits_agent(kind: Any) -> bool | None:
     if kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type):
-        return None  # no annotation, or an open one (a type variable, a NewType)
+        return None  # no annotation, or an annotation that shows nothing (a type variable, a NewType)
     if issubclass(kind, Agent | Result):
         return True
     try:

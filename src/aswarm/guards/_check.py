@@ -1,4 +1,4 @@
-"""Calls of a user's checks: the allowed verdicts, and the failures.
+"""Calls a user's checks, and handles their verdicts and their failures.
 
 A failed check blocks. Code that a check calls is not guarded: otherwise a check that runs an agent on the same swarm would
 call itself endlessly.
@@ -77,7 +77,7 @@ class Check:
 
     def verdict_of_failure(self, error: Exception, checked: Checked) -> Verdict:
         """Return the verdict of a check that raised this error. Raises Blocked, unless `on_error` is "pass"."""
-        if isinstance(error, Hold):  # a check may raise it, as a function does
+        if isinstance(error, Hold):  # a check may raise a Hold, as a function does
             return error.with_traceback(None)
         if isinstance(error, ConfigurationError):  # a mistake in the program, which `on_error` must not hide
             raise error

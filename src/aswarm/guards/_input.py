@@ -1,7 +1,7 @@
 """Guards of the input, as middleware.
 
-The completion is requested while an async check runs. No chunk is passed on before the verdict, so the run gets no delta and
-no call before it.
+The completion is requested while an async check runs. No chunk is passed on before the verdict, so until then the run gets no
+delta and no call.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def guard_input(
 
     Args:
         check: The check.
-        parallel: Request the completion while an async check runs. The run gets no delta and no call before the verdict.
-            Unless the messages pass, the request is cancelled; but the provider has read the messages, may have run its own
-            tools, and may charge for it. With False the completion is requested after the verdict.
+        parallel: Whether to request the completion while an async check runs. The run gets no delta and no call before the
+            verdict. Unless the messages pass, the request is cancelled; but the provider has read the messages, may have run
+            its own tools, and may charge for it. With False, the completion is requested after the verdict.
         every: "run" checks before the first completion of a run, and again for later messages of the user, such as from
             `run.send`; a `Say` applies to the rest of the run. "turn" checks before each completion.
         agents: Check only before completions of these agents, which are compared by name.
@@ -79,7 +79,7 @@ def _names(agents: Iterable[Agent | str]) -> frozenset[str]:
     listed: list[Any] = [agents] if isinstance(agents, str | Agent) else [*agents]
     if not listed or not all(isinstance(each, str | Agent) for each in listed):
         raise ConfigurationError(f"agents must be agents or their names, at least one, not {shown(listed, _SHOWN)}")
-    # By name, because a function may return a new Agent each time: a comparison by identity would miss it.
+    # Agents are compared by name: a function may return a new Agent each time, which a comparison by identity would miss.
     return frozenset(each.name if isinstance(each, Agent) else each for each in listed)
 
 

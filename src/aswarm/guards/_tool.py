@@ -40,8 +40,8 @@ def guard_tool(
     - `Replace(value)`: the value replaces the arguments (a dict) or the result (a text or content parts). A user who decides
       on a call sees these arguments. If a check later replaces them again, the call waits for another decision.
     - `Halt(reason)`: the run ends with `Blocked`.
-    - `Hold(reason)`, returned or raised by `before`: the call stays open for a decision. After an approval, the Hold lets it
-      pass.
+    - `Hold(reason)`, returned or raised by `before`: the call stays open for a decision. After an approval, the Hold lets the
+      call pass.
 
     `after` cannot undo the effects of a function. Handoffs are calls too; a call of `final_answer` is not judged: use
     `Output(check=...)`. Arguments that do not fit the function are an error for the model, without a check and without

@@ -81,7 +81,7 @@ def with_reason(text: str, reason: str) -> str:
 
 
 def text_completion(text: str, usage: Usage | None = None, kept: Mapping[str, Any] | None = None) -> Chunk:
-    """Return a whole completion with this text. `usage`: of the replaced completion. `kept`: other keys of its message."""
+    """Return a whole completion with this text. `usage`: of the replaced completion. `kept`: further keys of the message."""
     message = {"role": "assistant", "content": text, **(kept or {})}
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     reported = usage and {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}

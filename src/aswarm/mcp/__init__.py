@@ -9,11 +9,12 @@
 
     serve_agents(triage, swarm).streamable_http_app()   # the other way round: a server of the SDK, one tool for each agent
 
-Turns the tools of a server into functions, calls them, and shows their results to the model. Opens a lost session again. Repeats
-a call that may have run only if the server marks its tool as safe to repeat. The loop of a run sees tools only.
+The package turns the tools of a server into functions, calls them, and gives their results to the model. It opens a new session
+after a loss. It repeats a call that may have run only if the server marks the tool as safe to repeat. The loop of a run knows
+only tools.
 
-Needs the package `mcp`, which the extra `mcp` installs. Supports stdio and streamable HTTP, in the protocol of 2026-07-28 and in
-the earlier versions, which have sessions.
+It needs the package `mcp`, which the extra `mcp` installs. It supports stdio and streamable HTTP, in the protocol of 2026-07-28
+and in the earlier versions, which have sessions.
 """
 
 from aswarm._values import public as _public

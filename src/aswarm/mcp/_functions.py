@@ -1,6 +1,6 @@
 """The tools of a server as functions of an agent: their names, their schemas, and how they may run.
 
-Chooses the tools to offer, the tools that need an approval, and the tools that run alone.
+The module chooses the tools to offer, the tools that need an approval, and the tools that run alone.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FunctionOptions:
         wanted = [("only", pattern) for pattern in _patterns(self.only or ())]
         wanted += [("approve", pattern) for pattern in approve if pattern != DESTRUCTIVE]
         for option, pattern in wanted:
-            # A pattern may match tools that the server gets later. An unknown name is misspelled.
+            # A pattern may match tools that the server adds later, but an unknown name is an error.
             if pattern not in names and not _WILDCARDS.intersection(pattern):
                 raise ConfigurationError(
                     f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"
@@ -102,6 +102,6 @@ def runs_alone(tool: ServerTool) -> bool:
 
 
 def may_destroy(tool: ServerTool) -> bool:
-    """Return whether the tool may destroy something. By the protocol it may, unless a hint of the server excludes it."""
+    """Return whether the tool may destroy something. By the protocol any tool may, unless a hint excludes it."""
     hints = tool.annotations or _NO_HINTS
     return hints.destructive_hint is not False and not hints.read_only_hint

@@ -1,7 +1,7 @@
 """Connections to a server at a URL.
 
-Sets the timeouts and the headers, recognises the HTTP responses that prove that a call has not run, and keeps the HTTP status of
-an error, which the errors of the SDK lack.
+The module sets the timeouts and the headers, and recognises the HTTP responses that prove that a call has not run. It also
+saves the HTTP status of an error, which the errors of the SDK lack.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import HEADER_MISMATCH, INVALID_REQUEST
 
-_CONNECT_SECONDS = 30.0  # as in the SDK, and so is the next
+_CONNECT_SECONDS = 30.0  # this timeout and the next are as in the SDK
 _READ_SECONDS = 300.0
 NO_REASON = "Server returned an error response"
 STATUS_TEXTS = (NO_REASON, "Not Found")  # the texts of the SDK for a status without an error of JSON-RPC

@@ -1,8 +1,8 @@
 """The questions of a server to the user during a call (elicitation), answered by a callback or by a decision on a waiting call.
 
-Defines the data of the waiting call, and the form of the answers. With the protocol of 2026-07-28, a server returns its questions
-and a state; any process can then make the call again with the answers. An older server waits for the answer during the call, so only
-a callback can answer it.
+The module defines the data of the waiting call, and the form of the answers. With the protocol of 2026-07-28, a server returns
+its questions and a state; any process can then make the call again with the answers. An older server waits for the answer
+during the call, so only a callback can answer it.
 """
 
 from __future__ import annotations

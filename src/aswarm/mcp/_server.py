@@ -1,6 +1,6 @@
 """`MCPServer`: the tools of a server of the Model Context Protocol as functions of agents.
 
-Sends the calls, repeats a lost call if that is safe, and turns errors into tool messages.
+`MCPServer` sends the calls, repeats a lost call if that is safe, and turns errors into tool messages.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class MCPServer:
             except CallerMistake as error:
                 if not is_last:
                     raise
-                raise self._not_called(tool, error, lost) from error  # it was closed during the first attempt
+                raise self._not_called(tool, error, lost) from error  # the server was closed during the first attempt
             try:
                 return await client.session.call_tool(
                     tool.name,

@@ -75,18 +75,18 @@ class ServerSession:
         return self._ended.is_set()
 
     async def opened(self) -> Client:
-        """Wait until it is open. Raises SessionError with the reason if it cannot be opened."""
+        """Wait until the session is open. Raises SessionError with the reason if it cannot be opened."""
         await self._ready.wait()
         if self._client is None:
             raise SessionError(error_text(self._error or RuntimeError("it was closed meanwhile"))) from self._error
         return self._client
 
     def give_up(self) -> None:
-        """Start to close it. Calls without an answer fail, as on a closed connection."""
+        """Start to close the session. Calls without an answer fail, as on a closed connection."""
         self._closing.set()
 
     async def close(self) -> None:
-        """Close it and wait for its end, even if the waiting task is cancelled meanwhile."""
+        """Close the session and wait for its end, even if the waiting task is cancelled meanwhile."""
         self.give_up()
         seconds = _CLOSE_SECONDS if self._ready.is_set() else _START_SECONDS
         try:

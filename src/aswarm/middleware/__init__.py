@@ -15,7 +15,7 @@ function that gets the `Handlers` of one run and returns `Handlers`, usually wit
 
     swarm = AsyncSwarm(middleware=[timing])
 
-It is called once for each run, in the event loop of the run, so a closure can keep the state of that run. The first
+A middleware is called once for each run, in the event loop of the run, so a closure can keep the state of that run. The first
 middleware in the list is the outermost. The full order, with aswarm's own middleware, from the outside in:
 
     budget > debug > recorder > the user's > retries > rate limits > source
@@ -27,8 +27,8 @@ Rules, which `aswarm.testing.check_middleware` proves:
 - A cancellation is passed on quickly: a `finally` awaits nothing for long.
 - `started` is passed on to the inner handler, or awaited once, directly before the function runs.
 
-Middleware runs on the event loop and must not block it. A middleware may change the request or pass on another one; to send
-it twice, pass on `request.copy()`. It may set `call.arguments` before the call runs, or answer the call itself: return
+Middleware runs on the event loop and must not block it. A middleware may change the request or pass on another request; to send
+a request twice, pass on `request.copy()`. It may set `call.arguments` before the call runs, or answer the call itself: return
 `ToolOutcome("text")` without calling the inner handler. `ToolOutcome("text", unknown=True)` means that the call has started,
 perhaps in an earlier process, and its outcome is unknown: the call is then in `Response.unknown_calls`. If
 `call.is_repeatable`, the call may run again. An exception of a handler ends the run with a RunError that has the partial

@@ -36,8 +36,8 @@ def fallback(*alternatives: Any) -> Middleware:
 
     A stream that is cut after its first shown chunk fails as without `fallback`. Middleware after `fallback` in the list, such
     as `redact`, gets the requests to all alternatives; middleware before it gets each request once. The rate limits of the
-    swarm do not apply to another client. A provider cannot read the reasoning of another one, so reasoning is not sent there,
-    and output items of the Responses API from another client are not in the history.
+    swarm do not apply to another client. A provider cannot read the reasoning of another one, so reasoning is not sent to
+    another client, and output items of the Responses API from another client are not in the history.
 
     Raises ConfigurationError for no alternatives, for a value of another kind, and for a blocking `OpenAI`.
     """
@@ -99,7 +99,7 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
 
 
 def _asking(first: CompletionHandler, source: CompletionHandler | None, model: str | None) -> CompletionHandler:
-    """Return a handler that sends requests to a source and a model; None means the first source, the requested model."""
+    """Return a handler that sends requests to a source and a model; None means the first source or the requested model."""
 
     def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if model is not None:

@@ -37,8 +37,8 @@ _PERCENTILE = 0.95
 def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     """Return middleware that requests a slow stream once more, and uses the stream whose content arrives first.
 
-    The other stream is closed at once. The run is charged for its prompt, with an estimate of the tokens. The tokens that the
-    model may have written for the closed stream are unknown, and not counted. A role is no content.
+    The other stream is closed at once. The usage of the run includes the prompt of the closed stream, with an estimate of the
+    tokens. The tokens that the model may have written for the closed stream are unknown, and not counted. A role is no content.
 
     The time counts from the moment of sending. The time in a queue of rate limits, or in a pause after a 429, does not count.
     During a pause no request is sent. Outside of batches, and without rate limits, the client itself waits after a 429, and this
@@ -72,7 +72,7 @@ def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
 
 
 class HedgePolicy:
-    """Decides when a stream is requested once more. Never waits, and never reads a clock."""
+    """Decides when a stream is requested once more. It never waits, and never reads a clock."""
 
     def __init__(self, after: float | None, share: float) -> None:
         self._after = after

@@ -32,7 +32,7 @@ def record(path: str | PathLike[str]) -> Middleware:
 
     The first request replaces an existing file. Headers are not recorded; messages are recorded as they are sent. Failed or
     abandoned completions are not recorded. Functions of tools run as always, here and in `replay`. If the file cannot be
-    written, the run ends with a ConfigurationError; if it cannot be created, before the first request.
+    written, the run ends with a ConfigurationError; if the file cannot be created, the run ends before the first request.
     """
     recording = _Recording(Path(path))
 

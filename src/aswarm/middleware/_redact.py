@@ -34,8 +34,8 @@ def redact(
     arguments of a call, texts and numbers are replaced one by one, so that the arguments stay JSON. Other JSON, such as a
     result, is also matched without its escapes. Names, ids, and the bytes of images and files do not change.
 
-    Put it before `summarise` and before guards with a `judge` in the list: they send messages as one text, in which a match may
-    look different.
+    In the list, put `redact` before `summarise` and before guards with a `judge`: these send messages as one text, in which a
+    match may look different.
 
     Over the Responses API, a message with a match is sent without its output items, because they repeat the text. Encrypted
     reasoning cannot be searched: it is sent, unless its message has a match.
@@ -103,7 +103,7 @@ def _cleaned_list(items: Sequence[Any], cleaner: _Cleaner) -> list[Any]:
     cleaned: list[Any] = []
     for is_text, group in groupby(items, _is_text):
         run = list(group)
-        if is_text and len(run) > 1:  # a server joins them
+        if is_text and len(run) > 1:  # a server joins the parts
             texts = cleaner.joined([part["text"] for part in run])
             # A server may reject an empty text.
             run = [{**part, "text": text} for part, text in zip(run, texts, strict=True) if text or not part["text"]]

@@ -1,9 +1,9 @@
 """Retries of completions, as middleware.
 
-Decides the number of attempts and the wait before each. A retry does not change the run: its history, its context and its
-finished calls stay. A restart of the whole run would apply a forced `tool_choice` a second time.
+`retry` decides the number of attempts and the wait before each attempt. A retry does not change the run: its history, its
+context and its finished calls stay. A restart of the whole run would apply a forced `tool_choice` a second time.
 
-No retry library is used: it would replace a formula and a sleep, and none can wrap an async generator.
+No retry library is used: it would replace only a formula and a sleep, and no such library can wrap an async generator.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Retries:
 async def checked(
     chunks: AsyncGenerator[Mapping[str, Any], None], *, stream: bool
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield the same chunks. Before the first chunk, raise the CompletionError that the run would raise for them.
+    """Yield the same chunks. Before the first chunk, raise the CompletionError that the run would raise.
 
     The chunks of a stream are delayed until one has content (a role is no content). A completion that is not a stream is
     read completely first.

@@ -1,6 +1,6 @@
 """Summaries that replace the older messages of long histories in each request, as middleware.
 
-Decides when to write a summary, and of which messages. The record of a run stays whole.
+`summarise` decides when to write a summary, and which messages it replaces. The record of a run stays whole.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _hash(before: str, value: Any) -> str:
 
 
 class _Shortening:
-    """One request that is too long. `summaries`: of all runs, by the hash of the replaced blocks."""
+    """One request that is too long. `summaries`: the summaries of all runs, by the hash of the replaced blocks."""
 
     def __init__(
         self,

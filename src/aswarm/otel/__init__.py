@@ -5,8 +5,8 @@
     swarm = AsyncSwarm(middleware=[otel()])
 
 A run, a completion and a tool call have a span each. This package uses only the API of OpenTelemetry: the program chooses the
-SDK and the destination of the spans. Without an SDK nothing is recorded. It never changes a request, a call or an answer, and
-keeps no span current across a `yield`.
+SDK and the destination of the spans. Without an SDK, nothing is recorded. The package never changes a request, a call or an
+answer, and keeps no span current across a `yield`.
 """
 
 from aswarm._values import public as _public

@@ -1,4 +1,4 @@
-"""One completion as an operation: the attributes of its span from the chunks and the end."""
+"""Makes the attributes of the span of a completion, from the chunks and the end of the completion."""
 
 from __future__ import annotations
 

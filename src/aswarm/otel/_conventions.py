@@ -75,7 +75,7 @@ TOKENS_BUCKETS = tuple(4**power for power in range(14))
 # --- names of aswarm, if the conventions have no name -----------------------------------------------------------------
 
 RUN_ID = "aswarm.run.id"
-STOP = "aswarm.stop"  # of a run: `Response.stop`; of an abandoned completion or call: the reason
+STOP = "aswarm.stop"  # for a run: `Response.stop`; for an abandoned completion or call: the reason
 HANDOFF = "aswarm.handoff"
 HANDOFF_SOURCE = "aswarm.handoff.source"
 HANDOFF_TARGET = "aswarm.handoff.target"

@@ -49,11 +49,12 @@ def otel(
     the run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` is the reason for the end of a run. The
     metrics are the seconds of runs, completions and calls, the seconds to the first chunk of a stream, and tokens.
 
-    Put it first in the list: the spans include the middleware after it, such as `retry`, but not the middleware before it.
+    Put `otel()` first in the list: the spans include the middleware after it, such as `retry`, but not the middleware before
+    it.
 
     Args:
-        content: Add messages, arguments, results and error texts to spans; by default only if the environment variable
-            OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT enables it.
+        content: Whether to add messages, arguments, results and error texts to spans; by default only if the environment
+            variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT enables it.
         conversation: The context variable with the id of the conversation, or a function that gets the `RunInfo` and returns
             the id or None. A run inside a tool has the id of the outer run, unless it has its own id.
         provider: The value of `gen_ai.provider.name`.

@@ -1,4 +1,4 @@
-"""Printing of messages and Swarm's events, with the same output as OpenAI's Swarm, byte for byte, with its colours, also in a pipe.
+"""Prints messages and Swarm's events as OpenAI's Swarm does, byte for byte, with the same colours, also in a pipe.
 
 Three differences: control characters in a text are shown as symbols, NO_COLOR switches the colours off, and messages on which
 Swarm fails are printed (without a sender, with content in parts, a refusal, arguments that are not JSON).
@@ -48,7 +48,7 @@ def _arguments_as_swarm(arguments: str) -> str:
 
 
 class _ChunkPrinter:
-    """A printer of Swarm's events. `response`: the response in the last event; None before it."""
+    """A printer of Swarm's events. `response`: the response in the last event; None before the last event."""
 
     def __init__(self) -> None:
         self.response: Response | None = None

@@ -1,6 +1,6 @@
 """The logic of a chat: a line is a message, an answer or a `/` command; and the display after the end of a run.
 
-Synchronous. The loop reads the lines, drives the runs, and performs the actions that are returned here.
+This module is synchronous. The loop reads the lines, drives the runs, and performs the actions that are returned here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
 
 
 class Chat:
-    """A session and its display. `run`: the current run of the loop. `is_over`: the user has left."""
+    """A session and its display. `run`: the current run of the loop. `is_over`: whether the user has left."""
 
     def __init__(self, session: Session, display: PlainDisplay) -> None:
         self.session = session
@@ -102,7 +102,7 @@ class Chat:
     def on_read_error(self, error: BaseException) -> None:
         """Handle an error of reading a line. The end of input leaves the chat, and so does Ctrl-C twice in a row.
 
-        If a question is open, a file is not replaced, and calls stay open.
+        An open question gets no answer: a file is not replaced, and calls stay open.
         """
         if self._to_confirm is not None:
             self._to_confirm = None
@@ -169,7 +169,7 @@ def _says_something(response: Response) -> bool:
 class Command:
     """A `/` command. `argument`: the name of its argument in the help.
 
-    `names_conversation`: the argument is the path of a file, or the id of a conversation if the chat has a store.
+    `names_conversation`: whether the argument is the path of a file, or, if the chat has a store, the id of a conversation.
     """
 
     action: Callable[[Chat, str], Action | None]

@@ -1,6 +1,6 @@
 """The loop of a chat: read a line, run the agent, show its events; blocking, or on an event loop.
 
-Also chooses the display, and handles Ctrl-C while an event loop runs.
+The module also chooses the display, and handles Ctrl-C while an event loop runs.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run_demo_loop(
     Args:
         starting_agent: The agent that gets the first message.
         context_variables: The context variables of the first run.
-        stream: Show answers while the model writes them.
+        stream: Whether to show answers while the model writes them.
         debug: As in `Swarm.run`.
         client: As in `Swarm`; by default a new `OpenAI()`.
         model_override: As in `Swarm.run`.
@@ -131,8 +131,8 @@ async def run_demo_loop_async(
 ) -> None:
     """Chat as `run_demo_loop` does, on an event loop. Other tasks run while the user types.
 
-    Takes the arguments of `run_demo_loop`; `client` as in `AsyncSwarm`. Plain functions run in worker threads here, so use
-    `run_demo_loop` for a function that calls `input`.
+    The arguments are the arguments of `run_demo_loop`; `client` is as in `AsyncSwarm`. Plain functions run in worker threads
+    here, so use `run_demo_loop` for a function that calls `input`.
     """
     options = ChatOptions(stream, debug, model_override, max_turns)
     async with AsyncSwarm(client, api=api) as swarm:
@@ -164,8 +164,8 @@ async def _do(work: Callable[[], Awaitable[None]]) -> None:
 def on_interrupt(react: Callable[[], None]) -> Generator[None]:
     """Within the block, SIGINT (Ctrl-C) only calls `react` on the running event loop.
 
-    Does nothing outside the main thread, because only the main thread can set a signal handler, and in a process that ignores
-    SIGINT.
+    This does nothing in a process that ignores SIGINT, and outside the main thread, because only the main thread can set a
+    signal handler.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
@@ -232,7 +232,7 @@ def _new_chat(
 def display_and_reader(session: Session, *, live: bool) -> tuple[PlainDisplay, PlainReader | Prompt]:
     """Greet the user, and return the display and the reader for stdin and stdout; with rich in a capable terminal.
 
-    `live`: show answers while the model writes them.
+    `live`: whether to show answers while the model writes them.
     """
     hint = ""
     if _is_capable_terminal():

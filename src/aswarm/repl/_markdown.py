@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 _SMALL = 4096  # characters of an unfinished block that is parsed again at each line
-_GROWTH = 1.25  # a larger one is parsed again when it has grown so much: the cost stays linear
+_GROWTH = 1.25  # a larger block is parsed again when it has grown by this factor: the cost stays linear
 
 
 def _parser() -> MarkdownIt:

@@ -60,7 +60,7 @@ def painted(text: str, colour: str) -> str:
 class PlainDisplay:
     """A display that prints a conversation as Swarm does, and also the results of tools. Names are blue, calls purple, in a terminal.
 
-    Makes the texts of models, tools and users safe to show. `live`: show answers while the model writes them.
+    It makes the texts of models, tools and users safe to show. `live`: whether to show answers while the model writes them.
     """
 
     def __init__(self, *, live: bool) -> None:

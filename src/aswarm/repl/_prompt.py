@@ -1,6 +1,6 @@
 """The reader for a terminal: a prompt with editing, history, completion and a status line, with prompt_toolkit.
 
-It only reads; `Chat` processes the lines.
+`Prompt` only reads lines; `Chat` processes them.
 """
 
 from __future__ import annotations

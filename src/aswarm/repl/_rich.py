@@ -22,7 +22,7 @@ from ._plain import PlainDisplay
 from ._text import BANNER, answer_of, formatted_calls, is_terminal, usage_text
 
 _COLOURS = ("bright_blue", "bright_yellow", "bright_cyan", "bright_magenta", "bright_green")
-_RESULT_LINES = 6  # of a tool's result that are shown
+_RESULT_LINES = 6  # lines of a tool's result that are shown
 _ARGUMENTS = 1000  # characters of a call's arguments that are shown
 _FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}  # directly, without a blank line
 _REASONING = 400  # characters of a model's reasoning that are shown
@@ -144,7 +144,7 @@ class RichDisplay(PlainDisplay):
 class LiveArea:
     """The part of the screen that still changes: a spinner, a model's reasoning, or the unfinished end of an answer.
 
-    It is below the printed text, and is removed completely. Meanwhile the terminal does not echo keys.
+    The area is below the printed text, and is removed completely. While it is shown, the terminal does not echo keys.
     """
 
     def __init__(self, console: Console) -> None:
@@ -159,7 +159,8 @@ class LiveArea:
         self.clear()
         self._reasoning = ""
         self._has_spinner = True
-        # A thread of rich redraws it. Printing at the same time would mix the outputs, so it is removed first.
+        # A thread of rich redraws the spinner. Printing at the same time would mix the outputs, so the spinner is removed
+        # first.
         self._begin(Live(Spinner("dots", Text(name, style="dim")), console=self._console, transient=True))
 
     def remove_spinner(self) -> None:

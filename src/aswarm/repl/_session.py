@@ -44,7 +44,10 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class CopyTo:
-    """Copy the conversation to a file, or to another id of its store. `replaces`: may replace another conversation."""
+    """Copy the conversation to a file, or to another id of its store.
+
+    `replaces`: whether the copy may replace another conversation.
+    """
 
     name: str
     replaces: bool = False
@@ -66,9 +69,9 @@ class Session:
     """One conversation. `reset` returns to `starting_agent` and `starting_context`.
 
     `history` is valid for a request at any time, `context` is the session's own copy, `usage` is the sum of all runs.
-    `failed_message` is a message whose run failed at once; it is not in the history. `has_store`: the conversation is in a
-    store, and `/save` and `/load` use ids of it; otherwise they use files.
-    Raises ConfigurationError for an agent or context of the wrong type.
+    `failed_message` is a message whose run failed at once; it is not in the history. `has_store`: whether the conversation is
+    in a store; then `/save` and `/load` use ids of the store, otherwise files. Raises ConfigurationError for an agent or
+    context of the wrong type.
     """
 
     starting_agent: Agent
@@ -85,7 +88,7 @@ class Session:
             raise ConfigurationError(f"starting_agent must be an Agent, not {type(self.starting_agent).__name__}")
         if not (self.starting_context is None or is_object(self.starting_context)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.starting_context).__name__}")
-        # Copied: later changes of the caller's dict must not change this conversation.
+        # Copied, because later changes of the caller's dict must not change this conversation.
         self.starting_context = copy_containers(self.starting_context or {})
         self._met: dict[str, Agent] = {}
         self.reset()

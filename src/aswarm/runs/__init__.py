@@ -1,7 +1,8 @@
 """Runs in the background, independent of requests. Each has a log, which any number of readers can read at any time.
 
-Starts, stops, answers and continues runs, and decides which process may write to a log. `LocalRuns` executes runs in this
-process; `aswarm.durable` executes them in any process that shares the database. `aswarm.serve` adds HTTP, which is not used here.
+The package starts, stops, answers and continues runs, and decides which process may write to a log. `LocalRuns` executes runs
+in this process; `aswarm.durable` executes them in any process that shares the database. `aswarm.serve` adds HTTP, which is not
+used here.
 """
 
 from aswarm._record.entries import Entry

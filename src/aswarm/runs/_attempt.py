@@ -1,6 +1,6 @@
 """One attempt of a run in this process.
 
-Decides how the attempt ends: the run ends, another attempt has it, or it returns to the queue.
+`RunAttempt` decides how the attempt ends: the run ends, another attempt takes it over, or the run returns to the queue.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RunAttempt:
         self._recorded = recorded
 
     async def execute(self) -> None:
-        """Execute the run. Returns after its end is written, or after another attempt can continue it."""
+        """Execute the run. Returns when the end of the run is written, or when another attempt can continue the run."""
         live, record = self.live, self.live.record
         if record.on_disconnect not in ("finish", "cancel") and not live.readers:
             self._runs.readers.mark_unread(live)
@@ -73,7 +73,7 @@ class RunAttempt:
             await self._end(reason, error)
 
     async def _replay(self) -> None:
-        """Only replay the recorded facts, so that the response has them."""
+        """Replay only the recorded facts, so that the response contains them."""
         try:
             with in_trace(self._run.start.trace), anyio.CancelScope() as scope:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
@@ -87,7 +87,7 @@ class RunAttempt:
             logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
 
     def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
-        """Return the events of the run, which record it. `stop`: see `Recorder`."""
+        """Return the events of the run; reading them records the run. `stop`: see `Recorder`."""
         run, facts = self._run, Facts(self._recorded)
         recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
         return run.open(recorder, logs_requests=self._runs.logs_requests)

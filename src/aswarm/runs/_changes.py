@@ -1,4 +1,4 @@
-"""Changes of the log: their waiters, and a poller for the writes of other processes."""
+"""`Changes` wakes the readers that wait for changes of the log, and polls for the writes of other processes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SECONDS_AFTER_FAILURE = 1.0
 
 
 class Changes:
-    """Wakes the readers of runs of other processes. One poller serves all readers, and sleeps while there are none."""
+    """Wakes the readers of runs of other processes. One poller serves all readers, and sleeps while there are no readers."""
 
     def __init__(self, version: Callable[[], Awaitable[int]], *, seconds: float = 0.05) -> None:
-        """`version`: returns a number that changes with the log. `seconds`: between two polls."""
+        """`version`: returns a number that changes with the log. `seconds`: the time between two polls."""
         self._version = version
         self._seconds = seconds
         self._changed = anyio.Event()
@@ -51,7 +51,10 @@ class Changes:
         return wait
 
     async def poll(self, on_change: Callable[[], Awaitable[None]], is_needed: Callable[[], bool]) -> None:
-        """Poll for changes, until cancelled. `on_change`: called after each. `is_needed`: whether to poll without readers."""
+        """Poll for changes, until cancelled.
+
+        `on_change`: called after each change. `is_needed`: whether to poll without readers.
+        """
         last = -1
         while True:
             if not (self._waiting or is_needed()):

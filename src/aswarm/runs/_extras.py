@@ -1,4 +1,4 @@
-"""Middleware of a served run: tools of the client, and a log of its requests.
+"""Middleware of a served run: tools of the client, and a log of the requests to the model.
 
 A tool of the client has no function here. Its call stays open, and the client answers it in the next request.
 """
@@ -37,7 +37,10 @@ def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest]
 
 
 def offer_tools(handlers: Handlers, tools: Sequence[ClientTool]) -> Handlers:
-    """Offer the tools of the client, and keep their calls open. Must be outermost, so that a caching middleware gets them."""
+    """Offer the tools of the client, and keep their calls open.
+
+    This middleware must be outermost, so that a caching middleware gets requests with these tools.
+    """
 
     def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         return handlers.complete(_with_tools(request, tools))

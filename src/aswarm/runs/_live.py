@@ -111,10 +111,10 @@ class LiveEntries:
 class LiveRun(LiveEntries):
     """An attempt of a run in this process: its entries, its rows in the log, and its cancel scope.
 
-    `first`: the number of the first entry of the attempt. `reason`: the reason of a cancellation. `is_fenced`: another attempt has
-    the run, so this attempt must not write any more. `readers`: the current number of readers. `unread`: the scope of the
-    task that cancels the run if no reader comes. `bytes`: the size of the log. `failure`: the error of the last attempt to
-    write the end.
+    `first`: the number of the first entry of the attempt. `reason`: the reason of a cancellation. `is_fenced`: whether another
+    attempt has the run, so that this attempt must not write any more. `readers`: the current number of readers. `unread`: the
+    scope of the task that cancels the run if no reader comes. `bytes`: the size of the log. `failure`: the error of the last
+    attempt to write the end.
     """
 
     def __init__(self, record: RunRecord, attempt: int, database: Database, *, first: int = 0) -> None:
@@ -155,7 +155,7 @@ class LiveRun(LiveEntries):
         """Add the next entry. It is written a moment later, or earlier with the next `commit`."""
         line = entry.to_log()
         self._unwritten.append(line)
-        self.bytes += len(line)  # before the write, because unwritten entries need memory too
+        self.bytes += len(line)  # counted before the write, because unwritten entries need memory too
         if self._scheduled is None:
             self.schedule(_WITHIN)
         super().add(entry)
@@ -182,7 +182,7 @@ class LiveRun(LiveEntries):
     async def commit(self) -> None:
         """Write all entries, and wait until they are on disk.
 
-        Raises StoreError, or the cancellation of the run if another attempt has it.
+        Raises StoreError. If another attempt has the run, this attempt is cancelled.
         """
         if not await self.flush():
             self.fence()
@@ -268,6 +268,6 @@ class LiveRun(LiveEntries):
         self.wake()
 
     def detach(self) -> None:
-        """Leave the run to another process, and its readers to the log."""
+        """Leave the run to another process. The readers continue with the log."""
         self.is_fenced = True
         self.end()

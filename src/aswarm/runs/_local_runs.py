@@ -1,6 +1,6 @@
 """`LocalRuns`: runs as tasks of this process. Their log is in the database of the conversations, which processes may share.
 
-Decides whether the runs of a dead process are continued by the next process, or closed.
+`LocalRuns` decides whether the next process continues the runs of a dead process, or closes them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LocalRuns(LoggedRuns):
         agents: A list, or a dict by name. A new conversation starts with the first agent.
         limits: The limits for clients.
         version: The version of the code of the agents. Without a version, the runs of a dead process are closed with RunStopped.
-        continues: False closes the runs of a dead process with RunStopped, too.
+        continues: Whether the runs of a dead process are continued; if not, they are closed with RunStopped.
         failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run checks
             at once.
         error_text: A function that returns the text of an exception for readers.

@@ -1,4 +1,4 @@
-"""Base class of the `Runs` that keep a log: start, read, cancel, take over and delete runs.
+"""Base class of the `Runs` that keep a log. It starts, reads, cancels, takes over and deletes runs.
 
 A subclass decides which process executes a run, and what happens to the runs of a dead process.
 """
@@ -77,7 +77,7 @@ class LoggedRuns(ABC):
     _stops_waiting = False  # whether `cancel` stops a run that waits for an answer
     store: SQLStore
     _changes: Changes
-    _deadline = math.inf  # of the runs of this process while it drains
+    _deadline = math.inf  # the deadline of the runs of this process while it drains
     _processes: Processes
     _resources: AsyncExitStack
     _tasks: TaskGroup  # the attempts, if no queue executes them
@@ -88,7 +88,7 @@ class LoggedRuns(ABC):
         self.task_agent, self.limits = factory.task_agent, factory.limits
         self.logs_requests = False
         self._database = store.database
-        self._starts: set[anyio.Event] = set()  # of runs that are being recorded; set when the run is recorded
+        self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set when it is recorded
         self._live: dict[str, LiveRun] = {}
         self._waiting: Counter[str] = Counter()  # by user, the number of messages that wait for an active run
         self.draining = Draining()
@@ -224,7 +224,7 @@ class LoggedRuns(ABC):
             raise RunActive(found.active)
         stored = found.stored or self.factory.new_conversation(new, key)
         try:
-            if has_changed and new.answers:  # it may have other calls now
+            if has_changed and new.answers:  # the conversation may have other calls now
                 text = "the conversation was changed at the same time; load its open calls again, and answer them"
                 raise AnswersRefused(text, "conflict", 409)
             run = self.factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
@@ -361,7 +361,7 @@ class LoggedRuns(ABC):
             await self._database.run(log.request_cancel, run_id, reason)
         await Run(self, record).result()
         record = await self._find(run_id, user)
-        if record.reason == "waiting" and (was_running or self._stops_waiting):  # it may have finished meanwhile
+        if record.reason == "waiting" and (was_running or self._stops_waiting):  # the run may have finished meanwhile
             await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
             record = await self._find(run_id, user)
         return record

@@ -1,7 +1,7 @@
 """`RunFactory` and `PreparedRun`: prepare a run for its execution, from a request or from its record.
 
-Decides which agent starts, which messages are new, and whether answers fit the open calls. No I/O: the conversation is
-already loaded.
+They decide which agent starts, which messages are new, and whether answers fit the open calls. They do no I/O: the conversation
+is already loaded.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def conversation_id(key: str) -> str:
 def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
     """Return the agents that clients may name, by name.
 
-    Raises ConfigurationError without agents, for two agents with one name, and for a key that differs from the name.
+    Raises ConfigurationError if there are no agents, if two agents have one name, or if a key differs from the name of its
+    agent.
     """
     if isinstance(agents, Mapping):
         named = cast("Mapping[str, Agent]", agents)
@@ -262,7 +263,7 @@ class PreparedRun:
         return AgentDirectory((self.agent, *self._factory.known.values()))
 
     def open(self, recorder: Recorder, *, logs_requests: bool = False) -> AsyncGenerator[LoopEvent, None]:
-        """Start the run. Returns its events, which record it. `logs_requests`: whether each request gets an entry."""
+        """Start the run. Returns its events; reading them records it. `logs_requests`: whether each request gets an entry."""
         start, factory = self.start, self._factory
         options = RunOptions(
             self.agent,
@@ -289,7 +290,7 @@ class PreparedRun:
         return self.recorder is not None and self.recorder.finished is not None
 
     def response_after(self, error: BaseException | None) -> Response | None:
-        """Return the response so far, None if the run has not started. `error`: of a failed run."""
+        """Return the response so far, None if the run has not started. `error`: the error of a failed run."""
         of_error = getattr(error, "response", None)
         return of_error or (None if self._state is None else self._state.response)
 
@@ -311,11 +312,11 @@ class PreparedRun:
         return Change(stored.revision, self._revision(0), len(start.history), start.added, agent, context)
 
     def last_change(self, response: Response, error: BaseException | None) -> Change:
-        """Return the change of the conversation at the end of the run. `error`: of a failed run."""
+        """Return the change of the conversation at the end of the run. `error`: the error of a failed run."""
         before = self.start.messages
         messages = [*before, *response.messages]
         while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
-            del messages[-1]  # a guard has refused it
+            del messages[-1]  # a guard has refused this message
         keep = common_messages(before, messages)
         context, _ = storable(response.context_variables, dict(self.start.context))
         name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.start.agent
@@ -354,7 +355,7 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
 
 
 def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Return the history that stays, and the messages that the run adds first: these messages, after closing open calls."""
+    """Return the history that stays, and the messages that the run adds: answers that close open calls, then `messages`."""
     whole = with_new(stored, messages) if messages else stored.messages
     pairs = zip(stored.messages, whole, strict=False)
     same = next((at for at, (before, now) in enumerate(pairs) if before != now), len(stored.messages))
@@ -379,7 +380,7 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
 
 
 def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
-    """Return the messages that are not at the end of the history. A client repeats messages after a run without an answer."""
+    """Return the messages that the history does not end with. A client repeats its messages after a run without an answer."""
     count = len(messages)
     while count and [*stored[-count:]] != [*messages[:count]]:
         count -= 1

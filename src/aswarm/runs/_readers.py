@@ -1,4 +1,4 @@
-"""The readers of runs, here and in other processes: counts them, and cancels a run without readers."""
+"""`Readers` counts the readers of runs, here and in other processes, and cancels a run without readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._shutdown import Draining
 logger = logging.getLogger("aswarm")
 
 _TOUCH_EVERY = 1.0
-_TOUCHED_SECONDS = 3.0  # a run has readers in other processes if they were recorded in the last seconds
+_TOUCHED_SECONDS = 3.0  # a run has readers in other processes if they were recorded within this time
 
 
 class Readers:
@@ -72,7 +72,7 @@ class Readers:
             self.background.start_soon(self._cancel_unread, live, live.unread)
 
     async def _cancel_unread(self, live: LiveRun, scope: anyio.CancelScope) -> None:
-        """Cancel the run after its policy's time without a reader, here and in other processes."""
+        """Cancel the run if it has no reader, here or in other processes, for the time of its policy."""
         policy = live.record.on_disconnect
         seconds = policy if isinstance(policy, float | int) else 0.0
         with scope:

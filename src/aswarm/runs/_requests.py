@@ -1,7 +1,7 @@
 """Requests of clients as data: new messages of the user, answers to open calls, and tools of the client.
 
-Each wire converts its requests to these values. They have no field for other data of a client (an assistant message, the result
-of a function that runs here), so a client cannot invent history.
+Each wire converts its requests to these values. These values have no field for other data of a client (an assistant message,
+the result of a function that runs here), so a client cannot invent history.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class ClientRequest:
     """The request of a client.
 
     `messages`: the messages of the user since the last assistant message, in order. `answers`: the answers to open calls.
-    `strict`: whether an answer to a call that is not open is an error; otherwise it is old history, and ignored. `tools`: the
-    tools of the client. `state`: the state of the client, of which the service reads only the allowed keys. `conversation`,
-    `run_id`, `agent`: ids and a name, None if the client sends none. `regenerate`: replace the last answer. `continues`: call
-    the model with the history as it is. `protocol_version`: for wires with versions. `shown`: the messages in the client, in the
-    form of its wire.
+    `strict`: whether an answer to a call that is not open is an error; otherwise the answer is old history and is ignored.
+    `tools`: the tools of the client. `state`: the state of the client, of which the service reads only the allowed keys.
+    `conversation`, `run_id`, `agent`: ids and a name, None if the client sends none. `regenerate`: whether to replace the last
+    answer. `continues`: whether to call the model with the history as it is. `protocol_version`: for wires with versions.
+    `shown`: the messages in the client, in the form of its wire.
     """
 
     messages: Sequence[NewMessage] = ()
@@ -135,7 +135,8 @@ def decisions(
 
     `last_run`: the id of the last run; an answer to another run is not accepted. An answer to this run may have the provider's
     id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer. Raises
-    RequestError: 409 for a call that is not open, 422 for an answer without its run, of another form, or that is missing.
+    RequestError: 409 for a call that is not open, 422 for an answer that is missing, does not name its run, or has another
+    form.
     """
     ids = public_ids(history)
     open_calls = {call.index: call for call in waiting(history)} if history else {}
@@ -174,7 +175,7 @@ def decisions(
 
 
 def _takes_a_result(mark: Mapping[str, Any]) -> bool:
-    """Return whether the call is of an external tool. It has only one result, so a second result finds it closed."""
+    """Return whether the call is of an external tool. Such a call has only one result, so a second result finds it closed."""
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 

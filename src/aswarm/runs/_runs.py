@@ -75,7 +75,7 @@ class NewRun:
         answers: The answers to the open calls of the conversation.
         strict: True refuses an answer to a call that is not open. False ignores such an answer, and also messages at the end
             of the conversation that are sent again.
-        regenerate: Replace the answer to the last message of the user.
+        regenerate: Whether to replace the answer to the last message of the user.
         agent: The name of the agent that starts a new conversation; None for the first agent of the service.
         run_id: The id of the run; None creates an id.
         key: An idempotency key of the user.
@@ -84,9 +84,10 @@ class NewRun:
         tools: The tools of the client.
         on_disconnect: As for `Service`.
         while_running: As for `Service`.
-        continues: Call the model with the history as it is. It must end with a message of the user or the result of a tool.
-        open_calls_first: Refuse a new message while a call waits for a decision, and beside strict `answers`. Old messages
-            that are sent again beside these answers are ignored.
+        continues: Whether to call the model with the history as it is. The history must end with a message of the user or the
+            result of a tool.
+        open_calls_first: Whether to refuse a new message while a call waits for a decision, or together with strict `answers`.
+            Old messages that are sent again together with these answers are ignored.
 
     Raises:
         ConfigurationError: For a combination without anything to do.
@@ -237,8 +238,8 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def start(self, new: NewRun) -> RunRecord:
         """Start a run and record it with its messages, or return the existing run with this `run_id` or `key`.
 
-        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError;
-        then no run was started.
+        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError. After
+        an exception, no run was started.
         """
         ...
 
@@ -253,7 +254,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
         """Wait for entries with numbers above `after`, and return some of them in order. Empty after the last entry.
 
-        May be cancelled and called again: the caller keeps the position.
+        The call may be cancelled and repeated: the caller keeps the position.
         """
         ...
 

@@ -28,7 +28,7 @@ def everything(entry: Entry) -> Entry | None:
 
 
 def answers_with(context: Collection[str] = ()) -> Show:
-    """Return a `show` for users of a service that includes the context variables named in `context`.
+    """Return a `show` for users of a service. It includes only the context variables named in `context`.
 
     It removes requests, the recorded history and other context variables. An error of a run keeps only its public text, and an
     exception of a tool only its type, in `error` and in `content`. The text of a `ToolError` is written for the model, and stays

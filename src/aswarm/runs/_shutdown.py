@@ -1,7 +1,7 @@
 """Shutdown: `Draining` ends the waits of readers, `on_shutdown_signal` calls the service before the server.
 
 uvicorn waits for all streams before it ends the lifespan. A service that waits for the end of its lifespan would therefore
-never stop, so it handles the signal before the handler of the server.
+never stop. So the signal is handled here, before the handler of the server runs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Draining:
 def on_shutdown_signal(call: Callable[[], None]) -> Generator[None]:
     """In this block, SIGTERM and SIGINT schedule `call` on the event loop, before they run the previous handler.
 
-    Does nothing outside of the main thread, and for a signal without a handler.
+    This does nothing outside of the main thread, and for a signal without a handler.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

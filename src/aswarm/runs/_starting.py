@@ -52,7 +52,7 @@ def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
     newest = yield from log.of_user(new.user, new.conversation, 1)
     last = newest[0] if newest else None
     if last is not None and last.ended is None and digest and last.digest == digest:
-        return Found(last)  # it was started between the two queries
+        return Found(last)  # the run was started between the two queries
     if last is not None and last.ended is None:
         return Found(None, last.id, last)
     stored = yield from _statements.load(key)
@@ -158,7 +158,7 @@ def _ending_of(last: Entry) -> Ending:
 
 
 async def stop_waiting(database: Database, record: RunRecord, reason: str, entries: Sequence[Entry]) -> None:
-    """Stop a run that waits for an answer. No process executes it, so this replaces its end. `entries`: its log.
+    """Stop a run that waits for an answer. No process executes it, so only its recorded end is replaced. `entries`: its log.
 
     Does nothing if an answer comes first.
     """

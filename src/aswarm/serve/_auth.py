@@ -79,7 +79,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def host_name(headers: Headers) -> str:
-    """Return the `Host` of a request without its port. It is checked because any name may resolve to this machine."""
+    """Return the `Host` of a request without its port. The `Host` is checked because any name may resolve to this machine."""
     return without_port(headers.get("host", ""))
 
 
@@ -94,8 +94,8 @@ def is_origin_allowed(headers: Headers, scheme: str, origins: Collection[str]) -
         return False
     if not page.netloc or page.netloc != headers.get("host"):  # a page without an origin sends "null"
         return False
-    # A proxy in front of the service may have changed the scheme; the browser's header is still right. Over plain HTTP
-    # browsers do not send it.
+    # A proxy in front of the service may have changed the scheme; the browser's header is still right. Over plain HTTP,
+    # browsers do not send this header.
     site = headers.get("sec-fetch-site")
     return page.scheme == scheme if site is None else site == "same-origin"
 

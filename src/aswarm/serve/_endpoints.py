@@ -169,11 +169,11 @@ def stream(
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:
-    """Start a run, unless the client disconnects during the wait for the run before: it could not find its run again."""
+    """Start a run, unless the client disconnects while it waits for an earlier run: it could not find the new run again."""
     async with while_connected(request.receive, None):
         try:
             return Run(service.runs, await service.runs.start(new))
-        except OSError as error:  # `while_connected` would treat it as a disconnect
+        except OSError as error:  # `while_connected` would treat the error as a disconnect
             raise RunError(f"the runs cannot be reached: {error}") from error
     raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")
 

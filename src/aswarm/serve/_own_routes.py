@@ -46,14 +46,14 @@ def respond(
         after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
         return error_response(refusal)
-    # Not for a running run: its readers may have entries that its process has not written yet.
+    # A running run gets no 204: its readers may have entries that its process has not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
         return HttpResponse(status_code=204)  # stops a browser's EventSource, which reconnects after a 200
     return RunStream(run, wire, after=after, heartbeat=heartbeat, show=show)
 
 
 def _position_of(request: Request) -> int:
-    """Return the number of the last entry that the client has, -1 for none. Raises Refusal (400) if it is no number."""
+    """Return the number of the last entry that the client has, -1 for none. Raises Refusal (400) for another text."""
     number = request.headers.get("last-event-id") or request.query_params.get("after")
     if not number or number == "-1":
         return -1
@@ -79,8 +79,8 @@ def stream_response(
     Args:
         run: The stream, not entered yet.
         wire: The wire, made for this client.
-        on_end: Gets the response of the run at its end, also if it failed or was cancelled; save the response here. It is
-            not called for a run that could not start.
+        on_end: Gets the response of the run at its end, also if the run failed or was cancelled; save the response here.
+            `on_end` is not called for a run that could not start.
         history: The first messages of the run.
         heartbeat: Seconds of silence before a comment is sent.
         show: Filters the entries; None shows all.

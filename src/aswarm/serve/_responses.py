@@ -1,7 +1,7 @@
 """Responses that stream a run: frames, heartbeats, clients that disconnect, and the shutdown of the service.
 
-A response waits for the disconnect of its client itself. Starlette, on a server with ASGI 2.4, waits for `send` to raise
-instead, and nothing is sent while a tool is silent.
+A response waits for the disconnect of its client itself. On a server with ASGI 2.4, Starlette instead relies on an exception of
+`send`, but nothing is sent while a tool is silent.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Encoder(Protocol):
 async def frames(
     run: Run, wire: Encoder, *, after: int = -1, heartbeat: float = HEARTBEAT_SECONDS, show: Show | None = answers
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the frames of a run, recorded and then live, until the run ends. For any web framework.
+    """Yield the frames of a run, recorded and then live, until the run ends. This works with any web framework.
 
     Args:
         run: The run.
@@ -145,7 +145,7 @@ class StreamResponse(HttpResponse):
 
 
 class RunStream(StreamResponse):
-    """Response with the frames of a run, which continues if the client disconnects: it belongs to the service."""
+    """Response with the frames of a run. The run belongs to the service, and continues if the client disconnects."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """`Service`, an ASGI app over `Runs`, and `app`, which makes both. It runs alone, or mounted in Starlette or FastAPI.
 
-Decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process. `Runs`
-decides everything about runs: it has the agents, the conversations and the limits.
+`Service` decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process.
+`Runs` has the agents, the conversations and the limits, and decides everything about runs.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ class Service:
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse it with 401.
             `bearer(...)` and `local_only` are ready-made.
         wires: Protocols besides the native routes: "agui", "vercel", "openai".
-        page: Serve the page for trying the agents at the root. It is for developers: `show` is then `everything` by default.
+        page: Whether to serve the page for trying the agents at the root. The page is for developers: with it, `show` is
+            `everything` by default.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see, and may set if its protocol has a state.
-        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default
-            readers get answers, calls and results of functions, but no context variables and no error texts; `everything`
-            shows all entries, and the requests to the model. It does not filter `GET /conversations/{c}`.
+        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default readers
+            get answers, calls and results of functions, but no context variables and no error texts; `everything` shows all
+            entries, and the requests to the model. `show` does not filter `GET /conversations/{c}`.
         on_disconnect: The end of a run that has no reader any more: "finish", "cancel", or a number of seconds before it is
             cancelled.
         while_running: The answer to a message while a run of its conversation is active: "refuse" (409 with the id of the
@@ -71,11 +72,11 @@ class Service:
         drain: Seconds for runs to finish when the process shuts down.
         origins: Origins of other sites whose pages may use the service, such as "https://shop.example".
         hosts: Accepted host names; by default all.
-        activity: Show calls and handoffs as reasoning on the OpenAI wire.
+        activity: Whether to show calls and handoffs as reasoning on the OpenAI wire.
         client_tools: Treatment of functions that a client sends on the OpenAI and AG-UI wires: "ignore", or "offer" them to
             the model and let the client run them.
-        client_system: Put the system text of a client into the history of a request without a conversation, on the OpenAI
-            wire.
+        client_system: Whether to put the system text of a client into the history, for a request without a conversation on the
+            OpenAI wire.
 
     Raises:
         ConfigurationError: An argument cannot be used.
@@ -166,10 +167,10 @@ class Service:
         finally:
             await self._runs.drain(self.drain_seconds)
             self._has_started = False
-            await resources.aclose()  # here, so that the group does not wrap an exception of the block
+            await resources.aclose()  # closed here, so that the group does not wrap an exception of the block
 
     async def _drain_on(self, signalled: anyio.Event) -> None:
-        # A waiting task, because the handler of a signal cannot start one.
+        # This task waits for the signal, because the handler of a signal cannot start a task.
         await signalled.wait()
         await self._runs.drain(self.drain_seconds)
 

@@ -49,11 +49,11 @@ class Answer:
         calls: The tool calls of the message.
         extra: Further keys of the message, such as `{"reasoning_content": "..."}`. For the Responses API: "reasoning_content",
             "refusal", and "responses_output", which are items before the text, such as calls of hosted tools.
-        finish_reason: By default the reason that the API would send.
+        finish_reason: The finish reason; by default the reason that the API would send.
         usage: The tokens that the server reports; None for no report.
         delay: Seconds before the first byte.
         pause: Seconds before every chunk.
-        break_after: The number of chunks or events before the connection breaks (a whole answer breaks too).
+        break_after: The number of chunks or events before the connection breaks (an answer that is not streamed breaks too).
     """
 
     text: str | None = None

@@ -10,7 +10,7 @@ from aswarm._values.messages import call_name, match_answers, message_blocks, no
 
 
 def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
-    """Raise AssertionError unless the API would accept the history. The text names every fault.
+    """Raise AssertionError if the API would not accept the history. The text names every fault.
 
     Each call must have exactly one answer, the answers must directly follow in call order, and each tool message must
     have its call. `allow_open=True` accepts calls without an answer in the last assistant message (a run that can be

@@ -50,7 +50,7 @@ class _RuleBroken(Exception):  # noqa: N818 - reads as what happened
 def check_middleware(
     middleware: Middleware, *, backends: Iterable[str] = ("asyncio", "trio"), patience: float = 5.0
 ) -> None:
-    """Raise AssertionError unless runs with this middleware can be left at any moment.
+    """Raise AssertionError if a run with this middleware cannot be left at any moment.
 
     A scripted run with a tool call is left at each of its events (break, an error in the body, cancellation, `aclose()`
     from another task, garbage collection), is cancelled while it waits for a chunk or for a function, and meets an error
@@ -94,7 +94,7 @@ def _check_on(middleware: Middleware, backend: str, patience: float, broken: dic
             continue
         rule = _rule_of(error)
         broken.setdefault(rule, []).append(f"{name}, on {backend}")
-        if rule in (ENDS, TASKS):  # the other cases would wait as long
+        if rule in (ENDS, TASKS):  # each of the other cases would take as long
             return
 
 

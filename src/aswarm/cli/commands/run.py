@@ -116,7 +116,7 @@ def run(
 
 
 def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, bool | Decisions]:
-    """Return the text of the question; or an empty text, and the decisions in its place."""
+    """Return the text of the question and False, or an empty text and the decisions."""
     if resume is None:
         if question is None:
             raise SetupError("there is no QUESTION: write it after AGENT, or - to read it from stdin")
@@ -200,7 +200,7 @@ def _warn_of_unknown_calls(response: Response) -> None:
 def _exit_code(response: Response, how: str) -> ExitCode:
     """Return the exit code of the run. Without an answer, print the reason to stderr. `how`: the options that continue the run.
 
-    As in a batch, a call with an unknown outcome is more important than a missing answer: it may have had its effect.
+    As in a batch, a call with an unknown outcome is more important than a missing answer: the call may have had its effect.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))

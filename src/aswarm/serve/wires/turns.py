@@ -25,8 +25,9 @@ from aswarm._values.messages import (
 class TurnCall:
     """A call of the turn. `id` is its public id, empty until the provider sends an id.
 
-    `is_announced`: the first frame of the call was sent. `is_whole`: its arguments are complete. `is_started`: its function
-    has started. `has_started_inside`: a function has started in a run inside the call, and this inner run waits or has waited.
+    `is_announced`: whether the first frame of the call was sent. `is_whole`: whether its arguments are complete. `is_started`:
+    whether its function has started. `has_started_inside`: whether a function has started in a run inside the call, and this
+    inner run waits or has waited.
     """
 
     index: int
@@ -46,8 +47,8 @@ class TurnCall:
 class Turns:
     """Calls of the current turn by index; before the first turn of a resumed run, its open calls.
 
-    `number` counts the turns of the run. `has_resumed_calls`: the calls belong to an earlier run. `text`, `reasoning`: the
-    id of the open text or reasoning, or None.
+    `number` counts the turns of the run. `has_resumed_calls`: whether the calls belong to an earlier run. `text`, `reasoning`:
+    the id of the open text or reasoning, or None.
     """
 
     run_id: str = ""

@@ -70,7 +70,7 @@ class _DurableBatch:
 
     async def _run_id(self, record: InputRecord) -> str:
         """Return the same id for the same line, so that a second batch finds the runs of the first; another id after a failure."""
-        from aswarm.runs import RunNotFound  # noqa: PLC0415 - only a durable batch needs the room
+        from aswarm.runs import RunNotFound  # noqa: PLC0415 - only a durable batch needs the package
 
         named, failures = [self._agent.name, record.key, record.digest], 0
         while True:
@@ -84,7 +84,7 @@ class _DurableBatch:
             failures += 1
 
     async def _answered(self, run: DurableRun) -> DurableRun:
-        """Return the last run of the conversation: a run that waited may have got an answer meanwhile."""
+        """Return the last run of the conversation: a run that waited for an answer may have been continued."""
         while run.record.reason in ("waiting", "continued"):
             (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
             if last.id == run.id:

@@ -26,7 +26,7 @@ from .readers import BadLine, InputRecord
 from .threads import DaemonWorker
 
 FAILED = "error"
-_LINE_START = b'{"id": '  # of every line, also of a line that was cut off; a line of another kind of file lacks it
+_LINE_START = b'{"id": '  # every line starts so, also a line that was cut off; a line of another kind of file does not
 PATIENCE = 0.5  # the seconds that the command, at its end, waits for a line that is being written
 _SECONDS_UNTIL_ROOM = 0.01
 
@@ -138,13 +138,13 @@ class BatchOutput(ABC):
 
 
 class FileOutput(BatchOutput):
-    """A file, locked until it is closed. `resume`: the file may have lines already, which do not change."""
+    """A file, locked until it is closed. `resume`: whether the file may have lines already; they do not change."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         super().__init__()
         self._path = path.resolve()
         self._is_new = not path.exists()
-        # Without a buffer: a line is in the file at once, and a line with a write error is not written later.
+        # There is no buffer, so a line is in the file at once, and a line with a write error is not written later.
         self._file = path.open("ab", buffering=0)
         try:
             if not lock(self._file):
@@ -202,7 +202,7 @@ class FileOutput(BatchOutput):
 
 
 class StreamOutput(BatchOutput):
-    """Standard output, a pipe or a device. `is_own`: close it at the end.
+    """Standard output, a pipe or a device. `is_own`: whether to close it at the end.
 
     A thread writes to it: if a reader pauses and the pipe is full, only the writing stops.
     """

@@ -38,8 +38,8 @@ _WORDS = {
 class Counts:
     """The counts of a batch. `total`: the lines of the input, or None if not known. `before`: items of earlier commands.
 
-    `is_read`: the input has been read to its end. `unknown_calls`: calls with an unknown outcome, in this command or earlier
-    ones. `items_with_unknown_calls`: the items with such a call. `limits`: of the swarm.
+    `is_read`: whether the input has been read to its end. `unknown_calls`: calls with an unknown outcome, in this command or
+    earlier ones. `items_with_unknown_calls`: the items with such a call. `limits`: the limits of the swarm.
     """
 
     total: int | None = None
@@ -160,7 +160,7 @@ class Reporter:
         self._stream.flush()
 
     def update(self) -> None:
-        """Write the changed counts, if the last time is `every` seconds ago."""
+        """Write the changed counts, if they were last written at least `every` seconds ago."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
             self.print(f"{self.counts.progress()} done, {self.counts.details()}")

@@ -204,7 +204,7 @@ def _with_length(record: InputRecord | BadLine, length: int) -> InputRecord | Ba
 
 
 def _header(line: str, input_format: InputFormat) -> tuple[list[str], str]:
-    """Return the names of the columns, and the delimiter, which is the first that makes a column for the text."""
+    """Return the names of the columns, and the first delimiter with which there is a column for the text."""
     headers = [next(csv.reader([line], delimiter=delimiter), list[str]()) for delimiter in _DELIMITERS]
     for header, delimiter in zip(headers, _DELIMITERS, strict=True):
         if any(key in header for key in input_format.text_keys):
@@ -237,7 +237,7 @@ def _record(
         return BadLine(number, "not UTF-8", text)
     except json.JSONDecodeError as error:
         return BadLine(number, f"not JSON: {error.msg} (column {error.colno})", text)
-    except RecursionError:  # its text differs between Pythons
+    except RecursionError:  # the text of the error differs between Pythons
         return BadLine(number, _TOO_DEEP, text)
     except ValueError as error:
         return BadLine(number, str(error), text)

@@ -1,4 +1,4 @@
-"""The stop of a batch: by SIGTERM, which docker, systemd and slurm send; and the work to finish before the end."""
+"""Stops a batch after SIGTERM, which docker, systemd and slurm send, and finishes the work that must not be cut off."""
 
 from __future__ import annotations
 

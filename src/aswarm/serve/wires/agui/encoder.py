@@ -1,4 +1,4 @@
-"""Encoder of AG-UI 1.0: entries of a run as its events.
+"""Encoder of AG-UI 1.0: turns the entries of a run into events of AG-UI.
 
 Handoffs, the start of a function and progress are CUSTOM events: AG-UI has no event for them, and clients drop unknown
 events. An optional field without a value is left out: clients reject null.
@@ -33,8 +33,8 @@ class AguiWire:
         run_id: The run id of the client; by default the run id of the log.
         protocol_version: The version of the client. None means older than 1.0: such a client gets no outcome that it would
             reject.
-        known: Ids of calls whose results the client has, such as results of its own tools. They are not sent again: the
-            client would show a second result.
+        known: Ids of calls whose results the client has, such as results of its own tools. These results are not sent again:
+            the client would show a second result.
         snapshot: For a client that already has messages of this run: its messages without the messages of this run. They
             replace the messages in the client, so that the client shows nothing twice.
     """

@@ -1,7 +1,7 @@
 """Reader of the `RunAgentInput` of AG-UI.
 
-Reads the user's messages after the last assistant message, the results of the client's own tools, `resume`, `tools` and
-`state`. The server has the rest of the history, and does not read the client's copy.
+The module reads the user's messages after the last assistant message, the results of the client's own tools, `resume`, `tools`
+and `state`. The server has the rest of the history, and does not read the client's copy.
 """
 
 from __future__ import annotations

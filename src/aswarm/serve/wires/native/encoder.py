@@ -1,6 +1,6 @@
 """Encoder of the native wire: each entry of the log as one server-sent event, whose `id` is the `seq` of the entry.
 
-A browser's `EventSource` reads it, and sends the last id when it reconnects, so a reader gets each entry once.
+A browser's `EventSource` sends the last id when it reconnects, so a reader gets each entry once.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ class OpenAIWire:
 
     Args:
         model: The model name in the client's request.
-        include_usage: Send the token counts in a last chunk.
-        activity: Show calls and handoffs as reasoning, until the first text.
+        include_usage: Whether to send the token counts in a last chunk.
+        activity: Whether to show calls and handoffs as reasoning, until the first text.
         client_tools: Names of the client's own tools. Only open calls of these tools are sent as `tool_calls`.
     """
 

@@ -168,7 +168,7 @@ class VercelWire:
         return [*parts, *self._close_text(), *self._close_reasoning()]
 
     def _announce_input(self, call: TurnCall) -> list[dict[str, Any]]:
-        """Return the input of a call that this reader may lack, such as a call of an earlier run. It may arrive twice."""
+        """Return the input of a call that this reader may lack, such as a call of an earlier run. An input may arrive twice."""
         if call.is_announced and not call.is_external:
             return []
         call.is_announced, call.is_external = True, False
@@ -213,7 +213,7 @@ class VercelWire:
         return [*parts, {"type": "finish", "finishReason": reason, "messageMetadata": metadata}]
 
     def _waiting(self, waiting: Sequence[Mapping[str, Any]], *, is_asked: bool) -> list[dict[str, Any]]:
-        """Return the requests for the client. It sends its decisions as soon as each call has a decision or an output."""
+        """Return the requests for the client. The client sends its decisions when each call has a decision or an output."""
         parts: list[dict[str, Any]] = []
         for fields in waiting:
             call, kind = self._turns.calls[fields["index"]], fields.get("kind")

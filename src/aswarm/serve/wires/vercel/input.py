@@ -1,7 +1,8 @@
 """Reader of the requests of Vercel's `DefaultChatTransport`.
 
-Reads the user's messages after the last assistant message. If the last message is an assistant message, reads its approvals
-and its outputs of the client's own tools. Outputs of functions that run here (`providerExecuted`) are not read.
+The module reads the user's messages after the last assistant message. If the last message is an assistant message, the module
+reads the approvals and the outputs of the client's own tools in it. Outputs of functions that run here (`providerExecuted`) are
+not read.
 """
 
 from __future__ import annotations

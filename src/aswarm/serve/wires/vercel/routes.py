@@ -33,7 +33,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
 
 
 async def _resume(service: Service, request: Request, user: str) -> Response:
-    """Stream the run from its start; 204 if no run is running: the client asks whenever a page is loaded."""
+    """Stream the run from its start; 204 if none is running: the client sends this request whenever a page is loaded."""
     run = await last_run(service, user, request.path_params["conversation"])
     if run is None or not run.record.is_running:
         return Response(status_code=204)
