@@ -37,7 +37,7 @@ Api = Literal["chat", "responses"]
 
 CALLS_PER_TURN = 193
 # Of Python 3.11. Other versions have other instructions, so the bound of the calls holds there alone.
-INSTRUCTIONS_PER_TURN = 5750
+INSTRUCTIONS_PER_TURN = 5710
 CALLS_PER_CHUNK = {
     ("classic", "chat"): 16,
     ("typed", "chat"): 19,
