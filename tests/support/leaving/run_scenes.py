@@ -28,7 +28,7 @@ USER = {"role": "user", "content": "go"}
 BOUND = 5
 
 
-async def until(condition: Callable[[], object], seconds: float = 5) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait for the condition. Fails after a time limit."""
     with anyio.fail_after(seconds):
         while not condition():
