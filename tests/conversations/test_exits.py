@@ -107,7 +107,7 @@ async def test_a_result_is_written_while_a_call_beside_it_runs(store: Store) -> 
     chat = chat_of(store, Agent(functions=[quick, slow]), [call("slow"), call("quick")], "Done.")
     async with anyio.create_task_group() as group:
         group.start_soon(chat.run, "Go")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while await store.load("a") is None or await answers(store) != [UNKNOWN, "quick"]:
                 await anyio.sleep(0.005)
         ended.set()
@@ -130,7 +130,7 @@ async def test_a_question_is_written_while_a_call_beside_it_runs(store: Store) -
     chat = chat_of(store, Agent(functions=[ask, slow]), [call("slow"), call("ask")])
     async with anyio.create_task_group() as group:
         group.start_soon(chat.run, "Go")
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while (stored := await store.load("a")) is None or not any(each.reason for each in stored.waiting):
                 await anyio.sleep(0.005)
         assert [each.reason for each in stored.waiting] == ["Really?"]

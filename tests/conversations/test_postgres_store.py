@@ -59,7 +59,7 @@ def end_waiting(admin: psycopg.Connection) -> None:
 
 async def until_waiting(admin: psycopg.Connection) -> None:
     """Wait until a connection waits for a lock."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while admin.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone() is None:
             await asyncio.sleep(0.01)
 

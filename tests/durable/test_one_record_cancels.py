@@ -19,7 +19,6 @@ from aswarm.durable import DurableRun, DurableRuns
 from aswarm.testing import Request, call
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
-TRIES = 120
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -28,7 +27,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
     return None if request.param == "sqlite" else emptied_database(request.getfixturevalue("postgres"))
 
 
-async def test_a_run_that_was_cancelled_as_it_began_to_wait_is_over(tmp_path: Path, url: str | None) -> None:
+@pytest.mark.parametrize("tries", [30, pytest.param(120, marks=pytest.mark.heavy)])
+async def test_a_run_that_was_cancelled_as_it_began_to_wait_is_over(
+    tmp_path: Path, url: str | None, tries: int
+) -> None:
     """Over the whole window, from another process and from the own one: the approval is refused, and the call never runs."""
     shop = Shop()
 
@@ -43,8 +45,8 @@ async def test_a_run_that_was_cancelled_as_it_began_to_wait_is_over(tmp_path: Pa
             takes = await seconds_to_wait(runs)
             answered = [
                 number
-                for number in range(TRIES)
-                if await is_answered_after_cancel(runs, (runs, client)[number % 2], takes * number / TRIES * 1.3)
+                for number in range(tries)
+                if await is_answered_after_cancel(runs, (runs, client)[number % 2], takes * number / tries * 1.3)
             ]
             await asyncio.sleep(0.5)
     assert (answered, shop.keys.get("pay", [])) == ([], [])

@@ -87,12 +87,15 @@ async def test_a_server_that_is_stopped_raises_errors_of_aswarm(tmp_path: Path, 
     assert {name: len(keys) for name, keys in shop.keys.items()} == {"slow": 1, "pay": 1, "count": 1}
 
 
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize(
+    "numbers",
+    [range(1, 31, 5), *(pytest.param(range(start, 31, 2), marks=pytest.mark.heavy) for start in (1, 2))],
+    ids=["some", "odd", "even"],
+)
 async def test_an_acknowledged_run_outlives_a_lost_answer_of_the_server(
-    tmp_path: Path, url: str, shop: Shop, half: int
+    tmp_path: Path, url: str, shop: Shop, numbers: range
 ) -> None:
     """Whichever answer of the server is lost while a run starts: once any process acknowledges the run, it is never deleted."""
-    numbers = range(1 + half, 31, 2)
     with PostgresProxy(url) as proxy, anyio.fail_after(400):
         async with (
             durable(tmp_path, script, shop, url=proxy.url, retry_seconds=0.5) as worker,

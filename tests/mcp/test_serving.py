@@ -297,7 +297,7 @@ async def test_a_client_that_cancels_cancels_the_run() -> None:
             tasks.start_soon(client.call_tool, "clerk", {"request": "Go"})
             await began.wait()
             tasks.cancel_scope.cancel()
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             await cancelled.wait()
 
 

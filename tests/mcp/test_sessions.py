@@ -233,14 +233,14 @@ async def test_calls_that_lose_a_session_together_share_one_attempt_to_open_the_
 @pytest.mark.asyncio
 async def test_a_server_that_hangs_is_told_as_a_timeout_and_replaced(journal: Path) -> None:
     """A process that answers nothing at all is ended; one that is only slow keeps its session."""
-    async with MCPServer(stdio(journal), timeout=2) as shop:
+    async with MCPServer(stdio(journal), timeout=5) as shop:
         [pid] = children_of_servers()
         slow, after = await run(shop, call("slow"), call("echo", text="same"))
-        assert (slow, after) == ("Error: slow did not answer within 2 s; its outcome is unknown.", "same")
+        assert (slow, after) == ("Error: slow did not answer within 5 s; its outcome is unknown.", "same")
         assert children_of_servers() == {pid}
         os.kill(int(pid), signal.SIGSTOP)
         hung, after = await run(shop, call("echo", text="a"), call("echo", text="b"))
-        assert (hung, after) == ("Error: echo did not answer within 2 s; its outcome is unknown.", "b")
+        assert (hung, after) == ("Error: echo did not answer within 5 s; its outcome is unknown.", "b")
         assert children_of_servers() != {pid}
 
 
@@ -281,7 +281,7 @@ async def test_a_program_that_does_not_answer_is_a_configuration_error() -> None
 async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
     """While it is down, a call is told that it was not made; afterwards the next call works, as if nothing had been."""
     with over_http(lambda: make(Tools())) as (url, port):
-        shop = MCPServer(url, timeout=5)
+        shop = MCPServer(url, timeout=60)
         await shop.__aenter__()
         assert await run(shop, call("echo", text="a")) == ["a"]
     try:
@@ -300,7 +300,7 @@ async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
 async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
     """A server that does not know the session has not run the call, so it is made in a new session."""
     with over_http(lambda: make_old_server(Tools())) as (url, port):
-        shop = MCPServer(url, timeout=5)
+        shop = MCPServer(url, timeout=60)
         await shop.__aenter__()
     with over_http(lambda: make_old_server(Tools()), port):
         assert await run(shop, call("write", text="c")) == ["c"]

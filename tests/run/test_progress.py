@@ -151,23 +151,29 @@ async def test_progress_outside_of_a_call_does_nothing() -> None:
 
 async def test_progress_after_the_end_does_nothing() -> None:
     """A thread that was left goes on, and no event of it comes."""
-    release, ended = threading.Event(), threading.Event()
+    release, ended, told = threading.Event(), threading.Event(), anyio.Event()
 
     @tool(timeout=0.05, concurrent=True)
     def hang() -> str:
-        release.wait(5)
+        release.wait(60)
         progress("late")
         ended.set()
         return "never"
 
     async def wait_for_it() -> str:
-        await anyio.sleep(0.3)
+        await told.wait()
         release.set()
-        await anyio.to_thread.run_sync(ended.wait, 5)
-        await anyio.sleep(0.05)
+        await anyio.to_thread.run_sync(ended.wait, 60)
+        await anyio.wait_all_tasks_blocked()
         return "ok"
 
-    events = await events_of(hang, wait_for_it)
+    events = []
+    swarm = AsyncSwarm(ScriptedModel([[call("hang"), call("wait_for_it")], "Done."]).client())
+    async with swarm.stream(Agent(functions=[hang, wait_for_it]), "Go") as run:
+        async for event in run:
+            events.append(event)
+            if isinstance(event, ToolCallFinished) and event.name == "hang":
+                told.set()
     assert ended.is_set()
     assert "late" not in shown(events)
 

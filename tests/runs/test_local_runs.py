@@ -299,7 +299,7 @@ async def test_an_end_that_cannot_be_made_ends_only_its_run(
     async with opened(tmp_path, ["Here.", call("slow"), "Done."], workshop) as place:
         with monkeypatch.context() as broken:
             broken.setattr("aswarm.runs._prepared.PreparedRun.endings", lambda *_: 1 / 0)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 last = await (await place.start(conversation="broken")).result()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ZeroDivisionError")
         run = await place.start()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from run_logs import Scene, closed, logged_now, scenes
 from wire_checks import AguiReader, ChatReader, VercelReader, data_of
@@ -23,6 +23,8 @@ from aswarm.testing import ScriptedCall
 pytestmark = pytest.mark.slow
 SECRET = "secret"
 _ends = st.sampled_from(["RunFailed", "RunStopped"])
+_is_default = settings().max_examples == settings.get_profile("aswarm").max_examples
+_fewer = settings(max_examples=15) if _is_default else settings()  # for examples that take long
 
 
 def agui(log: list[Entry]) -> AguiReader:
@@ -86,6 +88,7 @@ def _unfinished(log: list[Entry]) -> set[str]:
     return {call_id(entry.fields) for entry in pieces if entry.fields["id"]}
 
 
+@_fewer
 @given(scenes(concurrent=True))
 def test_a_whole_run_reads_the_same_on_each_wire(scene: Scene) -> None:
     """Texts, calls, answers and the state of each wire are those of the run, live and joined."""

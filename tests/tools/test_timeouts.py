@@ -11,14 +11,18 @@ import anyio.to_thread
 import pytest
 from one_turn import contents
 from one_turn import run_turn as run_quick_turn
+from virtual_time import virtual_backend
 
-from aswarm import Agent, AsyncSwarm, tool
+from aswarm import Agent, AsyncSwarm, ToolCallFinished, tool
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 run_turn = functools.partial(run_quick_turn, seconds=20)  # threads may have to wait for a processor
 
 
+@pytest.mark.parametrize(
+    "anyio_backend", [virtual_backend("asyncio"), virtual_backend("trio")], ids=["asyncio", "trio"]
+)
 async def test_the_timeout_counts_from_when_the_limiter_let_it_in() -> None:
     """Waiting for a limiter takes nothing from a call's timeout."""
     let_in: list[float] = []
@@ -29,7 +33,9 @@ async def test_the_timeout_counts_from_when_the_limiter_let_it_in() -> None:
         await anyio.sleep(0.45)
         return "ok"
 
-    response = await run_turn([work], [call("work") for _ in range(4)])
+    client = ScriptedModel([[call("work") for _ in range(4)], "Done"]).client()
+    client._platform = "Linux"  # otherwise the client asks a thread, and virtual time does not wait for threads
+    response = await AsyncSwarm(client).run(Agent(functions=[work]), "Go")
     assert contents(response) == ["ok"] * 4
     assert let_in[-1] - let_in[0] > 1.0
 
@@ -161,12 +167,11 @@ async def test_abandon_on_cancel_does_not_wait() -> None:
 
 async def test_a_token_is_held_until_the_thread_really_ends() -> None:
     """After a timeout the abandoned thread still counts: the next plain function waits for it."""
-    release, order = threading.Event(), list[str]()
+    release, order, told = threading.Event(), list[str](), anyio.Event()
 
     @tool(timeout=0.5)
     def hang() -> str:
-        threading.Timer(1.0, release.set).start()  # only once the thread has begun
-        release.wait(15)
+        release.wait(60)
         order.append("hang ended")
         return "never"
 
@@ -174,6 +179,18 @@ async def test_a_token_is_held_until_the_thread_really_ends() -> None:
         order.append("after")
         return "ok"
 
-    response = await run_turn([hang, after], [call("hang"), call("after")], max_threads=1)
-    assert contents(response) == ["Error: hang timed out after 0.5 s. It may still be running.", "ok"]
+    async def release_after_the_timeout() -> None:
+        await told.wait()
+        await anyio.wait_all_tasks_blocked()
+        release.set()
+
+    model = ScriptedModel([[call("hang"), call("after")], "Done"])
+    swarm = AsyncSwarm(model.client(), max_threads=1)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group, swarm.stream(Agent(functions=[hang, after]), "Go") as run:
+            group.start_soon(release_after_the_timeout)
+            async for event in run:
+                if isinstance(event, ToolCallFinished) and event.name == "hang":
+                    told.set()
+    assert contents(run.response) == ["Error: hang timed out after 0.5 s. It may still be running.", "ok"]
     assert order == ["hang ended", "after"]
