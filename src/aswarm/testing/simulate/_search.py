@@ -141,7 +141,7 @@ def _run(program: Program, world: World, *, is_real: bool = False) -> BaseExcept
     with seams.replaced(functools.partial(run_sync, world), clock):
         try:
             loop.run_until_complete(_supervised(program, world))
-        except Exception as raised:  # noqa: BLE001 - the failure of the universe
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - the failure of the universe
             error = raised
         finally:
             _close(loop)
