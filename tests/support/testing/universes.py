@@ -16,7 +16,7 @@ import anyio
 
 from aswarm import Agent, AswarmError, Budget, Hold, RateLimits, Result, tool
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.runs import LocalRuns, NewRun
+from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import Answer, ScriptedCall, check_history
 from aswarm.testing.simulate import Provider, Simulation, World
 
@@ -155,12 +155,13 @@ async def local_runs(world: World) -> None:
     async with LocalRuns(swarm, agents=[agent("agent")]) as runs:
 
         async def one(name: str) -> None:
-            run = await runs.start(NewRun("u", messages=[{"role": "user", "content": "go"}]))
+            record = await runs.start(NewRun("u", messages=[{"role": "user", "content": "go"}]))
+            run = Run(runs, record)
             for _ in range(world.draw(f"{name}: cancels", 3)):
                 await world.pause(f"{name}: cancel")
                 await run.cancel()
             last = await run.result()
-            entries = await run.read()
+            entries = [entry async for entry in run.entries()]
             assert [entry.is_last for entry in entries].count(True) == 1
             assert entries[-1].seq == last.seq
 

@@ -22,7 +22,7 @@ from ._loop import Deadlock, Endless
 from ._provider import Fault, Provider
 from ._pytest import pytest_addoption, pytest_configure, simulate
 from ._search import Invariant, Program, Simulation, SimulationError, timeline
-from ._world import DELAYS, RecordedRun, World
+from ._world import DELAYS, SimulatedRun, World
 
 __all__ = [
     "DEFAULT",
@@ -33,7 +33,7 @@ __all__ = [
     "Invariant",
     "Program",
     "Provider",
-    "RecordedRun",
+    "SimulatedRun",
     "Simulation",
     "SimulationError",
     "World",

@@ -10,16 +10,16 @@ from aswarm._values.agent import Response
 from aswarm._values.events import CompletionFinished, HandedOff, ToolCallFinished, ToolCallStarted, TurnStarted
 from aswarm.testing._history import check_history
 
-from ._world import RecordedRun, World
+from ._world import SimulatedRun, World
 
 
-def _ended(world: World) -> Iterator[tuple[RecordedRun, Response]]:
+def _ended(world: World) -> Iterator[tuple[SimulatedRun, Response]]:
     for run in world.runs:
         if run.response is not None:
             yield run, run.response
 
 
-def _by_call(run: RecordedRun, kind: type[ToolCallStarted | ToolCallFinished]) -> Counter[tuple[int, int]]:
+def _by_call(run: SimulatedRun, kind: type[ToolCallStarted | ToolCallFinished]) -> Counter[tuple[int, int]]:
     """Return the number of events of a kind, by turn and index of the call."""
     turn, counts = 0, Counter[tuple[int, int]]()
     for _, event in run.events:

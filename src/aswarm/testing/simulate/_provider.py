@@ -65,7 +65,7 @@ class Provider(ScriptedModel):
             return self._failure(int(fault))
         response = await super().respond(request)
         if isinstance(response.stream, httpx.AsyncByteStream) and response.is_success:
-            response.stream = _Body(self._world, self._name, response.stream, fault)
+            response.stream = _FaultyBody(self._world, self._name, response.stream, fault)
         return response
 
     def next_step(self, request: Request) -> Step:
@@ -83,7 +83,7 @@ class Provider(ScriptedModel):
         return httpx.Response(status, headers=headers, json={"error": {"message": "simulated", "code": None}})
 
 
-class _Body(httpx.AsyncByteStream):
+class _FaultyBody(httpx.AsyncByteStream):
     """The body of a response whose pieces arrive after delays, and that breaks or hangs at a drawn byte."""
 
     def __init__(self, world: World, name: str, body: httpx.AsyncByteStream, fault: str) -> None:

@@ -16,7 +16,9 @@ from ._loop import Deadlock, Endless, UniverseLoop
 from ._world import World, run_sync
 
 Program: TypeAlias = Callable[[World], Awaitable[object]]
+"""An async function of a world: the code that a simulation runs."""
 Invariant: TypeAlias = Callable[[World], None]
+"""A function of a world at the end of its program. It raises AssertionError if the world breaks it."""
 _MOST_TRIES = 200  # of the shrinking
 _CONFIRMATIONS = 3
 

@@ -34,7 +34,7 @@ DELAYS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005, 0.02, 0.1)
 
 
 @dataclass(slots=True)
-class RecordedRun:
+class SimulatedRun:
     """A run of `World.run`.
 
     Args:
@@ -69,7 +69,7 @@ class World:
     def __init__(self, seed: int, *, choices: Mapping[str, int] | None = None, sequential: bool = False) -> None:
         self.seed = seed
         self.sequential = sequential
-        self.runs: list[RecordedRun] = []
+        self.runs: list[SimulatedRun] = []
         self.notes: list[tuple[float, str]] = []
         self.drawn: dict[str, int] = {}
         self._choices = choices
@@ -151,7 +151,7 @@ class World:
             **keywords: As for `AsyncSwarm.stream`.
         """
         history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        recorded = RecordedRun(name or f"run {len(self.runs) + 1}", history)
+        recorded = SimulatedRun(name or f"run {len(self.runs) + 1}", history)
         self.runs.append(recorded)
         leaves_after = self.draw(f"reader of {recorded.name}", 24) if may_leave else 0
         stream = swarm.stream(agent, messages, context_variables, **keywords)
