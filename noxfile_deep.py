@@ -190,6 +190,15 @@ def durable(session: nox.Session) -> None:
 
 
 @nox.session
+def simulate(session: nox.Session) -> None:
+    """Random programs in random universes; `-- SECONDS SEED [PROGRAM ...]`. An hour by default."""
+    session.install(".")
+    arguments = session.posargs or ["3600", str(random.randrange(10_000_000))]
+    session.log(f"seconds and seed: {' '.join(arguments)}")
+    session.run("python", "tests/support/testing/universes.py", *arguments)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Mutation tests of the core; `-- sse plan` for some of its modules. About 40 minutes on two cores.
 

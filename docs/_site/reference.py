@@ -30,9 +30,10 @@ METHODS = (FunctionType, property, classmethod, staticmethod, functools.cached_p
 def modules() -> dict[str, tuple[str, ...]]:
     """The public modules and their names: in the order of the index of the reference; other modules come last."""
     names = {}
-    for path in sorted([*(SOURCE / "aswarm").glob("[a-z]*.py"), *(SOURCE / "aswarm").glob("[a-z]*/__init__.py")]):
-        module = f"aswarm.{path.parent.name if path.stem == '__init__' else path.stem}"
-        names[module] = _names_of(path)
+    patterns = ("[a-z]*.py", "[a-z]*/__init__.py", "[a-z]*/[a-z]*/__init__.py")
+    for path in sorted(path for pattern in patterns for path in (SOURCE / "aswarm").glob(pattern)):
+        file = path.parent if path.stem == "__init__" else path.with_suffix("")
+        names[".".join(file.relative_to(SOURCE).parts)] = _names_of(path)
     names["aswarm"] = _names_of(SOURCE / "aswarm/__init__.py")
     del names["aswarm.cli"]  # it has commands, and no names for programs
     listed = re.findall(r"\[`(aswarm[\w.]*)`\]\(", (FOLDER / "index.md").read_text(encoding="utf-8"))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import anyio.to_thread
+
+from aswarm._runtime import seams
 
 from .compatible import BlockingCall
 
@@ -59,7 +60,7 @@ class _BlockingResponse:
             return await self.call(read)
         # The bytes after the last event are awaited only briefly, so a thread reads them that can be abandoned.
         try:
-            return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+            return await seams.run_sync(read, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
             self._hang_up()
             raise

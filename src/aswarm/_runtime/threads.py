@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Protocol, TypeVar
 
 import anyio
-import anyio.to_thread
 
+from . import seams
 from .backend import scheduler
 
 T = TypeVar("T")
@@ -93,9 +93,7 @@ class _ThreadSlot:
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
-            values = await anyio.to_thread.run_sync(
-                self._enter, work, abandon_on_cancel=abandon, limiter=self._unbounded
-            )
+            values = await seams.run_sync(self._enter, work, abandon_on_cancel=abandon, limiter=self._unbounded)
             return values[0]
         raise DeadlinePassed
 

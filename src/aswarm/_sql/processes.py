@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 import anyio
-import anyio.to_thread
+
+from aswarm._runtime import seams
 
 from .database import Database
 from .databases import PostgresServer, SQLiteFile
@@ -65,7 +66,7 @@ class Processes:
                     await self._call(self._locks.close)
 
     async def _call(self, function: Any, *args: object) -> Any:
-        return await anyio.to_thread.run_sync(partial(function, *args), limiter=self._limiter)
+        return await seams.run_sync(partial(function, *args), limiter=self._limiter)
 
     async def watch(self) -> None:
         """Check the lock of this process, and acquire it again after a loss, until cancelled."""

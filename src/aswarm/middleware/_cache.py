@@ -13,10 +13,10 @@ from operator import setitem
 from os import PathLike
 from typing import Any, TypeAlias, TypeVar, cast
 
-import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
 from aswarm._run.handlers import Handlers, Middleware, RunInfo
+from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.accumulator import as_one_chunk, whole_message
 from aswarm._wire.request import CompletionRequest
@@ -100,7 +100,7 @@ async def _tried(
     """Return the value, or None if the store fails: a run continues without its cache. A thread accesses a file."""
     try:
         if isinstance(kept, _File):
-            return await anyio.to_thread.run_sync(access, kept, *values)
+            return await seams.run_sync(access, kept, *values)
         return access(kept, *values)
     except Exception as error:  # noqa: BLE001 - of any store
         logger.warning("the cache failed: %s: %s", type(error).__name__, error, extra=run.log_fields)

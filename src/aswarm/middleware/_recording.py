@@ -12,10 +12,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-import anyio.to_thread
 from pydantic_core import to_jsonable_python
 
 from aswarm._run.handlers import Handlers, Middleware
+from aswarm._runtime import seams
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._wire.accumulator import as_one_chunk
@@ -38,14 +38,14 @@ def record(path: str | PathLike[str]) -> Middleware:
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            await anyio.to_thread.run_sync(recording.start)
+            await seams.run_sync(recording.start)
             question, received = question_of(request.body), list[Mapping[str, Any]]()
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     received.append(chunk)
                     yield chunk
             entry = {"request": question, "completion": as_one_chunk(received)}
-            await anyio.to_thread.run_sync(recording.write, "ab", json.dumps(entry, default=to_jsonable_python) + "\n")
+            await seams.run_sync(recording.write, "ab", json.dumps(entry, default=to_jsonable_python) + "\n")
 
         return replace(handlers, complete=complete)
 
@@ -96,7 +96,7 @@ def replay(path: str | PathLike[str]) -> Middleware:
             question = question_of(request.body)
             if not (left := answers.get(_key(question))):
                 # In a thread, because comparing a long recording takes long.
-                why = _USED if left is not None else await anyio.to_thread.run_sync(_why_not, recorded, question)
+                why = _USED if left is not None else await seams.run_sync(_why_not, recorded, question)
                 raise ConfigurationError(f"{path} has no answer to this request: {why}. Record it again with record()")
             yield left.popleft()
 

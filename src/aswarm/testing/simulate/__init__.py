@@ -1,0 +1,51 @@
+"""Simulation: run agents in many universes, each with its own schedule and faults, and repeat a failure from its seed.
+
+    @simulate(runs=1000)
+    async def test_orders(world: World) -> None:
+        model = Provider(world, [call("look_up", order=42), "It was delivered."], faults=["cut", "429"])
+        await world.run(world.swarm(model), agent, "Where is order 42?")
+
+A universe has a virtual clock, so its delays take no time. Equal seeds are equal universes.
+"""
+
+from aswarm._values import public as _public
+
+from ._invariants import (
+    DEFAULT,
+    context_as_sequential,
+    log_folds_to_history,
+    nothing_twice,
+    unknown_outcomes_reported,
+    valid_history,
+)
+from ._loop import Deadlock, Endless
+from ._provider import Fault, Provider
+from ._pytest import pytest_addoption, pytest_configure, simulate
+from ._search import Invariant, Program, Simulation, SimulationError, timeline
+from ._world import DELAYS, SimulatedRun, World
+
+__all__ = [
+    "DEFAULT",
+    "DELAYS",
+    "Deadlock",
+    "Endless",
+    "Fault",
+    "Invariant",
+    "Program",
+    "Provider",
+    "SimulatedRun",
+    "Simulation",
+    "SimulationError",
+    "World",
+    "context_as_sequential",
+    "log_folds_to_history",
+    "nothing_twice",
+    "pytest_addoption",
+    "pytest_configure",
+    "simulate",
+    "timeline",
+    "unknown_outcomes_reported",
+    "valid_history",
+]
+
+_public.publish(globals())

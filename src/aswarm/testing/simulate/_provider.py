@@ -1,0 +1,116 @@
+"""`Provider`: a scripted model with the faults of real providers, drawn from the seed of a world."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Collection
+from dataclasses import replace
+from typing import Literal, TypeAlias, get_args
+
+import anyio
+import httpx
+
+from aswarm.testing._answer import Answer, Cut, ScriptedCall
+from aswarm.testing._scripted_model import Failure, RawAnswer, Request, Script, ScriptedModel, Step
+
+from ._world import World
+
+Fault: TypeAlias = Literal["429", "500", "refused", "cut", "hang", "ids"]
+"""A fault of a provider: see `Provider`."""
+
+
+class Provider(ScriptedModel):
+    """A `ScriptedModel` in a world: each piece of an answer arrives after a drawn delay, and some requests fail.
+
+    Use one provider for each conversation: the choices depend on the order of the requests of a provider.
+
+    Args:
+        world: The world.
+        script: As for `ScriptedModel`. A failed request uses no step.
+        faults: The faults that may happen: "429" with and without `Retry-After`, "500", "refused" (the connection fails before
+            the answer), "cut" (the connection breaks at any byte of a stream), "hang" (no more bytes arrive), "ids" (the calls
+            of an answer have equal or empty ids).
+        name: The name of the provider in the time line and in the names of its choices.
+        cut: As for `ScriptedModel`.
+        api: As for `ScriptedModel`.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        script: Script,
+        *,
+        faults: Collection[Fault] = (),
+        name: str = "model",
+        cut: Cut = 5,
+        api: Literal["chat", "responses"] = "chat",
+    ) -> None:
+        super().__init__(script, cut=cut, api=api)
+        if unknown := set(faults).difference(get_args(Fault)):
+            raise ValueError(f"unknown faults {sorted(unknown)}; use some of {list(get_args(Fault))}")
+        self._world = world
+        self._faults = sorted(faults)
+        self._name = name
+
+    async def respond(self, request: Request) -> httpx.Response:
+        """Return the response to one request, in this universe."""
+        # One request of four has a fault.
+        drawn = self._world.draw(f"{self._name}: fault", 4 * len(self._faults)) if self._faults else 0
+        fault = self._faults[drawn - 1] if 0 < drawn <= len(self._faults) else ""
+        self._world.note(f"{self._name}: request with {len(request.messages)} messages{fault and f', {fault}'}")
+        await self._world.pause(f"{self._name}: first byte")
+        if fault == "refused":
+            raise httpx.ConnectError("the connection was refused")
+        if fault in {"429", "500"}:
+            return self._failure(int(fault))
+        response = await super().respond(request)
+        if isinstance(response.stream, httpx.AsyncByteStream) and response.is_success:
+            response.stream = _FaultyBody(self._world, self._name, response.stream, fault)
+        return response
+
+    def next_step(self, request: Request) -> Step:
+        """Record the request and return the step that answers it; with the fault "ids", its calls have equal or empty ids."""
+        step = super().next_step(request)
+        if "ids" not in self._faults or isinstance(step, str | Failure | RawAnswer | Exception):
+            return step
+        ids = (None, "same", "")[self._world.draw(f"{self._name}: ids", 3)]
+        answer = Answer(calls=[step]) if isinstance(step, ScriptedCall) else step
+        answer = answer if isinstance(answer, Answer) else Answer(calls=answer)
+        return answer if ids is None else replace(answer, calls=[replace(each, id=ids) for each in answer.calls])
+
+    def _failure(self, status: int) -> httpx.Response:
+        headers = {"retry-after": "2"} if self._world.draw(f"{self._name}: Retry-After", 2) else {}
+        return httpx.Response(status, headers=headers, json={"error": {"message": "simulated", "code": None}})
+
+
+class _FaultyBody(httpx.AsyncByteStream):
+    """The body of a response whose pieces arrive after delays, and that breaks or hangs at a drawn byte."""
+
+    def __init__(self, world: World, name: str, body: httpx.AsyncByteStream, fault: str) -> None:
+        self._world = world
+        self._name = name
+        self._body = body
+        self._pieces = aiter(body)
+        self._fault = fault if fault in {"cut", "hang"} else ""
+        self._left = world.draw(f"{name}: byte of the fault", 1200) if self._fault else math.inf
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._left <= 0:
+            await self._fail()
+        piece = await anext(self._pieces)
+        await self._world.pause(f"{self._name}: piece")
+        if self._left < len(piece):
+            piece = piece[: int(self._left)]
+        self._left -= len(piece)
+        return piece or await anext(self)
+
+    async def _fail(self) -> None:
+        if self._fault == "hang":
+            await anyio.sleep(3600)
+        raise httpx.ReadError("the connection was cut")
+
+    async def aclose(self) -> None:
+        await self._body.aclose()

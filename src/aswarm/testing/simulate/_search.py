@@ -1,0 +1,170 @@
+"""Universes of a program: one run in a universe, the search over seeds, the shrinking of a failure, and its report."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from aswarm._runtime import seams
+
+from ._invariants import DEFAULT, context_as_sequential
+from ._loop import Deadlock, Endless, UniverseLoop
+from ._world import World, run_sync
+
+Program: TypeAlias = Callable[[World], Awaitable[object]]
+"""An async function of a world: the code that a simulation runs."""
+Invariant: TypeAlias = Callable[[World], None]
+"""A function of a world at the end of its program. It raises AssertionError if the world breaks it."""
+_MOST_TRIES = 200  # of the shrinking
+_CONFIRMATIONS = 3
+
+
+class SimulationError(AssertionError):
+    """A program failed in a universe. Its text has the seed, the shrunk schedule and the time line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A program and its invariants.
+
+    `sequential`: whether the context variables are compared with the same universe with one call at a time.
+    """
+
+    program: Program
+    invariants: Sequence[Invariant] = DEFAULT
+    sequential: bool = True
+
+    def failure(self, world: World, *, is_real: bool = False) -> BaseException | None:
+        """Return the failure of the program in a world, or None. `is_real`: on asyncio's loop, with the real clock."""
+        error = _run(self.program, world, is_real=is_real)
+        if error is not None:
+            return error
+        try:
+            for invariant in self.invariants:
+                invariant(world)
+            # A world with one run at most of one call each has no other order.
+            if self.sequential and world.runs:
+                self._compare(world)
+        except Exception as broken:  # noqa: BLE001 - an invariant of a user
+            return broken
+        return None
+
+    def _compare(self, world: World) -> None:
+        alone = World(world.seed, choices=dict(world.drawn), sequential=True)
+        if _run(self.program, alone) is None:
+            context_as_sequential(world, alone)
+
+    def check(self, seed: int) -> None:
+        """Run the universe of a seed. Raises SimulationError with a shrunk schedule if the program fails."""
+        world = World(seed)
+        error = self.failure(world)
+        if error is not None:
+            choices = self._shrink(world, error)
+            shrunk = World(seed, choices=choices)
+            raise SimulationError(self._report(shrunk, self.failure(shrunk) or error, choices)) from error
+
+    def _shrink(self, world: World, error: BaseException) -> dict[str, int]:
+        """Set as many choices to 0 as possible, so that the program fails in the same way."""
+        kept, tries = dict(world.drawn), 0
+        size = len(kept)
+        while size and tries < _MOST_TRIES:
+            for part in _parts(list(kept), size):
+                fewer = {key: value for key, value in kept.items() if key not in part}
+                tries += 1
+                if _is_same(self.failure(World(world.seed, choices=fewer)), error):
+                    kept = fewer
+            size //= 2
+        return kept
+
+    def _is_confirmed(self, world: World, error: BaseException) -> bool:
+        choices = dict(world.drawn)
+        worlds = (World(world.seed, choices=choices) for _ in range(_CONFIRMATIONS))
+        return any(_is_same(self.failure(each, is_real=True), error) for each in worlds)
+
+    def _report(self, world: World, error: BaseException, choices: Mapping[str, int]) -> str:
+        confirmed = "also" if self._is_confirmed(world, error) else "not"
+        schedule = [f"  {name}: {value}" for name, value in choices.items()] or ["  every choice is 0"]
+        return "\n".join(
+            [
+                f"seed {world.seed}: {type(error).__name__}: {error}",
+                f"Run it again with --simulate-seed={world.seed}. With the delays of asyncio's real clock it fails: {confirmed}.",
+                "Schedule (the choices other than 0):",
+                *schedule,
+                "Time line:",
+                *timeline(world),
+            ]
+        )
+
+
+def _parts(keys: list[str], size: int) -> list[set[str]]:
+    return [set(keys[start : start + size]) for start in range(0, len(keys), size)]
+
+
+def _is_same(error: BaseException | None, other: BaseException) -> bool:
+    return type(error) is type(other)
+
+
+def timeline(world: World) -> list[str]:
+    """Return the lines of the time line: virtual seconds, the run, the event."""
+    lines = [(at, text) for at, text in world.notes]
+    for run in world.runs:
+        lines += [(at, f"{run.name}: {_line(event.to_dict())}") for at, event in run.events]
+    return [f"  {at:9.4f}  {text}" for at, text in sorted(lines, key=lambda line: line[0])]
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    shown = {
+        key: event[key] for key in ("turn", "index", "name", "text", "arguments", "content", "reason") if key in event
+    }
+    return f"{event['type']} {' '.join(f'{key}={value!r}' for key, value in shown.items())}"[:150]
+
+
+# --- one universe ---
+
+
+class _RealLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop, which collects reports as `UniverseLoop` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reported: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda _, context: self.reported.append(context))
+
+
+def _run(program: Program, world: World, *, is_real: bool = False) -> BaseException | None:
+    """Run the program on a new event loop. Returns its exception, a left task, a reported exception, or None."""
+    loop = _RealLoop() if is_real else UniverseLoop(world.draw)
+    clock = seams.monotonic if is_real else loop.time
+    error: BaseException | None = None
+    with seams.replaced(functools.partial(run_sync, world), clock):
+        try:
+            loop.run_until_complete(_supervised(program, world))
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - the failure of the universe
+            error = raised
+        finally:
+            _close(loop)
+    if error is None and loop.reported:
+        error = AssertionError(f"reported to the event loop: {loop.reported[0]}")
+    return error
+
+
+async def _supervised(program: Program, world: World) -> None:
+    await program(world)
+    for _ in range(20):  # tasks that were cancelled at the end of the program
+        await asyncio.sleep(0)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"tasks are left: {[task.get_name() for task in left]}"  # noqa: S101
+
+
+def _close(loop: UniverseLoop | _RealLoop) -> None:
+    with suppress(Deadlock, Endless):
+        for task in (tasks := asyncio.all_tasks(loop)):
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()

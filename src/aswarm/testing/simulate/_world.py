@@ -1,0 +1,208 @@
+"""`World`: one universe as its program sees it: choices from a seed, delays, swarms, recorded runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import sniffio
+
+from aswarm._run.handlers import Handlers, Middleware, Started
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent, Response
+from aswarm._values.events import Event
+
+from ._loop import UniverseLoop
+
+T = TypeVar("T")
+
+# Seconds of a drawn delay. The short ones are often equal, so that arrivals coincide.
+DELAYS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005, 0.02, 0.1)
+"""The delays that `World.delay` chooses from, in seconds."""
+
+
+@dataclass(slots=True)
+class SimulatedRun:
+    """A run of `World.run`.
+
+    Args:
+        name: The name of the run in its program.
+        messages: The messages that were passed in.
+        events: The typed events, each with its virtual time in seconds.
+        response: The response; None before the end.
+        error: The exception of the run, or None.
+    """
+
+    name: str
+    messages: list[Any]
+    events: list[tuple[float, Event]] = field(default_factory=list[tuple[float, Event]])
+    response: Response | None = None
+    error: BaseException | None = None
+
+
+class World:
+    """A universe. A program gets its world as the first argument; two worlds with equal arguments are the same universe.
+
+    Args:
+        seed: The number of the universe.
+        choices: The only choices other than 0, by name; None draws every choice from the seed.
+        sequential: Run the calls of each turn one after another.
+
+    Attributes:
+        runs: The runs of `run`, in the order of their starts.
+        notes: The time line: virtual times and texts.
+        drawn: The choices other than 0 so far, by name.
+    """
+
+    def __init__(self, seed: int, *, choices: Mapping[str, int] | None = None, sequential: bool = False) -> None:
+        self.seed = seed
+        self.sequential = sequential
+        self.runs: list[SimulatedRun] = []
+        self.notes: list[tuple[float, str]] = []
+        self.drawn: dict[str, int] = {}
+        self._choices = choices
+        self._counts: Counter[str] = Counter()
+
+    # --- choices ---
+
+    def draw(self, name: str, below: int) -> int:
+        """Return a number from 0 to `below` - 1. It depends only on the seed, the name, and the earlier draws of this name.
+
+        A shrunk schedule has as many zeros as possible, so let 0 be the ordinary case.
+        """
+        self._counts[name] += 1
+        key = f"{name} {self._counts[name]}"
+        if self._choices is None:
+            value = int.from_bytes(blake2b(f"{self.seed} {key}".encode(), digest_size=8).digest()) % below
+        else:
+            value = self._choices.get(key, 0) % below
+        if value:
+            self.drawn[key] = value
+        return value
+
+    def delay(self, name: str) -> float:
+        """Return a drawn delay in seconds; often 0."""
+        return DELAYS[self.draw(name, len(DELAYS))]
+
+    async def pause(self, name: str) -> None:
+        """Wait for a drawn time, as for I/O: the place where a real function would wait for its server."""
+        delay, loop = self.delay(name), asyncio.get_running_loop()
+        if not isinstance(loop, UniverseLoop):
+            await anyio.sleep(delay)
+            return
+        arrived = loop.create_future()
+        loop.arrive(delay, _set, arrived, None)
+        await arrived
+
+    def note(self, text: str) -> None:
+        """Add a line to the time line."""
+        self.notes.append((anyio.current_time(), text))
+
+    # --- runs ---
+
+    def swarm(self, model: Any, *, middleware: Iterable[Middleware] = (), **options: Any) -> AsyncSwarm:
+        """Return an `AsyncSwarm` whose tool calls start and finish after drawn delays. `options`: as for `AsyncSwarm`."""
+        return AsyncSwarm(model, middleware=[*middleware, self._middleware], **options)
+
+    def _middleware(self, handlers: Handlers) -> Handlers:
+        lock = anyio.Lock() if self.sequential else nullcontext()
+
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            async with lock:
+                await self.pause(f"start of {call.name}")
+                outcome = await handlers.call_tool(call, context, started)
+                await self.pause(f"end of {call.name}")
+                return outcome
+
+        return replace(handlers, call_tool=call_tool)
+
+    async def run(
+        self,
+        swarm: AsyncSwarm,
+        agent: Agent,
+        messages: Any,
+        context_variables: Mapping[str, Any] | None = None,
+        *,
+        name: str = "",
+        may_leave: bool = False,
+        **keywords: Any,
+    ) -> Response:
+        """Run an agent, and record the events for the invariants. Returns the response; raises the error of the run.
+
+        Args:
+            swarm: A swarm of this world.
+            agent: The first agent.
+            messages: As for `AsyncSwarm.run`.
+            context_variables: As for `AsyncSwarm.run`.
+            name: The name of the run in the time line; by default its number.
+            may_leave: The reader leaves after a drawn number of events, in some universes.
+            **keywords: As for `AsyncSwarm.stream`.
+        """
+        history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        recorded = SimulatedRun(name or f"run {len(self.runs) + 1}", history)
+        self.runs.append(recorded)
+        leaves_after = self.draw(f"reader of {recorded.name}", 24) if may_leave else 0
+        stream = swarm.stream(agent, messages, context_variables, **keywords)
+        try:
+            async with stream as run:
+                async for event in run:
+                    recorded.events.append((anyio.current_time(), event))
+                    if len(recorded.events) == leaves_after:
+                        break
+        except BaseException as error:
+            recorded.error = error
+            raise
+        finally:
+            recorded.response = stream.response
+        return recorded.response
+
+
+def _set(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+# --- worker threads ---
+
+
+def _in_real_thread(before: float, work: Callable[[], T], after: float) -> T:
+    time.sleep(before)
+    try:
+        return work()
+    finally:
+        time.sleep(after)
+
+
+async def run_sync(
+    world: World,
+    function: Callable[..., Any],
+    *args: Any,
+    abandon_on_cancel: bool = False,
+    limiter: anyio.CapacityLimiter | None = None,
+) -> Any:
+    """Replace `anyio.to_thread.run_sync`: the function runs on the loop of the universe, after and before drawn delays."""
+    work = functools.partial(function, *args)
+    loop = asyncio.get_running_loop()
+    before, after = world.delay("thread starts"), world.delay("thread ends")
+    if not isinstance(loop, UniverseLoop):
+        work = functools.partial(_in_real_thread, before, work, after)
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=abandon_on_cancel, limiter=limiter)
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    async with limiter or nullcontext():
+        context = contextvars.copy_context()
+        context.run(sniffio.current_async_library_cvar.set, None)
+        future = loop.call_in_thread(before, functools.partial(context.run, work), after)
+        with anyio.CancelScope(shield=not abandon_on_cancel):
+            return await future

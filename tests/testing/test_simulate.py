@@ -1,0 +1,136 @@
+"""Simulation: universes are repeatable, find planted faults, and our own promises hold in a fixed set of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import anyio
+import pytest
+from universes import PROGRAMS, simulation
+
+from aswarm import Agent, tool
+from aswarm.testing import call
+from aswarm.testing.simulate import Provider, Simulation, SimulationError, World, simulate, timeline
+
+
+@tool(concurrent=True)
+async def deposit(amount: int, context_variables: dict[str, int]) -> str:
+    balance = context_variables["balance"]
+    await anyio.sleep(0.01)
+    context_variables["balance"] = balance + amount
+    return "done"
+
+
+async def deposits(world: World) -> None:
+    model = Provider(world, [[call("deposit", amount=1), call("deposit", amount=2)], "ok"])
+    await world.run(world.swarm(model), Agent(functions=[deposit]), "hi", {"balance": 0})
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_promises_hold_in_a_fixed_set_of_universes(name: str) -> None:
+    """Random programs, in the first universes, break no invariant."""
+    for seed in range(20):
+        simulation(name).check(seed)
+
+
+def test_a_lost_update_of_two_tools_is_found_and_confirmed_on_the_real_loop() -> None:
+    """The report has the seed, both contexts and the time line."""
+    with pytest.raises(SimulationError) as caught:
+        simulate(runs=10)(deposits)()
+    text = str(caught.value)
+    assert text.startswith("seed 1: AssertionError: run 1: the context is {'balance': 2}; with one call at a time")
+    assert "it fails: also" in text
+    assert "ToolCallStarted index=1 name='deposit'" in text
+
+
+def test_equal_seeds_are_equal_universes() -> None:
+    """Time lines and choices of two worlds with one seed are the same."""
+    worlds = [World(7), World(7)]
+    for world in worlds:
+        assert simulation("exits").failure(world) is None
+    assert timeline(worlds[0]) == timeline(worlds[1])
+    assert worlds[0].drawn == worlds[1].drawn != {}
+
+
+def test_a_failure_is_shrunk_to_the_choice_that_causes_it() -> None:
+    """Of ten choices, the report names one."""
+
+    async def program(world: World) -> None:
+        drawn = [world.draw(f"choice {number}", 2) for number in range(10)]
+        assert not drawn[3]
+
+    with pytest.raises(SimulationError) as caught:
+        simulate(runs=20)(program)()
+    schedule = str(caught.value).partition("than 0):\n")[2].partition("\nTime line")[0]
+    assert schedule == "  choice 3 1: 1"
+
+
+@pytest.mark.parametrize("wait", ["for nothing", "for a task that is left"])
+def test_a_program_that_hangs_or_leaves_a_task_fails(wait: str) -> None:
+    """A deadlock ends the universe, and a task that is left is named."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def program(world: World) -> None:
+        if wait == "for nothing":
+            await asyncio.get_running_loop().create_future()
+        tasks.append(asyncio.create_task(asyncio.sleep(100), name="forgotten"))
+
+    failure = Simulation(program).failure(World(0))
+    assert "nothing can happen" in str(failure) if wait == "for nothing" else "forgotten" in str(failure)
+
+
+def test_plain_functions_run_without_a_thread() -> None:
+    """A universe has one thread, also for the executor of the loop."""
+    threads: list[int] = []
+
+    def plain() -> str:
+        threads.append(threading.get_ident())
+        return "done"
+
+    async def program(world: World) -> None:
+        await world.run(world.swarm(Provider(world, [call("plain"), "ok"])), Agent(functions=[plain]), "hi")
+        await asyncio.to_thread(plain)
+
+    assert Simulation(program, sequential=False).failure(World(1)) is None
+    assert threads == [threading.get_ident()] * 2
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "refused", "cut", "hang", "ids"])
+def test_each_fault_of_a_provider_happens_in_some_universe(fault: str) -> None:
+    """Of forty universes, some end with an error, a time limit, or changed ids, and each history is valid."""
+    seen: set[str] = set()
+
+    async def program(world: World) -> None:
+        model = Provider(world, [call("missing", call_id="own"), "It is finished."], faults=[fault])  # type: ignore[list-item]
+        try:
+            async with asyncio.timeout(60):
+                await world.run(world.swarm(model.client()), Agent(), "hi")
+        except Exception as error:
+            seen.add(type(error).__name__)
+        response = world.runs[0].response
+        assert response is not None
+        seen.update(str(each["id"]) for message in response.messages for each in message.get("tool_calls") or ())
+
+    for seed in range(40):
+        assert Simulation(program).failure(World(seed)) is None
+    assert seen - {"own"}
+
+
+def test_an_unknown_fault_is_refused() -> None:
+    """The error names the faults."""
+    with pytest.raises(ValueError, match="unknown faults"):
+        Provider(World(0), [], faults=["fire"])  # type: ignore[list-item]
+
+
+def test_the_option_of_pytest_selects_one_universe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a chosen seed, only that universe runs; fixtures are passed on."""
+    monkeypatch.setenv("ASWARM_SIMULATE_SEED", "42")
+    seeds: list[tuple[int, str]] = []
+
+    @simulate(runs=3)
+    async def program(world: World, fixture: str) -> None:
+        seeds.append((world.seed, fixture))
+
+    program(fixture="value")
+    assert seeds == [(42, "value")]
