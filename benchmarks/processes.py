@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
@@ -14,12 +15,20 @@ from typing import Any
 
 HERE = Path(__file__).parent
 _SECONDS = 600  # the limit for a job
+# Otherwise only the packages that are not installed, such as a checkout of aswarm, would be compiled in each new process.
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @asynccontextmanager
 async def _process(*command: str, verbose: bool) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=PIPE, stdout=PIPE, stderr=None if verbose else DEVNULL, cwd=HERE, limit=2**20
+        *command,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=None if verbose else DEVNULL,
+        cwd=HERE,
+        env=_ENVIRONMENT,
+        limit=2**20,
     )
     try:
         yield process
