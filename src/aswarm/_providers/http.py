@@ -201,7 +201,8 @@ class HTTPSource:
                 seconds = _seconds_until_retry(failed, failures)
                 if failures > retries or seconds is None:
                     raise failed from error
-            logger.info("retry %d of %d in %.1f s: %s", failures, retries, seconds, failed)
+            fields = {"run_id": None, "agent": request.agent.name}
+            logger.info("retry %d of %d in %.1f s: %s", failures, retries, seconds, failed, extra=fields)
             await anyio.sleep(seconds)
 
     def _post_of(self, request: CompletionRequest) -> Callable[[], Awaitable[OpenResponse]]:
