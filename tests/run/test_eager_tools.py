@@ -95,6 +95,27 @@ def test_a_call_starts_when_the_next_call_begins(backend: str, eager: Any) -> No
 
 
 @BOTH
+def test_the_last_call_starts_when_its_end_is_announced(backend: str) -> None:
+    """The Responses API announces the end of the arguments, and the completion goes on. No delta shows the announcement."""
+
+    async def main(eager: bool) -> tuple[float, float, list[str]]:
+        desk, begun = Desk(), anyio.current_time()
+        model = ScriptedModel([calls_of("search"), "Done"], api="responses")
+        events, finished = list[str](), 0.0
+        async with AsyncSwarm(model.client(), eager_tools=eager).stream(desk.agent(), "Go", run_id="r") as run:
+            async for event in run:
+                if isinstance(event, CompletionFinished):
+                    finished = finished or anyio.current_time() - begun
+                events.append(repr(event))
+        return desk.started[0] - begun, finished, events
+
+    start, finished, events = in_virtual_time(backend, main, True)
+    late_start, same_finished, same_events = in_virtual_time(backend, main, False)
+    assert start < finished == same_finished <= late_start
+    assert events == same_events
+
+
+@BOTH
 def test_a_limiter_bounds_eager_calls(backend: str) -> None:
     """Eight calls of 1 s with two tokens never run more than two at once."""
 

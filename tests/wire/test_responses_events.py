@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from aswarm import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import Accumulator, Completion
-from aswarm._wire.responses_events import ResponsesDecoder
-from aswarm._wire.responses_items import OUTPUT_ITEMS, items_to_replay
+from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
+from aswarm._wire.responses_items import DONE_CALL, OUTPUT_ITEMS, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.testing import Answer, call, chunks, completion, response, response_events
 
@@ -100,6 +100,40 @@ def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, 
     sent = encoded(list(response_events(answer, 3)))
     start, end = sorted((first % len(sent), second % len(sent)))
     assert read(sent[:start], sent[start:end], sent[end:]) == read(sent)
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [(), ("item.done",), ("arguments.done",), ("arguments.delta", "arguments.done"), ("item.added", "arguments.delta")],
+    ids=" and ".join,
+)
+def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[str, ...]) -> None:
+    """Whichever events a server leaves out. The mark is not shown, and calls of the last event have no mark."""
+    made = [call("f", call_id=f"c{number}", x=number) for number in range(2)]
+    events = [event for event in response_events(Answer(calls=made), 3) if not event["type"].endswith(left_out or "-")]
+    reader, accumulator = ResponseReader(), Accumulator()
+    marked: list[int] = []
+    for event in events:
+        for chunk in reader.read(event):
+            shown = accumulator.feed(chunk)
+            if DONE_CALL in chunk["choices"][0]:
+                marked.append(chunk["choices"][0][DONE_CALL])
+                assert shown is None
+                assert accumulator.calls[marked[-1]].is_complete()
+            assert [each.is_done for each in accumulator.calls] == [
+                at in marked for at in range(len(accumulator.calls))
+            ]
+    assert marked == [0, 1]
+    assert [each.message()["id"] for each in accumulator.calls] == ["c0", "c1"]
+
+
+def test_a_call_of_the_last_event_has_no_mark() -> None:
+    """Its turn starts at once."""
+    reader, accumulator = ResponseReader(), Accumulator()
+    *_, end = response_events(Answer(calls=[call("f", x=1)]))
+    for chunk in reader.read(end):
+        accumulator.feed(chunk)
+    assert [each.is_done for each in accumulator.calls] == [False]
 
 
 @pytest.mark.slow

@@ -137,9 +137,11 @@ class _EagerCalls:
         yield whole_chunk(accumulator)
 
     def _start_calls(self, calls: list[CallSoFar]) -> None:
-        """Start the calls that have become whole: the model writes the next one."""
-        while len(self._calls) < len(calls) - 1 and not self._is_blocked:
-            self._add(calls[len(self._calls)])
+        """Start the calls that have become whole: the model writes the next one, or the API has announced the end."""
+        while (position := len(self._calls)) < len(calls) and not self._is_blocked:
+            if position == len(calls) - 1 and not calls[position].is_done:
+                break
+            self._add(calls[position])
 
     def _add(self, made: CallSoFar) -> None:
         state, position = self._state, len(self._calls)

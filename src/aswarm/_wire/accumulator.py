@@ -20,7 +20,7 @@ from aswarm._values.usage import Usage
 
 from .failures import may_pass, status_of
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_key, merge_object, merge_parts
-from .responses_items import OUTPUT_ITEMS
+from .responses_items import DONE_CALL, OUTPUT_ITEMS
 
 Delta = dict[str, Any]
 _SHOWN = 200  # characters of a wrong chunk that an error text quotes
@@ -117,7 +117,11 @@ class Accumulator:
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
             self._whole = {key: value for key, value in whole.items() if value not in (None, [])}
             wire = {key: value for key, value in wire.items() if key not in _WHOLE}
-        return self._feed_delta(wire) if wire else None
+        if wire:
+            return self._feed_delta(wire)
+        if DONE_CALL in choice:
+            self._calls.mark_done(choice[DONE_CALL])
+        return None
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
         delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
@@ -232,6 +236,7 @@ class CallSoFar:
     named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
     brackets: _Brackets | None = None  # of the arguments, once they are needed
     is_object: bool | None = None  # None until the brackets of the arguments are closed
+    is_done: bool = False  # whether the API has announced the end of the arguments
 
     def add(self, fragment: _Fragment) -> Message:
         """Add a fragment. Return its new parts in the form of a delta."""
@@ -321,6 +326,11 @@ class CallAccumulator:
             if call.id:
                 self._by_id.setdefault(call.id, call)
         return deltas
+
+    def mark_done(self, index: int) -> None:
+        """Note that the arguments of the call with this index are complete."""
+        if (call := self._by_index.get(index)) is not None:
+            call.is_done = True
 
     def _call_of(self, fragment: _Fragment, named: Collection[int]) -> CallSoFar:
         call = self._existing_call(fragment)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from aswarm._values.errors import CompletionError
 from aswarm._values.json import is_array, is_object, shown
 
-from .responses_items import CALL_TYPES, NEXT_PART, OUTPUT_ITEMS, call_of, check_hosted_calls, message_of
+from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, OUTPUT_ITEMS, call_of, check_hosted_calls, message_of
 from .sse import AnswerDecoder
 
 Chunk: TypeAlias = Mapping[str, Any]
@@ -27,6 +27,7 @@ _PAYLOADS = {
     "response.function_call_arguments.delta": ("function", "arguments"),
     "response.custom_tool_call_input.delta": ("custom", "input"),
 }
+_PAYLOAD_ENDS = frozenset({"response.function_call_arguments.done", "response.custom_tool_call_input.done"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _CONTENT_KEYS = frozenset({"content", "refusal", "reasoning_content"})
 _FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -64,11 +65,12 @@ class ResponsesDecoder:
 
 @dataclass(slots=True)
 class _StreamedCall:
-    """A started call: its number among the calls, whether it has some payload, and whether it is whole."""
+    """A started call: its number among the calls, whether it has some payload, is whole, and is announced as done."""
 
     index: int
     has_payload: bool = False
     is_whole: bool = False
+    is_done: bool = False
 
 
 class ResponseReader:
@@ -102,6 +104,8 @@ class ResponseReader:
     def _read(self, event: Mapping[str, Any], kind: Any) -> Iterator[Chunk]:
         if kind in _PAYLOADS:
             yield from self._payload(event, *_PAYLOADS[kind])
+        elif kind in _PAYLOAD_ENDS:
+            yield from self._end_call(self._find(event))
         elif kind in _REASONING:
             yield from self._reasoning(event, (kind, event.get(_REASONING[kind])))
         elif kind == "response.output_item.added":
@@ -131,6 +135,12 @@ class ResponseReader:
         if call is not None and not call.is_whole:
             call.has_payload = True
             yield _chunk({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
+
+    def _end_call(self, call: _StreamedCall | None) -> Iterator[Chunk]:
+        """Announce that the arguments of a call are complete. Calls that arrive with the end of the response need no mark."""
+        if call is not None and call.has_payload and not (call.is_done or self.is_done):
+            call.is_done = True
+            yield {"choices": [{"index": 0, "delta": {}, "finish_reason": None, DONE_CALL: call.index}]}
 
     def _reasoning(self, event: Mapping[str, Any], part: Any) -> Iterator[Chunk]:
         number, delta = event.get("output_index"), event["delta"]
@@ -168,7 +178,9 @@ class ResponseReader:
             made = call_of(wire)
             kind = made["type"]
             payload = {key: value for key, value in made[kind].items() if key != "name"}
+            call.has_payload = True
             yield _chunk({"tool_calls": [{"index": call.index, kind: payload}]})
+        yield from self._end_call(call)
 
     def _content(self, wire: Mapping[str, Any]) -> Iterator[Chunk]:
         """Yield the content of a whole item if the server did not stream items of its type."""

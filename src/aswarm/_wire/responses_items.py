@@ -15,6 +15,8 @@ from aswarm._values.messages import Message, is_json_object, text_of
 
 # The key of an assistant message for its output items, unchanged and in order.
 OUTPUT_ITEMS = "responses_output"
+# The key of a choice for the index of a call whose arguments are complete. Only the accumulator reads it.
+DONE_CALL = "responses_done_call"
 # The item types of function calls, and the key of their payload.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
