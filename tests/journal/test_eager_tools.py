@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
 import anyio.lowlevel
+import dying_batch
 import pytest
 from journaled import Died, kinds, rerun
 
@@ -65,3 +69,20 @@ async def test_a_death_before_the_turn(tmp_path: Path) -> None:
     assert response.unknown_calls == []
     assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["saw 0", "saw 1"]
     assert sorted(begun) == ["0", "0", "1"]
+
+
+async def test_a_kill_before_the_turn(tmp_path: Path) -> None:
+    """The same for a real death: the journal has no trace of the eager call, and the next process runs it."""
+    command = [sys.executable, dying_batch.__file__, str(tmp_path / "journal")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.kill()
+    assert line == b"runs 0\n"
+    assert "ToolCallStarted" not in kinds(tmp_path / "journal")
+    begun: list[str] = []
+    response = await rerun(tmp_path / "journal", Writer(begun), looking(begun), eager_tools="always")
+    assert response.unknown_calls == []
+    assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["saw 0", "saw 1"]
+    assert sorted(begun) == ["0", "1"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from eager_desk import BOTH, Desk, calls_of, in_virtual_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from virtual_time import virtual_backend
@@ -23,53 +24,10 @@ from aswarm import (
     ToolCallFinished,
     ToolCallStarted,
     ToolProgress,
-    current_call,
-    progress,
     tool,
 )
 from aswarm.guards import Block, Blocked, guard_input, guard_tool
-from aswarm.testing import Answer, ScriptedCall, ScriptedModel, call, check_history, check_middleware
-
-BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
-
-
-def calls_of(*names: str, pause: float = 0.5) -> Answer:
-    """Return an answer with these calls, each in two chunks, with so many seconds before each chunk."""
-    made = [call(name, call_id=f"{name}-{number}", x=str(number)) for number, name in enumerate(names)]
-    return Answer(calls=made, pause=pause)
-
-
-class Desk:
-    """Tools that note their calls, in the time of the event loop."""
-
-    def __init__(self) -> None:
-        self.started: list[float] = []
-        self.ended = self.most = 0
-        self.cancelled = 0
-        self.keys: list[str] = []
-
-    def agent(self, seconds: float = 3, **options: Any) -> Agent:
-        @tool(repeatable=True, **options)
-        async def search(x: str) -> str:
-            self.started.append(anyio.current_time())
-            self.most = max(self.most, len(self.started) - self.ended)
-            self.keys.append(current_call().key)
-            progress(x)
-            try:
-                await anyio.sleep(seconds)
-            except BaseException:
-                self.cancelled += 1
-                raise
-            finally:
-                self.ended += 1
-            return f"found {x}"
-
-        return Agent(functions=[search])
-
-
-def in_virtual_time(backend: str, test: Any, *args: Any) -> Any:
-    name, options = virtual_backend(backend)
-    return anyio.run(test, *args, backend=name, backend_options=options)
+from aswarm.testing import Answer, ScriptedCall, ScriptedModel, check_history, check_middleware
 
 
 @BOTH
@@ -155,13 +113,14 @@ def test_the_timeout_of_an_eager_call_counts_from_its_start(backend: str) -> Non
 @BOTH
 @pytest.mark.parametrize("way", ["break", "aclose", "cancel", "error", "cut", "budget"])
 @pytest.mark.parametrize("kind", ["async", "thread", "limiter"])
-def test_a_run_ends_after_its_eager_calls(backend: str, way: str, kind: str) -> None:
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_run_ends_after_its_eager_calls(backend: str, way: str, kind: str, api: Any) -> None:
     """However the run is left during the completion, no function runs afterwards, and the history has no trace of it."""
     name, options = virtual_backend(backend)
-    anyio.run(_leave, way, kind, backend=name, backend_options=options if kind != "thread" else {})
+    anyio.run(_leave, way, kind, api, backend=name, backend_options=options if kind != "thread" else {})
 
 
-async def _leave(way: str, kind: str) -> None:
+async def _leave(way: str, kind: str, api: Any) -> None:
     desk, gate, in_thread = Desk(), threading.Event(), [0, 0]
 
     @tool(repeatable=True)
@@ -178,7 +137,7 @@ async def _leave(way: str, kind: str) -> None:
     answer = calls_of(*[agent.functions[0].__name__] * 4, pause=0.05)
     if way == "cut":
         answer = Answer(calls=answer.calls, pause=0.05, break_after=7)
-    swarm = AsyncSwarm(ScriptedModel(["Hello", answer]).client(), eager_tools=True)
+    swarm = AsyncSwarm(ScriptedModel(["Hello", answer], api=api).client(), eager_tools=True)
     await swarm.run(
         agent, "Hi"
     )  # the SDK looks up its platform in a thread, once, and the clock must not jump meanwhile

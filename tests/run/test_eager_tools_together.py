@@ -1,0 +1,357 @@
+"""Eager tools beside other features: the run is the same as without the option."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from eager_desk import BOTH, Desk, calls_of, in_virtual_time
+from run_scenes import until
+from virtual_time import virtual_backend
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    Budget,
+    CompletionFinished,
+    Hold,
+    RunError,
+    RunFinished,
+    ToolFailure,
+    ToolProgress,
+    tool,
+)
+from aswarm.guards import CheckedCall, guard_tool
+from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache, record, replay
+from aswarm.testing import Answer, ScriptedModel, call, check_history
+
+APIS = pytest.mark.parametrize("api", ["chat", "responses"])
+
+
+async def played(
+    desk: Desk,
+    script: Sequence[Any],
+    *,
+    seconds: float = 1,
+    api: Any = "chat",
+    options: Any = None,
+    deltas: bool = False,
+    **run_options: Any,
+) -> tuple[int, list[Any]]:
+    """Return how many calls had started before the end of the first completion, and everything that the run shows.
+
+    `options`: of the swarm.
+    """
+    model = ScriptedModel(["Hello", *script], api=api)
+    client = model.client()
+    swarm, agent, early = AsyncSwarm(client, **options or {}), desk.agent(seconds), None
+    # A client looks up its platform in a thread, once, and the clock must not jump meanwhile.
+    await AsyncSwarm(client).run(Agent(), "Hi")
+    error, shown = None, list[str]()
+    async with swarm.stream(agent, "Go", run_id="r", deltas=deltas, **run_options) as run:
+        try:
+            async for event in run:
+                if isinstance(event, CompletionFinished) and early is None:
+                    early = len(desk.started)
+                if not isinstance(event, RunFinished | ToolProgress):
+                    shown.append(repr(event))
+        except RunError as caught:
+            error = f"{type(caught).__name__}: {caught}"
+    assert len(desk.started) == desk.ended
+    assert model.open_streams == 0
+    check_history(run.response.messages, allow_open=True)
+    return early or 0, [run.response.model_dump(exclude={"agent"}), error, sorted(shown)]
+
+
+async def same(make_script: Any, early: int, **options: Any) -> Any:
+    """Play the script without eager tools and with them, streamed and whole; return what the runs show.
+
+    `early`: how many calls start before the end of the first completion.
+    """
+    swarm_options = options.pop("options", {})
+    for eager, deltas in ((True, True), ("always", False)):
+        plain = await played(Desk(), make_script(), options=swarm_options, deltas=deltas, **options)
+        with_eager = {**swarm_options, "eager_tools": eager}
+        assert await played(Desk(), make_script(), options=with_eager, deltas=deltas, **options) == (early, plain[1])
+        assert plain[0] == 0
+    return plain[1]
+
+
+# --- calls that wait, fail, or are stopped ----------------------------------------------------------------------------
+
+
+@BOTH
+@APIS
+def test_a_guard_that_holds_an_eager_call(backend: str, api: Any) -> None:
+    """The call stays open, and later calls wait with it."""
+
+    def judge(checked: CheckedCall) -> Hold | None:
+        return Hold("sure?", data={"x": checked.arguments["x"]}) if checked.id == "search-0" else None
+
+    async def main() -> None:
+        shown = await same(
+            lambda: [calls_of(*["search"] * 3)],
+            2 if api == "responses" else 1,
+            api=api,
+            options={"middleware": [guard_tool(judge)]},
+        )
+        assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
+        assert [m["content"] for m in shown[0]["messages"][1:]] == ["found 1", "found 2"]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+def test_debug_and_a_middleware_that_holds(backend: str) -> None:
+    """The output of `debug=True` does not hide that a call may wait."""
+
+    def holds(handlers: Handlers) -> Handlers:
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            if call.id == "search-0":
+                raise Hold("sure?")
+            return await handlers.call_tool(call, context, started)
+
+        return Handlers(handlers.complete, call_tool, handlers.run)
+
+    async def main() -> None:
+        options = {"middleware": [holds]}
+        shown = await same(lambda: [calls_of(*["search"] * 3)], 1, options=options, debug=True)
+        assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+@APIS
+def test_a_tool_error_hook_that_raises(backend: str, api: Any) -> None:
+    """The run ends in the turn of the call, with the exception of the hook."""
+
+    def refuse(failure: ToolFailure) -> str:
+        raise LookupError(failure.name)
+
+    async def main() -> None:
+        shown = await same(
+            lambda: [Answer(calls=[call("search", "{}", call_id="a"), *calls_of("search").calls], pause=0.5)],
+            int(api == "responses"),
+            seconds=1000,
+            api=api,
+            options={"tool_error": refuse},
+        )
+        assert "search" in shown[1]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+def test_a_tool_error_hook_that_raises_for_a_dropped_call(backend: str) -> None:
+    """The run ends with the error of its completion."""
+    told: list[str] = []
+
+    def refuse(failure: ToolFailure) -> str:
+        told.append(failure.id)
+        raise LookupError(failure.name)
+
+    @tool(repeatable=True)
+    async def fails(x: str) -> str:
+        raise ValueError(x)
+
+    async def main() -> None:
+        answer = Answer(calls=calls_of("fails", "fails").calls, pause=0.5, break_after=4)
+        swarm = AsyncSwarm(ScriptedModel([answer]).client(), eager_tools="always", tool_error=refuse)
+        with pytest.raises(RunError) as caught:
+            await swarm.run(Agent(functions=[fails]), "Go")
+        assert not isinstance(caught.value.__cause__, LookupError)
+        assert caught.value.response.messages == []
+        assert told == ["fails-0"]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+def test_an_abandoned_function_with_a_timeout(backend: str) -> None:
+    """The model reads that an eager call may still be running, and the run ends without waiting for it."""
+    gate, ended = threading.Event(), threading.Event()
+
+    @tool(repeatable=True, abandon_on_cancel=True, timeout=0.05)
+    def hang(x: str) -> str:
+        gate.wait(30)
+        ended.set()
+        return x
+
+    async def main() -> None:
+        swarm = AsyncSwarm(ScriptedModel([calls_of("hang", "hang", pause=0.02), "Done"]).client(), eager_tools="always")
+        response = await swarm.run(Agent(functions=[hang]), "Go")
+        text = "Error: hang timed out after 0.05 s. It may still be running."
+        assert [m["content"] for m in response.messages if m["role"] == "tool"] == [text, text]
+        assert [each.id for each in response.unknown_calls] == ["hang-0", "hang-1"]
+        assert not ended.is_set()
+        gate.set()
+        await until(ended.is_set)
+
+    anyio.run(main, backend=backend)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+@APIS
+def test_the_last_turn_of_max_turns(backend: str, api: Any) -> None:
+    """Its eager calls are answered."""
+
+    async def main() -> None:
+        shown = await same(
+            lambda: [calls_of("search", "search"), calls_of("search", "search")],
+            2 if api == "responses" else 1,
+            api=api,
+            max_turns=1,
+        )
+        assert shown[0]["stop"] == "max_turns"
+        assert [m["role"] for m in shown[0]["messages"]] == ["assistant", "tool", "tool"]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+@APIS
+@pytest.mark.parametrize("budget", [{"tool_calls": 1}, {"tool_calls": 3}, {"seconds": 10}], ids=str)
+@pytest.mark.parametrize("then", ["stop", "answer", "raise"])
+def test_budgets(backend: str, api: Any, budget: Any, then: Any) -> None:
+    """A budget of calls admits the same calls, and a budget of seconds ends the same calls."""
+
+    async def main() -> None:
+        early = {"chat": 3, "responses": 4}[api]
+        shown = await same(
+            lambda: [calls_of(*["search"] * 4), "Done"],
+            min(early, budget.get("tool_calls", early)),
+            seconds=1000 if "seconds" in budget else 1,
+            api=api,
+            budget=Budget(**budget, then=then),
+        )
+        assert shown[0]["spent"] == next(iter(budget))
+        assert (shown[1] is not None) == (then == "raise")
+
+    in_virtual_time(backend, main)
+
+
+# --- typed output, and middleware -------------------------------------------------------------------------------------
+
+
+@BOTH
+@APIS
+@pytest.mark.parametrize("at", [0, 2, 3])
+def test_typed_output(backend: str, api: Any, at: int) -> None:
+    """The final answer is the same at any place among the calls."""
+
+    def script() -> list[Answer]:
+        made = list(calls_of(*["search"] * 3).calls)
+        made.insert(at, call("final_answer", call_id="end", value=7))
+        return [Answer(calls=made, pause=0.5), Answer(calls=[call("final_answer", call_id="end", value=8)])]
+
+    async def main() -> None:
+        await same(script, 3 if api == "responses" or at == 3 else 2, api=api, output=int)
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+@APIS
+def test_cache(backend: str, api: Any) -> None:
+    """A completion is saved whole, and answers a run with or without eager tools."""
+
+    async def main() -> None:
+        def script() -> list[Any]:
+            return [calls_of("search", "search"), "Done"]
+
+        _, plain = await played(Desk(), script(), api=api)
+        for first, second in ((False, "always"), ("always", False), ("always", "always")):
+            kept: dict[str, str] = {}
+            wrap: list[Middleware] = [cache(kept)]
+            options = {"middleware": wrap}
+            early, shown = await played(Desk(), script(), api=api, options={**options, "eager_tools": first})
+            assert shown == plain
+            assert (early > 0) == (first == "always")
+            assert len(kept) == 2
+            _, again = await played(Desk(), [], api=api, options={**options, "eager_tools": second})
+            assert again[0]["messages"] == plain[0]["messages"]
+
+    in_virtual_time(backend, main)
+
+
+@BOTH
+@APIS
+@pytest.mark.parametrize(("first", "second"), [(False, "always"), ("always", False), (True, "always")])
+def test_record_and_replay(backend: str, api: Any, tmp_path: Path, first: Any, second: Any) -> None:
+    """A recording is the same with eager tools, and both kinds of runs can replay it."""
+
+    async def main() -> None:
+        def script() -> list[Any]:
+            return [calls_of("search", "search"), "Done"]
+
+        def options(wrap: Middleware, eager: Any) -> Any:
+            return {"middleware": [wrap], "eager_tools": eager}
+
+        path = tmp_path / "recording.jsonl"
+        _, shown = await played(Desk(), script(), api=api, options=options(record(path), first))
+        _, again = await played(Desk(), [], api=api, options=options(replay(path), second))
+        assert shown[0]["messages"] == again[0]["messages"]
+
+    name, _ = virtual_backend(backend)
+    anyio.run(main, backend=name)  # the file is written in a thread
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+async def read_until_started(swarm: AsyncSwarm, desk: Desk, reached: anyio.Event) -> None:
+    """Read a run during its completion; `reached`: an eager call runs."""
+    async with swarm.stream(desk.agent(1000), "Go") as run:
+        async for _ in run:
+            if desk.started:
+                reached.set()
+
+
+@APIS
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_cancelled_task(api: Any, times: int) -> None:
+    """A plain `task.cancel()`, also at each step until the task has ended."""
+
+    async def main() -> None:
+        desk, reached = Desk(), anyio.Event()
+        swarm = AsyncSwarm(ScriptedModel([calls_of(*["search"] * 4)], api=api).client(), eager_tools=True)
+        task = asyncio.ensure_future(read_until_started(swarm, desk, reached))
+        await reached.wait()
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(desk.started) == desk.ended == desk.cancelled > 0
+
+    in_virtual_time("asyncio", main)
+
+
+@BOTH
+@APIS
+def test_a_collected_stream(backend: str, api: Any) -> None:
+    """A reader that drops its stream stops the eager calls."""
+
+    async def read(swarm: AsyncSwarm, desk: Desk) -> None:
+        async for _ in swarm.run(desk.agent(1000), "Go", stream=True):
+            if desk.started:
+                break
+
+    async def main() -> None:
+        desk, model = Desk(), ScriptedModel([calls_of(*["search"] * 4)], api=api)
+        await read(AsyncSwarm(model.client(), eager_tools=True), desk)
+        gc.collect()
+        await until(lambda: model.open_streams == 0)
+        assert len(desk.started) == desk.ended == desk.cancelled > 0
+
+    in_virtual_time(backend, main)
