@@ -76,7 +76,7 @@ def log_folds_to_history(world: World) -> None:
 
 
 def context_as_sequential(world: World, sequential: World) -> None:
-    """The context variables of each answered run are those of the same universe with one call at a time."""
+    """The context variables of each answered run equal its result in the same universe with one call at a time."""
     names = {run.name: response for run, response in _ended(sequential) if response.stop == "answer"}
     for run, response in _ended(world):
         if response.stop == "answer" and run.name in names:
