@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import anyio
 import pytest
 from universes import PROGRAMS, simulation
 
-from aswarm import Agent, tool
-from aswarm.testing import call
-from aswarm.testing.simulate import Provider, Simulation, SimulationError, World, simulate, timeline
+from aswarm import Agent, AswarmError, tool
+from aswarm.testing import Failure, call
+from aswarm.testing.simulate import (
+    Endless,
+    Provider,
+    Simulation,
+    SimulationError,
+    World,
+    pytest_addoption,
+    pytest_configure,
+    simulate,
+    timeline,
+)
 
 
 @tool(concurrent=True)
@@ -134,3 +145,100 @@ def test_the_option_of_pytest_selects_one_universe(monkeypatch: pytest.MonkeyPat
 
     program(fixture="value")
     assert seeds == [(42, "value")]
+
+
+def test_a_failure_with_a_plain_function_is_confirmed_in_a_real_thread() -> None:
+    """On the real loop the function has a thread of its own, also with a drawn delay."""
+    threads: set[bool] = set()
+
+    def plain() -> str:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return "done"
+
+    async def program(world: World) -> None:
+        await world.run(world.swarm(Provider(world, [call("plain"), "ok"])), Agent(functions=[plain]), [])
+        world.note("the end")
+        raise ValueError("planted")
+
+    with pytest.raises(SimulationError, match="it fails: also"):
+        Simulation(program).check(3)
+    assert threads == {True, False}
+
+
+def test_an_exception_in_a_callback_fails_the_universe() -> None:
+    """asyncio would only log it."""
+
+    async def program(world: World) -> None:
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        await world.pause("the callback")
+
+    assert "division by zero" in str(Simulation(program).failure(World(0)))
+
+
+def test_an_executor_passes_on_the_exception_of_a_function() -> None:
+    """A future refuses StopIteration, which becomes a RuntimeError."""
+
+    async def program(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        with pytest.raises(ZeroDivisionError):
+            await loop.run_in_executor(None, lambda: 1 / 0)
+        with pytest.raises(RuntimeError):
+            await loop.run_in_executor(None, next, iter(()))
+
+    assert Simulation(program).failure(World(0)) is None
+
+
+def test_an_invariant_of_a_user_is_checked() -> None:
+    """It gets the world, and its AssertionError is the failure."""
+
+    def one_run(world: World) -> None:
+        assert len(world.runs) == 1, "not one run"
+
+    async def program(world: World) -> None:
+        await world.pause("nothing else")
+
+    with pytest.raises(SimulationError, match="not one run"):
+        simulate(runs=1, invariants=[one_run])(program)()
+
+
+def test_pytest_has_the_option_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-p aswarm.testing.simulate` adds `--simulate-seed`."""
+    monkeypatch.setenv("ASWARM_SIMULATE_SEED", "1")
+    monkeypatch.delenv("ASWARM_SIMULATE_SEED")
+    parser = pytest.Parser(_ispytest=True)
+    pytest_addoption(parser)
+
+    class Config:
+        def __init__(self, *arguments: str) -> None:
+            self.values = parser.parse(arguments)
+
+        def getoption(self, name: str) -> object:
+            return self.values.simulate_seed
+
+    pytest_configure(Config())
+    assert "ASWARM_SIMULATE_SEED" not in os.environ
+    pytest_configure(Config("--simulate-seed=42"))
+    assert os.environ["ASWARM_SIMULATE_SEED"] == "42"
+
+
+def test_a_program_without_an_end_fails() -> None:
+    """The loop counts its iterations."""
+
+    async def program(world: World) -> None:
+        asyncio.get_running_loop()._steps = 1_000_000  # type: ignore[attr-defined]
+        await world.pause("one more")
+
+    assert isinstance(Simulation(program).failure(World(0)), Endless)
+
+
+def test_a_run_that_never_starts_and_a_scripted_failure_have_no_false_report() -> None:
+    """Invariants skip a run without a response; the comparison skips a universe that fails with one call at a time."""
+
+    async def program(world: World) -> None:
+        assert not world.sequential, "fails with one call at a time"
+        swarm = world.swarm(Provider(world, [Failure(400)]))
+        for messages in ([7], "hi"):
+            with pytest.raises((AswarmError, TypeError)):
+                await world.run(swarm, Agent(), messages)
+
+    assert Simulation(program).failure(World(0)) is None
