@@ -222,11 +222,12 @@ async def test_leaving_without_the_sdk_on_asyncio(way: str, moment: str, face: s
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["trio"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
 @pytest.mark.sampled
-async def test_leaving_without_the_sdk_on_trio(way: str, moment: str, face: str) -> None:
+async def test_leaving_without_the_sdk_on_trio(way: str, moment: str, face: str, api: Api) -> None:
     """The same on trio."""
-    await leave_and_check(way, moment, face, transport="direct")
+    await leave_and_check(way, moment, face, api, transport="direct")
 
 
 @pytest.mark.asyncio

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import openai
 import pytest
 from loopback import Reply, serve, spoken, whole
+from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource
 from aswarm.testing import Answer
@@ -22,6 +24,39 @@ async def test_the_request_has_the_headers_of_the_sdk() -> None:
         assert (await AsyncSwarm(source).run(Agent(), "hi")).text == "hello"
     lines = {line.lower() for line in server.heads[0].split("\r\n")}
     assert {"authorization: bearer key", "openai-organization: o", "openai-project: p", "x-own: 1"} <= lines
+
+
+@pytest.mark.parametrize("client", ["openai", "direct"])
+async def test_headers_of_the_environment(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OPENAI_CUSTOM_HEADERS replaces the standard headers, and the caller's headers replace both, as with openai's client."""
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "x-env: e\nauthorization: Bearer env\nX-Both: env")
+    async with serve(lambda _: whole(Answer("hello"))) as server:
+        for more in ({"x-both": "own"}, {"x-both": "own", "Authorization": "Bearer own"}):
+            source: Any = (
+                HTTPSource(server.base_url, "key", headers=more)
+                if client == "direct"
+                else openai.AsyncOpenAI(base_url=server.base_url, api_key="key", default_headers=more)
+            )
+            await AsyncSwarm(source).run(Agent(), "hi")
+            await (source.aclose() if client == "direct" else source.close())
+    for head, bearer in zip(server.heads, ("env", "own"), strict=True):
+        sent = [line.lower() for line in head.split("\r\n")]
+        assert {"x-env: e", "x-both: own"} <= set(sent)
+        assert [line for line in sent if line.startswith("authorization:")] == [f"authorization: bearer {bearer}"]
+
+
+@on_each_transport
+async def test_a_redirect_is_followed_with_the_request(transport: Transport) -> None:
+    """Status 307 and 308 keep method and body. Another origin does not get the key."""
+    statuses = ["307 Temporary Redirect", "308 Permanent Redirect"]
+    async with serve(lambda _: whole(Answer("hello"))) as target, serve(lambda _: moved) as server:
+        for status in statuses:
+            moved = Reply([], status=status, headers={"location": f"{target.base_url}/chat/completions"})
+            async with client_at(server.base_url, transport) as client:
+                assert (await AsyncSwarm(client).run(Agent(), "hi")).text == "hello"
+    assert target.requests == server.requests
+    assert len(target.requests) == len(statuses)
+    assert not [head for head in target.heads if "authorization" in head.lower()]
 
 
 async def test_the_options_of_a_request() -> None:

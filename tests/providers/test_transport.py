@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -212,6 +213,46 @@ async def test_a_direct_run_imports_no_openai(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
         done = await anyio.run_process([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.STDOUT)
     assert done.stdout == b"False\n"
+
+
+FORKS = """
+import asyncio, gc, os
+from aswarm import Agent, AsyncSwarm
+
+async def ask(swarm):
+    return (await swarm.run(Agent(), "Hi")).text
+
+swarm = AsyncSwarm(transport="direct")
+loop = asyncio.new_event_loop()
+print("parent", loop.run_until_complete(ask(swarm)), flush=True)
+if (child := os.fork()) == 0:
+    async def ask_and_close():
+        async with swarm:
+            return await ask(swarm)
+
+    print("child", asyncio.run(ask_and_close()), flush=True)
+    del swarm
+    gc.collect()
+    os._exit(0)
+print("child ended with", os.waitpid(child, 0)[1])
+print("parent", loop.run_until_complete(ask(swarm)))
+loop.run_until_complete(swarm.aclose())
+loop.close()
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+async def test_a_forked_child_has_connections_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end leaves the connection of the parent open, which is used again."""
+    opened: list[int] = []
+    (tmp_path / "program.py").write_text(FORKS, encoding="utf-8")
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    async with serve_kept_open(opened) as port:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
+        done = await anyio.run_process([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.STDOUT)
+    assert done.stdout.decode().splitlines() == ["parent hello", "child hello", "child ended with 0", "parent hello"]
+    assert len(opened) == 2
 
 
 @pytest.mark.asyncio

@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
+from wire_bodies import HELLO
+from wire_cases import LAST, PARIS, asks, chunk, end, fragment, sse, text, watch, ways
 
 from aswarm import Agent, AsyncSwarm, Usage
 from aswarm._values import events
 from aswarm.testing import RawAnswer, ScriptedModel
-
-HELLO: dict[str, list[Json]] = {
-    "1 first chunk has no choices": [
-        {"choices": [], "prompt_filter_results": [{"prompt_index": 0, "content_filter_results": {}}]},
-        *text("Hel", "lo"),
-        *end(),
-    ],
-    "2 a choice without delta": [
-        *text("Hello"),
-        *end(),
-        {"choices": [{"index": 0, "finish_reason": None, "content_filter_offsets": {"check_offset": 1}}]},
-    ],
-    "2 delta null": [*text("Hello"), chunk(None), *end(), chunk(None, "stop")],
-    "3 last chunk is usage": [
-        *text("Hello"),
-        *end(),
-        {"choices": [], "usage": {"total_tokens": 9}, "timings": {"n": 1}},
-    ],
-    "5 no usage": [*text("Hello"), *end()],
-    "6 role missing": [chunk({"content": "Hel"}), chunk({"content": "lo"}), *end()],
-    "6 role null": [chunk({"role": None, "content": "Hello"}), *end()],
-    "6 role repeated": [*text("H", "e", "llo"), chunk({"role": "assistant"}, "stop")],
-    "7 choices missing": [{"id": "x"}, *text("Hello"), {"object": "keepalive"}, *end()],
-    "7 choices null": [{"choices": None}, *text("Hello"), {"choices": None}, *end()],
-    "24 empty tool_calls": [
-        chunk({"content": "Hel", "tool_calls": []}),
-        chunk({"content": "lo", "tool_calls": []}, "stop"),
-    ],
-    "24 null tool_calls": [chunk({"content": "Hello", "tool_calls": None, "function_call": None}, "stop")],
-    "30 null refusal": [chunk({"content": "Hello", "refusal": None}), *end()],
-    "36 no DONE": [*text("Hello"), *end()],
-}
 
 
 @pytest.mark.asyncio

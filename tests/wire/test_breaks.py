@@ -10,7 +10,8 @@ import httpx
 import pytest
 from loopback import Reply, serve
 from openai import AsyncOpenAI
-from wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, chunk, end, sse, text, watch, ways
+from wire_bodies import ERRORS, NO_ANSWERS
+from wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, end, sse, text, watch, ways
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, call
@@ -37,16 +38,6 @@ class Breaking(Sequence[bytes]):
 
 # --- streams that break -----------------------------------------------------------------------------------------------
 
-ERROR = {"message": "the model is overloaded", "code": 503, "type": "server_error"}
-ERRORS: dict[str, list[bytes]] = {
-    "32 first": sse({"error": ERROR}),
-    "32 mid-stream": sse(*text("Hel"), {"error": ERROR}, done=False),
-    "32 as an error event": [*sse(*text("Hel"), done=False), f"event: error\ndata: {json.dumps(ERROR)}\n\n".encode()],
-    "32 as a JSON body": [json.dumps({"error": ERROR}).encode()],
-    "33 beside choices": sse(*text("Hel"), chunk({"content": ""}, "error", error=ERROR), done=False),
-    "33 in the choice": sse(*text("Hel"), {"choices": [{"index": 0, "error": ERROR, "finish_reason": "error"}]}),
-}
-
 
 @pytest.mark.asyncio
 @ways
@@ -63,19 +54,7 @@ async def test_errors_inside_an_answer(case: str, way: str) -> None:
 
 
 BROKEN: dict[str, tuple[Sequence[bytes], str]] = {
-    "35 no finish reason": (HALF, "Hello"),
-    "35 no finish reason, DONE": (sse(*text("Hel", "lo")), "Hello"),
-    "35 a cut line": ([*HALF, b'data: {"choices": [{"del'], "Hello"),
-    "35 cut within a character": ([*HALF, 'data: {"choices": [{"delta": {"content": "ü'.encode()[:-1]], "Hello"),
-    "35 an empty 200": ([], ""),
-    "35 only DONE": (sse(), ""),
-    "35 a JSON body that is no completion": ([b'{"detail": "Not here"}'], ""),
-    "35 a JSON body that is cut": ([b'{"choices": [{"message": {"content": "Hel'], ""),
-    "35 HTML": ([b"<!doctype html><title>502 Bad Gateway</title>"], ""),
-    "35 text": ([b"upstream connect error"], ""),
-    "comments only": ([b": OPENROUTER PROCESSING\n\n"] * 3, ""),
-    "malformed JSON": ([*HALF, b'data: {"choices": [}\n\n', *sse(*text("!"), *end())], "Hello"),
-    "malformed JSON in the same piece": ([b"".join(HALF) + b'data: {"choices": [}\n\n'], "Hello"),
+    **NO_ANSWERS,
     "connection reset": (Breaking(HALF, httpx.ReadError("reset by peer")), "Hello"),
     "closed before the end": (Breaking(HALF, httpx.RemoteProtocolError("incomplete chunked read")), "Hello"),
     "stall": (Breaking(HALF, httpx.ReadTimeout("no data")), "Hello"),

@@ -115,7 +115,6 @@ def _has_socks_proxy() -> bool:
 
 
 @functools.cache
-@functools.cache
 def http_package(version: str) -> Any:
     """Return the HTTP package of this version of openai: httpx2 for openai 3, httpx for openai 2."""
     return importlib.import_module("httpx2" if int(version.partition(".")[0]) >= 3 else "httpx")  # noqa: PLR2004 - the major version

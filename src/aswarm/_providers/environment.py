@@ -1,11 +1,11 @@
-"""What the connections of this process are made from: timeouts, certificates and the proxy of the environment."""
+"""What the connections of this process are made from: timeouts, and the certificates, proxy and headers of the environment."""
 
 from __future__ import annotations
 
 import os
 import ssl
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -58,6 +58,19 @@ def proxy_for(url: str) -> str | None:
     if not proxy or proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def custom_headers() -> dict[str, str]:
+    """Return the headers of OPENAI_CUSTOM_HEADERS, which has a line `name: value` for each header."""
+    lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def merged_headers(*headers: Mapping[str, str]) -> dict[str, str]:
+    """Return all headers. A later header replaces an earlier one of the same name, in upper or lower case."""
+    named = {name.lower(): (name, value) for each in headers for name, value in each.items()}
+    return dict(named.values())
 
 
 def close_forgotten(

@@ -29,7 +29,15 @@ from aswarm._wire.request import CompletionRequest
 
 from .apis import BUILT, DRAIN_SECONDS, ApiName, api_at, checked_api
 from .compatible import error_text, failed_request
-from .environment import CONNECT_SECONDS, REQUEST_SECONDS, Timeout, as_timeout, proxy_for
+from .environment import (
+    CONNECT_SECONDS,
+    REQUEST_SECONDS,
+    Timeout,
+    as_timeout,
+    custom_headers,
+    merged_headers,
+    proxy_for,
+)
 from .keys import clean_key, missing_key
 
 logger = logging.getLogger("aswarm")
@@ -97,7 +105,7 @@ class HTTPSource:
         api: "chat" or "responses". "auto" is the Responses API for OpenAI itself and for Azure's v1 API, else Chat Completions.
         organization: The organization of OpenAI; by default OPENAI_ORG_ID.
         project: The project of OpenAI; by default OPENAI_PROJECT_ID.
-        headers: More headers of each request.
+        headers: More headers of each request. They replace those of OPENAI_CUSTOM_HEADERS, which replace the standard ones.
         timeout: Seconds to connect, and to wait for the next bytes; None is no limit. The default is 60 and 600.
         max_retries: The number of retries of a failed request, before the first byte of an answer.
 
@@ -124,22 +132,19 @@ class HTTPSource:
         self._url = self.base_url + self._api.path
         is_default = timeout == REQUEST_SECONDS
         self._timeout = Timeout(CONNECT_SECONDS, REQUEST_SECONDS) if is_default else as_timeout(timeout)
-        identity = {
-            "OpenAI-Organization": organization or os.environ.get("OPENAI_ORG_ID"),
-            "OpenAI-Project": project or os.environ.get("OPENAI_PROJECT_ID"),
-        }
-        self._headers = {
+        standard = {
             "Accept": "application/json",
             "Authorization": f"Bearer {_key(api_key)}",
             "Content-Type": "application/json",
             "User-Agent": "aswarm",
-            **{name: value for name, value in identity.items() if value},
-            **(headers or {}),
+            "OpenAI-Organization": organization or os.environ.get("OPENAI_ORG_ID", ""),
+            "OpenAI-Project": project or os.environ.get("OPENAI_PROJECT_ID", ""),
         }
+        own = {name: value for name, value in standard.items() if value}
+        self._headers = merged_headers(own, custom_headers(), headers or {})
         self._connections: PerLoop[Connections] = PerLoop(
-            functools.partial(
-                _connections, self.base_url, self._headers, self._timeout
-            )  # no method: that would be a cycle
+            # No method of the source: that would be a cycle.
+            functools.partial(_connections, self.base_url, self._headers, self._timeout)
         )
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

@@ -428,7 +428,8 @@ def test_a_journal_of_another_batch() -> None:
     assert not Path("2.jsonl").exists()
 
 
-def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transport", ["aiohttp", "direct"])
+def test_limits_are_passed_on(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """--rpm and --tpm are the swarm's limits, whatever the transport; auto is the batch's concurrency."""
     made: list[Any] = []
 
@@ -443,10 +444,10 @@ def test_limits_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(batch_command, "AsyncSwarm", Swarm)
     with model("A") as server:
-        options = ["--rpm", "600", "--tpm", "90000", "--transport", "aiohttp", "--concurrency", "auto"]
+        options = ["--rpm", "600", "--tpm", "90000", "--transport", transport, "--concurrency", "auto"]
         result = invoke("batch", "agents:orders", write({"input": "a"}), "-o", OUT, *options, server=server)
     assert result.exit_code == 0
-    assert made == [{"transport": "aiohttp", "api": "auto", "limits": batch_command.RateLimits(600, 90000)}, "auto"]
+    assert made == [{"transport": transport, "api": "auto", "limits": batch_command.RateLimits(600, 90000)}, "auto"]
 
 
 @pytest.mark.parametrize(

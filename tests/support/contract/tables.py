@@ -116,9 +116,13 @@ DIALECTS = {
 def dialects() -> str:
     """What the tests of the wire hold, by topic: a sentence for each test, and the shapes that it is run with."""
     parts = []
+    bodies = ast.parse((PROJECT / "tests/support/wire/wire_bodies.py").read_text(encoding="utf-8"))
     for name, title in DIALECTS.items():
         tree = ast.parse((PROJECT / "tests/wire" / name).read_text(encoding="utf-8"))
-        shapes = {_target(node): _keys(node) for node in tree.body if isinstance(node, ast.AnnAssign | ast.Assign)}
+        shapes: dict[str, list[str]] = {}
+        for node in (*bodies.body, *tree.body):
+            if isinstance(node, ast.AnnAssign | ast.Assign):
+                shapes[_target(node)] = _keys(node, shapes)
         tests = [
             node
             for node in tree.body
@@ -132,13 +136,15 @@ def _target(node: ast.AnnAssign | ast.Assign) -> str:
     return ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
 
 
-def _keys(node: ast.AnnAssign | ast.Assign) -> list[str]:
-    keys = node.value.keys if isinstance(node.value, ast.Dict) else []
-    return [
-        re.sub(r"^\d+[a-z]? ", "", key.value)
-        for key in keys
-        if isinstance(key, ast.Constant) and isinstance(key.value, str)
-    ]
+def _keys(node: ast.AnnAssign | ast.Assign, known: dict[str, list[str]]) -> list[str]:
+    """Return the keys of a dict, with those of a known dict that it includes with `**`."""
+    found: list[str] = []
+    for key, value in zip(node.value.keys, node.value.values, strict=True) if isinstance(node.value, ast.Dict) else ():
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            found.append(re.sub(r"^\d+[a-z]? ", "", key.value))
+        elif key is None:
+            found += known.get(ast.unparse(value), [])
+    return found
 
 
 def _test_lines(test: ast.FunctionDef | ast.AsyncFunctionDef, shapes: dict[str, list[str]]) -> list[str]:

@@ -6,10 +6,11 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, get_args
 
 import click
 
+from aswarm._providers.default_client import Transport
 from aswarm._rate_limits.policy import RateLimits
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
@@ -116,10 +117,11 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @click.option("--messages/--no-messages", default=True, help="Write the messages of each run, or leave them out.")
 @click.option(
     "--transport",
-    type=click.Choice(["auto", "httpx", "aiohttp"]),
+    type=click.Choice(get_args(Transport)),
     default="auto",
     show_default=True,
-    help="The HTTP client. auto is aiohttp, which is faster, if the extra of that name is installed; else httpx.",
+    help="The HTTP client. auto is aiohttp, which is faster, if the extra of that name is installed; else httpx. direct sends "
+    "the requests without the openai package, and takes the least CPU.",
 )
 @click.option(
     "--store",
