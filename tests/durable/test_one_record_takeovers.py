@@ -81,7 +81,7 @@ def test_an_idle_worker_that_is_killed_leaves_nothing(url: str, tmp_path: Path) 
     with process_on(url) as it:
         first = left()
         it.kill()
-    assert first[1] == 1, "the queue of the worker"
+    assert first[1] >= 1, "the queue of the worker, beside those of other tests on this server"
     for _ in range(3):
         with process_on(url) as it:
             ends = time.monotonic() + 60
