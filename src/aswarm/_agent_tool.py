@@ -123,7 +123,7 @@ class _AgentTool:
                     "its run has started, so its arguments cannot be changed; decide on the calls inside"
                 )
             agent = AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
-            RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
+            RunState(agent, waited["messages"], None, resume=decisions_inside(decided), output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
@@ -145,7 +145,7 @@ class _AgentTool:
                     AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF),
                     _changed(context, waited),
                 )
-                decisions = _decisions(call.decided or Decided())
+                decisions = decisions_inside(call.decided or Decided())
             outer = run.options
             options = RunOptions(
                 agent,
@@ -195,7 +195,7 @@ def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     return data if is_run_inside(data) else None
 
 
-def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
+def decisions_inside(decided: Decided) -> bool | Mapping[str, Any]:
     """Return the decisions on the calls inside. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(

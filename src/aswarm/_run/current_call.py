@@ -21,6 +21,8 @@ from .state import RunState
 # Each call sets them in its own task, so no other call reads them.
 running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
+# The outermost handler of the run, for a tool whose function makes calls of the run.
+running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
 _UNDECIDED = Decided()
 
 
@@ -75,9 +77,11 @@ class CurrentCall:
         The key is for the function of the call; it is empty in a middleware.
         """
         run = running_run.get()
-        if run is None or not any(call is self._call for call in (*run.state.turn.calls, *run.state.eager_calls)):
+        outer = self._call.parent or self._call
+        if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
             return ""
-        return f"{run.state.id}:{run.state.turns}:{self._call.position}"
+        inside = "" if outer is self._call else f".{self._call.position}"
+        return f"{run.state.id}:{run.state.turns}:{outer.position}{inside}"
 
     @property
     def agent(self) -> Agent:

@@ -3,7 +3,9 @@
 The rule: context, active agent and history must equal the result of sequential execution in call order. Runs nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +24,9 @@ from aswarm._values.errors import Hold
 from aswarm._values.events import ToolProgress
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
+# The type of the progress that records the start of code; see `Tool.is_replayed`.
+CODE_STARTED = "CodeStarted"
+OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
 
@@ -86,6 +91,9 @@ class ToolCall:
         emit: Receives the progress events of the call, on the event loop.
         merged: Whether the run has applied the handoff and the context changes of the call.
         replaced: The arguments that a guard has set, or None.
+        parent: The call whose function makes this call, for a call inside code; None for a call of the model.
+        recorded: For a call that continues: what an earlier attempt has recorded of its start; None for a call that starts.
+        unknown_inside: The calls inside this call whose outcome is not known, and that are not open.
     """
 
     message: Message
@@ -99,6 +107,9 @@ class ToolCall:
     hold: Hold | None = None
     emit: Callable[[ToolProgress], None] | None = None
     replaced: Mapping[str, Any] | None = None
+    parent: ToolCall | None = None
+    recorded: Mapping[str, Any] | None = None
+    unknown_inside: Sequence[UnknownCall] = ()
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:

@@ -61,12 +61,14 @@ class RunState:
     `agent`: the active agent. `context`: the run's own copy of the context variables. `budget`: None if no budget limits the
     run. `turns` counts completions. `accumulator`: the unfinished completion, or None. `eager_calls`: the calls of the last
     completion that have started before their turn. `close_handlers`: stops the work of the handlers at the end of the run, and
-    waits for its end; None if there is none.
+    waits for its end; None if there is none. `concurrent_tools`, `may_hold`: the arguments of `plan`, for calls inside code.
     """
 
-    # Defaults of the class, which cost nothing in a run without eager tools.
+    # Defaults of the class, which cost nothing in a run that does not change them.
     eager_calls: Sequence[ToolCall] = ()
     close_handlers: Callable[[], Awaitable[None]] | None = None
+    concurrent_tools: bool = True
+    may_hold: bool = False
 
     def __init__(
         self,

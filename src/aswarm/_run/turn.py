@@ -47,7 +47,7 @@ class Turn:
             if call.hold is not None:
                 has_hold = True
         if has_hold and _waits(self.calls):
-            self.waits, self.calls = True, [*map(_reopened, self.calls)]
+            self.waits, self.calls = True, [*map(reopened, self.calls)]
             return False
         return True
 
@@ -77,7 +77,7 @@ class Turn:
 
     def as_stopped(self) -> Turn:
         """Return the turn of a run that stops now. If a call waits, other calls are open too."""
-        return Turn([*map(_reopened, self.calls)], self._recorded) if _waits(self.calls) else self
+        return Turn([*map(reopened, self.calls)], self._recorded) if _waits(self.calls) else self
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
@@ -153,6 +153,7 @@ def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
     for call in calls:
+        unknown_calls += call.unknown_inside
         if (outcome := call.outcome) is not None:
             is_unknown = outcome.unknown or outcome.still_running
         elif not (is_unknown := call.started) and call.has_started_inside:
@@ -252,7 +253,7 @@ def _waits(calls: list[ToolCall]) -> bool:
     return not _resumable(calls).isdisjoint(held)
 
 
-def _reopened(call: ToolCall) -> ToolCall:
+def reopened(call: ToolCall) -> ToolCall:
     """Return a call of a turn that stays open; a changed call is a new object.
 
     Handoffs to agents are open again, because waiting calls must belong to the active agent. A call that the run will not

@@ -71,7 +71,8 @@ class Tool(Generic[P, R]):
     Most fields are the options of `tool`. `parameters` and `description`: arguments of `function_tool`; None if they are read
     from the function. `is_external`: whether it has no function here, see `external_tool`. `origin`: the name of the program
     that provides the tool, for error texts; empty for a function of this program. `check_decision`: gets a call with its
-    decision, and the earlier decisions; raises ConfigurationError if the decision does not suit the call.
+    decision, and the earlier decisions; raises ConfigurationError if the decision does not suit the call. `is_replayed`:
+    whether its function makes calls of the run, which are recorded, so that an interrupted call of the tool may run again.
     """
 
     function: Callable[P, R]
@@ -90,6 +91,7 @@ class Tool(Generic[P, R]):
     is_external: bool = False
     check_decision: Callable[[Any, Any], None] | None = None
     origin: str = ""
+    is_replayed: bool = False
     # Whether the tool is the handoff to an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether its call is the answer of the run; see `answer_tool`.
