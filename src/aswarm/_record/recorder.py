@@ -171,7 +171,7 @@ class Recorder:
         if (fields := self._facts.finished.get(key)) is not None:
             return self._recorded(key, call, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
-            if waiting["kind"] == "approval":
+            if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
         if call.tool is not None and call.tool.is_replayed and key in self._facts.started:
@@ -328,8 +328,9 @@ class Recorder:
         place = event.index, event.value.index
         if (call := self._inside.get(place)) is not None:
             private["_made"] = call_arguments(call.message)
-            if isinstance(event.value, CallWaiting) and call.hold is not None and is_run_inside(call.hold.data):
-                private["_data"] = jsonable(call.hold.data)
+            if isinstance(event.value, CallWaiting) and (hold := call.hold) is not None:
+                private["_kind"] = "approval" if isinstance(hold, NeedsApproval) else "question"
+                private |= {"_data": jsonable(hold.data)} if is_run_inside(hold.data) else {}
         if isinstance(event.value, ToolCallFinished):
             private["_outcome"] = self._outcomes.get(place, {})
         return private

@@ -86,6 +86,8 @@ class Snippet:
             batch = new or sorted(pending, key=lambda call: call.position)
             ready = await self._ready(batch)
             self._state.delivered.append([call.position for call in ready])
+            if self._target is not None:
+                return {}
         ids = {call: each for each, call in self._by_id.items()}
         for call in ready:
             del self._by_id[ids[call]]
