@@ -27,6 +27,7 @@ from pydantic_monty import (
 )
 
 from aswarm._runtime import seams
+from aswarm._values.errors import ConfigurationError
 
 from ._limits import CodeLimits
 from ._stubs import CALL, Stubs
@@ -148,12 +149,14 @@ class Sandbox:
                     self.seconds += time.monotonic() - started
                     with self._lock:
                         self._pid = None
+        except ConfigurationError:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever the code has done, the model reads a text
             return Failed(cut(self._text_of(error), self.limits.output))
 
     def _session(self) -> MontySession:
         fixed = self.surroundings
-        return workers.get().checkout(
+        return workers().checkout(
             script_name=SCRIPT,
             limits=_limits_of(self.limits),
             type_check=self.has_type_check,

@@ -34,6 +34,7 @@ from ._sandbox import Sandbox, Surroundings
 from ._snippet import Snippet
 from ._state import CodeState, check_decision, restored, waited
 from ._stubs import Stubs, stubs_of
+from ._workers import workers
 
 _DESCRIPTION = """\
 Run Python code that calls the functions below, and get what it prints and the value of its last line. Use it for several \
@@ -141,9 +142,11 @@ class _CodeTool:
                 "a code_tool works only as a function of an agent; put it into Agent(functions=[...])"
             )
         try:
+            workers()  # raises in a forked process
             state = self._state_of(outer)
         except ConfigurationError as error:
-            raise CallerMistake(f"the call {outer.id!r} of {outer.name}: {error}", has_started=True) from error
+            has_started = outer.has_started_inside
+            raise CallerMistake(f"the call {outer.id!r} of {outer.name}: {error}", has_started=has_started) from error
         sandbox = Sandbox(self.stubs, self.limits, state.surroundings, self.has_type_check)
         return await Snippet(outer, run, handler, sandbox, state, self.tools).run(code)
 
