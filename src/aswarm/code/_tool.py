@@ -37,11 +37,14 @@ from ._stubs import Stubs, stubs_of
 from ._workers import workers
 
 _DESCRIPTION = """\
-Run Python code that calls the functions below, and get what it prints and the value of its last line. Use it for several \
-calls, for loops, and for calculations: one run of code does the work of many calls. `await` each call; \
-`await asyncio.gather(...)` makes calls together. A call that fails raises RuntimeError, and a call that a user denied raises \
-PermissionError. The code has no files, no network and no packages. It cannot define classes with a base, or use `yield`, \
-`create_task`, `return_exceptions` or `async with`. Each run starts without the variables of the runs before.
+Run Python code that calls the functions below. Returns what the code prints, then the value of its last line. Use it for several \
+calls, for loops and for calculations: one run of code does the work of many calls. `await` each call; \
+`await asyncio.gather(...)` makes calls together. A failed call raises RuntimeError, and a call that the user denied raises \
+PermissionError.
+
+The code runs in a sandbox with a subset of Python: no files, network, packages, `yield`, `async with`, base classes, \
+`create_task` or `return_exceptions`. Modules: base64, collections, copy, dataclasses, datetime, functools, itertools, json, \
+math, random, re, time; asyncio is imported. The clock stands still. No variable is kept for the next run.
 
 {stubs}"""
 
