@@ -15,7 +15,7 @@ QUESTION = "For which of this month's orders did items not arrive, and how many 
 async def ask(swarm: AsyncSwarm, agent: Agent) -> None:
     """Print the answer of an agent, its completions, calls and tokens, and its seconds."""
     started, calls = time.monotonic(), 0
-    async with swarm.stream(agent, QUESTION) as run:
+    async with swarm.stream(agent, QUESTION, deltas=False) as run:
         async for event in run:
             inside = event.value if isinstance(event, ToolProgress) else event  # the calls of the code
             calls += isinstance(inside, ToolCallStarted) and inside.name != "run_code"
@@ -28,6 +28,7 @@ async def ask(swarm: AsyncSwarm, agent: Agent) -> None:
 async def main() -> None:
     """Ask the agent with plain tools, then the agent with code."""
     async with AsyncSwarm() as swarm:
+        _ = swarm.client  # imports openai, which is not part of an answer
         for agent in (with_tools, with_code):
             await ask(swarm, agent)
 
