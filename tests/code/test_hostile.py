@@ -22,8 +22,8 @@ ESCAPES = [
     'import os\nos.getenv("ASWARM_SECRET")',
     'import os\nos.listdir("/")',
     'import os\nos.remove("{marker}")',
-    'import os\nos.fork()',
-    'import os\nos.kill(os.getppid(), 9)',
+    "import os\nos.fork()",
+    "import os\nos.kill(os.getppid(), 9)",
     "import os\nos._exit(1)",
     'import os\nos.execv("/bin/sh", ["sh"])',
     'import subprocess\nsubprocess.run(["touch", "{marker}"])',
@@ -49,7 +49,7 @@ ESCAPES = [
     'from pathlib import Path\nPath("{marker}").write_text("x")',
     'from pathlib import Path\nlist(Path("/").iterdir())',
     '__import__("os").system("touch {marker}")',
-    'eval("__import__(\'os\').system(\'touch {marker}\')")',
+    "eval(\"__import__('os').system('touch {marker}')\")",
     'exec("import os; os.environ")',
     "().__class__.__bases__[0].__subclasses__()",
     "(lambda: 0).__globals__",
@@ -210,7 +210,9 @@ async def test_the_seconds_are_those_of_all_steps() -> None:
     assert await limited("await slow()\nawait slow()\n1", slow, seconds=0.5) == "1"
 
 
-@pytest.mark.parametrize("limits", [{"seconds": 0}, {"calls": 1.5}, {"memory": -1}, {"output": None}, {"seconds": True}])
+@pytest.mark.parametrize(
+    "limits", [{"seconds": 0}, {"calls": 1.5}, {"memory": -1}, {"output": None}, {"seconds": True}]
+)
 def test_a_limit_is_a_positive_number(limits: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="must be a positive number"):
         CodeLimits(**limits)

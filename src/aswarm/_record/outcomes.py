@@ -5,7 +5,7 @@ The module decides which values can be recorded, and does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, cast
@@ -62,8 +62,8 @@ def outcome_fields(
 ) -> dict[str, Any]:
     """Return the fields of a finished call that only a replay reads.
 
-    `before`: a copy of the context before the call, or None if the call cannot write to the context. `unknown_inside`: as in
-    `ToolCall`. Raises ConfigurationError if a context variable cannot be recorded.
+    `before`: a copy of the context before the call, or None if the call cannot write to the context. `unknown_inside`: the calls
+    inside whose outcome is not known. Raises ConfigurationError if a context variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
     written, removed = ({}, []) if before is None else recordable_changes(before, context)
@@ -129,11 +129,13 @@ class TurnChanges:
         finally:
             self._writers -= writes
 
-    def outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a finished call, see `outcome_fields`."""
+    def outcome(
+        self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any], inside: Sequence[UnknownCall] = ()
+    ) -> dict[str, Any]:
+        """Return the fields of a finished call, see `outcome_fields`. `inside`: the calls inside with an unknown outcome."""
         if not _may_write(call):
-            return outcome_fields(outcome, None, context, call.unknown_inside)
-        fields = outcome_fields(outcome, self._before, context, call.unknown_inside)
+            return outcome_fields(outcome, None, context, inside)
+        fields = outcome_fields(outcome, self._before, context, inside)
         if self._writers > 1:
             self._before = copy_containers(context)
         return fields

@@ -24,11 +24,13 @@ from typing import Any, Protocol
 
 import anyio
 
+from aswarm._run.current_call import recorded_start
 from aswarm._run.execution import Emit, finished_event
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.plan import CODE_STARTED, OTHER_CALLS, ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
+from aswarm._run.turn import unknown_calls_of
 from aswarm._tools.tool import NeedsApproval
 from aswarm._values.agent import Response, UnknownCall
 from aswarm._values.decisions import is_run_inside
@@ -169,7 +171,7 @@ class Recorder:
             self._inside[key[1:]] = call
             self._check_same(key, call)
         if (fields := self._facts.finished.get(key)) is not None:
-            return self._recorded(key, call, context, fields)
+            return self._recorded(key, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
@@ -177,7 +179,7 @@ class Recorder:
         if call.tool is not None and call.tool.is_replayed and key in self._facts.started:
             if self._stop is not None:
                 return self._without_end_of_code(key, call, context)
-            call.recorded = self._facts.code_starts.get(key)  # the code runs again, over its recorded calls
+            recorded_start.set(self._facts.code_starts.get(key))  # the code runs again, over its recorded calls
         elif key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
             return self._without_outcome(call, OUTCOME_UNKNOWN)
         if self._stop is not None:  # a repeatable function may have started before
@@ -185,12 +187,10 @@ class Recorder:
             return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
         return await self._call_and_record(handlers, call, context, started)
 
-    def _recorded(
-        self, key: CallKey, call: ToolCall, context: dict[str, Any], fields: Mapping[str, Any]
-    ) -> ToolOutcome:
+    def _recorded(self, key: CallKey, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
-        call.unknown_inside = [UnknownCall(**each) for each in outcome.get("unknown_inside", ())]
+        self._state.turn.unknown_calls += [UnknownCall(**each) for each in outcome.get("unknown_inside", ())]
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
         return recorded_outcome(fields, outcome, agent)
@@ -214,7 +214,8 @@ class Recorder:
             context.update(outcome.get("context", {}))
         lost = self._facts.unknown_inside(key)
         calls = [(f"{call.id}.{each.inside}", *self._facts.made[each]) for each in lost]
-        call.unknown_inside = [UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls]
+        unknown = [UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls]
+        self._state.turn.unknown_calls += unknown
         return self._without_outcome(call, OUTCOME_UNKNOWN)
 
     async def _call_and_record(
@@ -246,7 +247,8 @@ class Recorder:
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         call.outcome = outcome  # so that the run has the outcome, even if it cannot be recorded
-        self._outcomes[_place(call)] = self._changes.outcome(call, outcome, context)
+        inside = unknown_calls_of([each for each in self._inside.values() if each.parent is call])
+        self._outcomes[_place(call)] = self._changes.outcome(call, outcome, context, inside)
         if outcome.agent is not None:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,6 +23,8 @@ running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", de
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 # The outermost handler of the run, for a tool whose function makes calls of the run.
 running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
+# What an earlier attempt has recorded of the start of the code in the current call; None for code that starts.
+recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
 _UNDECIDED = Decided()
 
 

@@ -5,7 +5,7 @@ The rule: context, active agent and history must equal the result of sequential 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,9 +91,6 @@ class ToolCall:
         emit: Receives the progress events of the call, on the event loop.
         merged: Whether the run has applied the handoff and the context changes of the call.
         replaced: The arguments that a guard has set, or None.
-        parent: The call whose function makes this call, for a call inside code; None for a call of the model.
-        recorded: For a call that continues: what an earlier attempt has recorded of its start; None for a call that starts.
-        unknown_inside: The calls inside this call whose outcome is not known, and that are not open.
     """
 
     message: Message
@@ -107,13 +104,15 @@ class ToolCall:
     hold: Hold | None = None
     emit: Callable[[ToolProgress], None] | None = None
     replaced: Mapping[str, Any] | None = None
-    parent: ToolCall | None = None
-    recorded: Mapping[str, Any] | None = None
-    unknown_inside: Sequence[UnknownCall] = ()
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.arguments = call_arguments(self.message)
+
+    @property
+    def parent(self) -> ToolCall | None:
+        """The call whose function makes this call; None for a call of the model."""
+        return None
 
     @property
     def id(self) -> str:
@@ -161,6 +160,17 @@ class ToolCall:
     def as_unknown(self) -> UnknownCall:
         """The call in the form of `Response.unknown_calls`."""
         return UnknownCall(self.id, self.name, call_arguments(self.message), self.agent.name)
+
+
+@dataclass(eq=False, slots=True)
+class CallInside(ToolCall):
+    """One call that the function of another call makes. `position`: its number in that call. `outer`: that call."""
+
+    outer: ToolCall | None = None
+
+    @property
+    def parent(self) -> ToolCall | None:
+        return self.outer
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:

@@ -153,7 +153,6 @@ def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
     for call in calls:
-        unknown_calls += call.unknown_inside
         if (outcome := call.outcome) is not None:
             is_unknown = outcome.unknown or outcome.still_running
         elif not (is_unknown := call.started) and call.has_started_inside:

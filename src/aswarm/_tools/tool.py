@@ -31,6 +31,8 @@ from typing import (
     overload,
 )
 
+from typing_extensions import is_typeddict
+
 from aswarm._values.agent import Agent, Result
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
@@ -422,7 +424,7 @@ def _admits(hint: Any, kind: type) -> bool:
         isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable)
     ):
         return any(_admits(each, kind) for each in get_args(hint))
-    if hint is None or origin is Literal:
+    if hint is None or origin is Literal or is_typeddict(hint):
         return False
     hint = get_origin(hint) or hint
     if hint is Any or hint is EMPTY or not isinstance(hint, type):

@@ -61,7 +61,7 @@ class MadeCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class Paused:
     """The code waits for results. `state`: the paused snippet. `made`: the calls of this step. `waits_for`: ids of calls."""
 
     state: bytes
@@ -77,13 +77,13 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Broken:
     """The code has failed. `text`: the reason, for the model."""
 
     text: str
 
 
-Step: TypeAlias = Blocked | Ended | Failed
+Step: TypeAlias = Paused | Ended | Broken
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Sandbox:
     async def _in_thread(self, work: Callable[[MontySession], Step]) -> Step:
         """Run a step in a thread. A cancellation kills its worker, so that the thread ends at once."""
         self._pid, self._is_cancelled = None, False
-        step: Step = Failed("cancelled")
+        step: Step = Broken("cancelled")
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch)
             step = await seams.run_sync(self._in_worker, work, limiter=threads.get())
@@ -144,7 +144,7 @@ class Sandbox:
                     self._pid = session.worker_pid
                 started = time.monotonic()
                 try:
-                    return Failed("cancelled") if self._is_cancelled else work(session)
+                    return Broken("cancelled") if self._is_cancelled else work(session)
                 finally:
                     self.seconds += time.monotonic() - started
                     with self._lock:
@@ -152,7 +152,7 @@ class Sandbox:
         except ConfigurationError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the code has done, the model reads a text
-            return Failed(cut(self._text_of(error), self.limits.output))
+            return Broken(cut(self._text_of(error), self.limits.output))
 
     def _session(self) -> MontySession:
         fixed = self.surroundings
@@ -185,12 +185,12 @@ class Sandbox:
         started = time.monotonic()
         while not isinstance(snapshot, MontyComplete):
             if self.seconds + time.monotonic() - started > self.limits.seconds:
-                return Failed(f"the code was stopped after {self.limits.seconds:g} seconds")
+                return Broken(f"the code was stopped after {self.limits.seconds:g} seconds")
             if isinstance(snapshot, FutureSnapshot):
                 if snapshot.position.filename == _CODE:
                     line = self._code.encode()[: snapshot.position.start].count(b"\n") + 1
                     self._waited_in = f'  File "{SCRIPT}", line {line}\n'
-                return Blocked(snapshot.dump(), made, sorted(snapshot.pending_call_ids))
+                return Paused(snapshot.dump(), made, sorted(snapshot.pending_call_ids))
             if isinstance(snapshot, NameLookupSnapshot):
                 snapshot = snapshot.resume()  # the code gets a NameError
             elif snapshot.is_os_function:
@@ -198,7 +198,7 @@ class Sandbox:
             else:
                 self.calls += 1
                 if self.calls > self.limits.calls:
-                    return Failed(f"the code was stopped, because it made more than {self.limits.calls} calls")
+                    return Broken(f"the code was stopped, because it made more than {self.limits.calls} calls")
                 snapshot = self._add(snapshot, made)
         return Ended(snapshot.output)
 

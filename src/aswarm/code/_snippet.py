@@ -13,7 +13,7 @@ from typing import Any
 from aswarm._run.current_call import OuterRun
 from aswarm._run.execution import finished_event, run_group
 from aswarm._run.handlers import ToolHandler
-from aswarm._run.plan import OTHER_CALLS, ToolCall, ToolOutcome, plan
+from aswarm._run.plan import OTHER_CALLS, CallInside, ToolCall, ToolOutcome, plan
 from aswarm._run.turn import Turn, changes_of, handed_to, reopened, unknown_calls_of
 from aswarm._tools.tool import Tool
 from aswarm._values.agent import Agent, Result
@@ -22,7 +22,7 @@ from aswarm._values.errors import CallLost, ToolError
 from aswarm._values.events import LoopEvent, ToolProgress
 from aswarm._values.messages import call_arguments
 
-from ._sandbox import Blocked, Failed, MadeCall, Sandbox, Step
+from ._sandbox import Broken, MadeCall, Paused, Sandbox, Step
 from ._state import CodeState, has_failed, hold_of, is_denied
 from ._values import result_text, value_of
 
@@ -63,26 +63,25 @@ class Snippet:
         """
         try:
             step = await self._sandbox.start(code)
-            while isinstance(step, Blocked):
+            while isinstance(step, Paused):
                 delivered = await self._next_results(step)
                 if self._target is not None:
                     break
                 step = await self._sandbox.resume(step.state, delivered)
             return self._end(step)
         finally:
-            calls = [*self._made, *self._state.calls[len(self._made) :]]
-            self._outer.unknown_inside = unknown_calls_of(calls)
+            self._run.state.turn.unknown_calls += unknown_calls_of(self._made)
 
     # --- rounds ---
 
-    async def _next_results(self, step: Blocked) -> dict[int, Any]:
+    async def _next_results(self, step: Paused) -> dict[int, Any]:
         """Run the calls that the code waits for, and return results by their ids in the sandbox."""
         new = [self._call_of(made) for made in step.made]
         pending = [self._by_id[each] for each in step.waits_for if each in self._by_id]
         if self._replayed:
             ready: Sequence[ToolCall] = self._recorded(self._replayed.pop(0))
         else:
-            # Calls that were left when the code got a denial start only if the code cannot go on without them.
+            # Calls that were left when the code got a denial start only if the code makes no new call.
             batch = new or sorted(pending, key=lambda call: call.position)
             ready = await self._ready(batch)
             self._state.delivered.append([call.position for call in ready])
@@ -104,7 +103,7 @@ class Snippet:
         else:
             function = {"name": name, "arguments": made.arguments}
             message = {"id": f"{self._outer.id}.{position}", "type": "function", "function": function}
-            call = ToolCall(message, position, self._outer.agent, self._tools[name], parent=self._outer)
+            call = CallInside(message, position, self._outer.agent, self._tools[name], outer=self._outer)
             known.append(call)
         self._made.append(call)
         self._by_id[made.id] = call
@@ -180,9 +179,9 @@ class Snippet:
         if self._target is not None:
             text = json.dumps({"assistant": self._target.name}, ensure_ascii=False)
             return Result(value=text + note, agent=self._target)
-        if isinstance(step, Failed):
+        if isinstance(step, Broken):
             raise ToolError(result_text(self._sandbox.printed, step.text, limit) + self._calls_text() + note)
-        assert not isinstance(step, Blocked)  # noqa: S101 - the loop has ended
+        assert not isinstance(step, Paused)  # noqa: S101 - the loop has ended
         return result_text(self._sandbox.printed, step.value, limit) + note
 
     def _close(self) -> str:

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aswarm._agent_tool import decisions_inside
-from aswarm._run.plan import Decided, ToolCall, ToolOutcome, calls_of
+from aswarm._run.plan import CallInside, Decided, ToolCall, ToolOutcome
 from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
 from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
 from aswarm._values.decisions import is_run_inside, waiting_entries
 from aswarm._values.errors import CallerMistake, ConfigurationError, Hold
 from aswarm._values.json import is_array, is_object, jsonable
-from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, match_answers, normalize
+from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, call_name, match_answers, normalize
 
 from ._sandbox import Surroundings
 
@@ -64,7 +64,10 @@ def restored(
     try:
         head, *behind = normalize(data["messages"])
         made, code = head["tool_calls"], data[CODE]
-        calls = calls_of(made, call.agent, tools)
+        calls: list[ToolCall] = [
+            CallInside(each, position, call.agent, tools.get(call_name(each)), outer=call)
+            for position, each in enumerate(made)
+        ]
         failed = set(map(int, code["failed"]))
         state = CodeState(Surroundings(**code["surroundings"]), calls, [*map(list, code["delivered"])], failed)
         answers = match_answers(made, [each for each in behind if WAITING not in each])
@@ -74,7 +77,6 @@ def restored(
             "messages of the run that stopped, unchanged"
         ) from error
     for each, answer in zip(calls, answers, strict=True):
-        each.parent = call
         if answer is not None:
             each.outcome, each.merged = ToolOutcome(answer["content"]), True
     state.entries = waiting_entries([head, *behind]) or {}

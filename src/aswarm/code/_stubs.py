@@ -6,6 +6,7 @@ rules decide when its call starts.
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
 from collections.abc import AsyncIterable, Awaitable, Coroutine, Iterable, Mapping
@@ -16,6 +17,7 @@ from pydantic import TypeAdapter
 
 from aswarm._tools.hints import EMPTY
 from aswarm._tools.tool import Tool, may_hand_off
+from aswarm._tools.typed_dicts import modern
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
 
@@ -133,16 +135,29 @@ def _returned(tool: Tool[..., Any], types: _Types, name: str) -> tuple[str, Read
         hint = get_args(hint)[-1 if issubclass(origin, Coroutine) else 0]
     if hint is str:
         return "str", "text"
-    if hint is EMPTY or may_hand_off(tool):
+    if hint is EMPTY or tool.is_external or may_hand_off(tool):
         return "Any", "any"
     try:
-        schema = TypeAdapter[Any](hint).json_schema(mode="serialization")
+        schema = _as_returned(TypeAdapter[Any](modern(hint)).json_schema(mode="serialization"))
     except Exception:  # noqa: BLE001 - pydantic raises many errors for a hint that it cannot describe
         return "Any", "any"
     shown = types.hint(schema, schema.get("$defs") or {}, f"{name}_result")
     if shown == "str":  # such as a date: its tool message is a text
         return shown, "text"
     return shown, "any" if shown == "Any" or _admits_text(schema) else "data"
+
+
+def _as_returned(schema: Any) -> Any:
+    """Return the schema of a result: a field with a default is always there."""
+    if is_array(schema):
+        return [*map(_as_returned, schema)]
+    if not is_object(schema):
+        return schema
+    changed = {key: _as_returned(each) for key, each in schema.items()}
+    if is_object(properties := changed.get("properties")):
+        always = [key for key, each in properties.items() if is_object(each) and "default" in each]
+        changed["required"] = [*dict.fromkeys([*(changed.get("required") or ()), *always])]
+    return changed
 
 
 def _admits_text(schema: Mapping[str, Any]) -> bool:
@@ -160,7 +175,7 @@ class _Types:
     def __init__(self) -> None:
         self.definitions: dict[str, str] = {}
         self.taken = {"Any", "Literal", "NotRequired", "TypedDict", "asyncio", CALL, _UNSET}
-        self._by_reference: dict[tuple[int, str], str] = {}
+        self._names: dict[str, str] = {}  # by the content of the schema
 
     def hint(self, schema: Any, defs: Mapping[str, Any], name: str) -> str:
         """Return the hint of a schema. `name`: names its class, if it has one without a title."""
@@ -196,30 +211,26 @@ class _Types:
         schema = defs.get(key)
         if not is_object(schema):
             return "Any"
-        if (known := self._by_reference.get((id(defs), key))) is not None:
-            return known
-        if schema.get("properties"):
-            self._by_reference[id(defs), key] = self._free(key)
-        return self.hint(schema, defs, key)
+        if not schema.get("properties"):
+            return self.hint(schema, defs, key)
+        return self._named(schema, defs, key)
 
     def _class(self, schema: Mapping[str, Any], defs: Mapping[str, Any], name: str) -> str:
+        return self._named(schema, defs, str(schema.get("title") or name))
+
+    def _named(self, schema: Mapping[str, Any], defs: Mapping[str, Any], wanted: str) -> str:
+        """Return the name of the class of an object, and define the class if no other function has the same one."""
         properties: Mapping[str, Any] = schema["properties"]
         if not all(map(_is_name, properties)):
             return "dict[str, Any]"
-        reserved = self._by_reference.get((id(defs), name))
-        own = reserved or self._free(str(schema.get("title") or name))
+        content = json.dumps([wanted, schema, _parts(schema, defs)], sort_keys=True)
+        if (known := self._names.get(content)) is not None:
+            return known
+        own = self._names[content] = self._free(wanted)  # before its fields, which may contain it
         required = set[str](schema.get("required") or ())
-        hints = {key: self.hint(each, defs, f"{name}_{key}") for key, each in properties.items()}
+        hints = {key: self.hint(each, defs, f"{wanted}_{key}") for key, each in properties.items()}
         lines = [f"    {key}: {hint if key in required else f'NotRequired[{hint}]'}" for key, hint in hints.items()]
-        body = "\n".join(lines)
-        if reserved is None:  # the same class in another function
-            for other, text in self.definitions.items():
-                if text == f"class {other}(TypedDict):\n{body}" and other.rstrip("0123456789") == own.rstrip(
-                    "0123456789"
-                ):
-                    self.taken.discard(own)
-                    return other
-        self.definitions[own] = f"class {own}(TypedDict):\n{body}"
+        self.definitions[own] = "\n".join([f"class {own}(TypedDict):", *lines])
         return own
 
     def _free(self, wanted: str) -> str:
@@ -232,6 +243,18 @@ class _Types:
             name = f"{base}{number}"
         self.taken.add(name)
         return name
+
+
+def _parts(schema: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definitions that a schema refers to, directly or through others."""
+    found: dict[str, Any] = {}
+    texts = [json.dumps(schema)]
+    for text in texts:  # the list grows during the loop
+        for key in re.findall(r'"\$ref": "[^"]*/([^"/]+)"', text):
+            if key in defs and key not in found:
+                found[key] = defs[key]
+                texts.append(json.dumps(defs[key]))
+    return found
 
 
 def _literal(values: Any) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from aswarm._run.current_call import running_call, running_handler, running_run
+from aswarm._run.current_call import recorded_start, running_call, running_handler, running_run
 from aswarm._run.plan import CODE_STARTED, Decided, ToolCall
 from aswarm._tools.tool import (
     Tool,
@@ -156,7 +156,7 @@ class _CodeTool:
     def _state_of(self, outer: ToolCall) -> CodeState:
         if (data := waited(outer)) is not None:
             return restored(outer, data, self.tools, outer.decided or Decided())
-        fixed = outer.recorded
+        fixed = recorded_start.get()
         if fixed is None:
             clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()
             fixed = {"clock": clock, "timezone": self.timezone, "seed": seed}
