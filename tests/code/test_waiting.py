@@ -89,7 +89,7 @@ async def test_an_approval_continues_the_code_where_it_waited(desk: Desk) -> Non
     """Calls that have finished do not run again."""
     response = await resumed(desk.agent(), await desk.start(f"x = await look(1)\ny = {PAIR}\n[x, y]"), True)
     assert told(response) == '[10, ["paid 1", 20, "paid 3"]]'
-    assert desk.notes == ["look 1", "look 2", "pay 1", "pay 3"]
+    assert (desk.notes[:2], sorted(desk.notes[2:])) == (["look 1", "look 2"], ["pay 1", "pay 3"])
     assert response.text == "Done."
 
 
