@@ -35,7 +35,7 @@ class HttpxResponse:
         """Return the next bytes; b"" at the end."""
         if self._pieces is None:
             self._pieces = self._response.aiter_bytes()
-            # httpx nests generators, starts them here and drops them half read. Closing the response is enough.
+            # httpx starts nested generators here, and drops them before their end. It is enough to close the response.
             return HiddenGenerators(anext(self._pieces, b""), finalize=False)
         piece: Awaitable[bytes] = anext(self._pieces, b"")
         return piece
@@ -49,7 +49,7 @@ class HttpxResponse:
 
 
 class HttpxConnections:
-    """Connections of one event loop, without a limit of their number."""
+    """The connections of one event loop. Their number has no limit."""
 
     def __init__(self, headers: Mapping[str, str], timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
         try:
@@ -57,7 +57,7 @@ class HttpxConnections:
                 headers=dict(headers),
                 timeout=_timeout(timeout),
                 proxy=proxy,
-                trust_env=False,  # the proxy is of the environment
+                trust_env=False,  # `proxy` and `verify` have been read from the environment already
                 verify=ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
                 follow_redirects=True,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
@@ -68,7 +68,7 @@ class HttpxConnections:
     async def post(
         self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
     ) -> HttpxResponse:
-        """Send a request; return its response as soon as the head has arrived."""
+        """Send a request. Return the response after its headers have arrived."""
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
         request = self._client.build_request("POST", url, content=content, headers=headers, **options)
         return HttpxResponse(await self._client.send(request, stream=True))
