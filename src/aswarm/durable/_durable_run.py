@@ -130,7 +130,7 @@ class DurableRun:
         except RunActive as active:
             if active.run_id == self.id:
                 raise
-            text = f"the run {self.id!r} waits for no answer: its conversation has the later run {active.run_id!r}"
+            text = f"the run {self.id!r} does not wait for an answer; the later run {active.run_id!r} is active"
             raise AnswersRefused(text, "call_not_open", 409) from active
 
 
