@@ -49,7 +49,7 @@ class RunQueue:
         """Wait for the end of the earlier runs. Raises ConfigurationError if the current task runs a tool of such a run."""
         if any(slot.is_held and slot.queue is self for slot in _outer.get()):
             raise ConfigurationError(
-                f"a tool of the conversation {self._id!r} used the same conversation, and would wait forever for its own run; "
+                f"a tool of the conversation {self._id!r} used the same conversation, and would wait for its own run forever; "
                 "use another conversation id, or start the run after the end of the current run"
             )
         await self.free.acquire()
