@@ -81,8 +81,6 @@ BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
     | {"include", "input", "instructions", "store"}
 )
-# For a server that sends [DONE] and keeps the body open. After this time the connection is not reused.
-DRAIN_SECONDS = 0.1
 
 
 def api_at(base_url: str, api: ApiName) -> Api:
