@@ -511,10 +511,7 @@ def test_a_batch_that_cannot_continue() -> None:
     [
         (["--journal", "run.sqlite"], "To continue, run the same command again: finished turns are in run.sqlite"),
         (["-o", OUT], "To continue, run the same command again with --resume. (With --journal,"),
-        (
-            [],
-            "Items without an outcome must run again; with --journal, or with --output and --resume, they alone would",
-        ),
+        ([], "All items must run again. (With --journal, or with --output and --resume, only items without an outcome"),
     ],
 )
 def test_ctrl_c(options: list[str], hint: str) -> None:
