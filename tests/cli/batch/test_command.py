@@ -309,7 +309,7 @@ def test_on_error_stop_with_a_pipe() -> None:
     """The number of lines is not known; the batch was stopped unless the pipe had been read to its end."""
     with model(*[refused("400 Bad Request", "no")] * 2) as server:
         result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
-        assert "\nStopped: an item failed. Items without an outcome must run again;" in result.stderr
+        assert "\nStopped: an item failed. All items must run again." in result.stderr
         result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
     assert result.exit_code == 1
     assert "Stopped" not in result.stderr
