@@ -83,8 +83,6 @@ BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
     | {"include", "input", "instructions", "store"}
 )
-# Some servers send [DONE] and do not end the body. After this time, the source closes the connection.
-DRAIN_SECONDS = 0.1
 
 
 def api_at(base_url: str, api: ApiName) -> Api:

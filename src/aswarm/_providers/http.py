@@ -22,13 +22,14 @@ import sniffio
 from pydantic_core import from_json, to_json
 
 from aswarm._runtime.backend import PerLoop
-from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted
+from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError
 from aswarm._values.json import is_json, is_object
 from aswarm._wire.backoff import SDK_BACKOFF
 from aswarm._wire.request import CompletionRequest
 
-from .apis import BUILT, DRAIN_SECONDS, ApiName, api_at, checked_api
-from .compatible import error_text, failed_request
+from .answers import OpenResponse, streamed
+from .apis import BUILT, ApiName, api_at, checked_api
+from .compatible import failed_request
 from .environment import (
     CONNECT_SECONDS,
     REQUEST_SECONDS,
@@ -47,21 +48,6 @@ _OPTIONS = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
 _LONGEST_WAIT = 120.0  # seconds; after a longer Retry-After, the SDK does not retry
 _FIRST_ERROR = 300
 _USE_SDK = "use the client of the openai package instead: AsyncSwarm(AsyncOpenAI(...))"
-
-
-class OpenResponse(Protocol):
-    """Protocol of the open response of one request."""
-
-    status: int
-    headers: Mapping[str, str]
-
-    @property
-    def has_ended(self) -> bool: ...
-    @property
-    def read(self) -> Callable[[], Awaitable[bytes]]: ...
-    @property
-    def next_piece(self) -> Callable[[], Awaitable[bytes]]: ...
-    async def aclose(self) -> None: ...
 
 
 class Connections(Protocol):
@@ -149,7 +135,9 @@ class HTTPSource:
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion; see `CompletionSource`."""
-        return self._streamed(request) if request.stream else self._whole(request)
+        if request.stream:
+            return streamed(functools.partial(self._sent, request, _checked), self._api)
+        return self._whole(request)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. A later request opens new connections."""
@@ -167,28 +155,6 @@ class HTTPSource:
         content = await self._sent(request, _read)
         for chunk in (*decoder.feed(content), *decoder.end()):
             yield chunk
-
-    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        decoder = self._api.make_decoder()
-        response = await self._sent(request, _checked)
-        try:
-            next_piece = response.next_piece
-            while not decoder.is_done and (piece := await next_piece()):
-                for chunk in decoder.feed(piece):
-                    yield chunk
-            if decoder.is_done and not response.has_ended:
-                # A connection can be reused only after the end of the body. So read the bytes after the last event, if any.
-                with anyio.move_on_after(DRAIN_SECONDS), suppress(Exception):
-                    while await next_piece():
-                        pass
-            for chunk in decoder.end():
-                yield chunk
-        except AswarmError:
-            raise
-        except Exception as error:
-            raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
-        finally:
-            await response.aclose()
 
     async def _sent(self, request: CompletionRequest, use: Callable[[OpenResponse], Awaitable[Any]]) -> Any:
         """Send the request until it succeeds or its retries are used up. Return the result of `use(response)`."""

@@ -3,49 +3,15 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import anyio
 import httpx
 
-from aswarm._runtime.backend import HiddenGenerators
 from aswarm._values.errors import ConfigurationError
 
-from .compatible import CLOSE_SECONDS
+from .answers import HttpxResponse
 from .environment import Timeout, ssl_context
-
-
-class HttpxResponse:
-    """The open response of one request."""
-
-    has_ended = False
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self.status = response.status_code
-        self.headers: Mapping[str, str] = response.headers
-        self._pieces: Any = None
-
-    async def read(self) -> bytes:
-        """Return the whole body."""
-        return await self._response.aread()
-
-    def next_piece(self) -> Awaitable[bytes]:
-        """Return the next bytes; b"" at the end."""
-        if self._pieces is None:
-            self._pieces = self._response.aiter_bytes()
-            # httpx starts nested generators here, and drops them before their end. It is enough to close the response.
-            return HiddenGenerators(anext(self._pieces, b""), finalize=False)
-        piece: Awaitable[bytes] = anext(self._pieces, b"")
-        return piece
-
-    async def aclose(self) -> None:
-        """Close the connection, unless the whole body was read."""
-        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-            if self._pieces is not None:
-                await self._pieces.aclose()
-            await self._response.aclose()
 
 
 class HttpxConnections:

@@ -18,19 +18,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast, final
 
-import anyio
-
-from aswarm._runtime.backend import HiddenGenerators
-from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterrupted
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_json
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from .apis import APIS, BUILT, CHAT, DRAIN_SECONDS, RESPONSES, Api, ApiName, responses_api
+from .answers import HttpxResponse, streamed
+from .apis import APIS, BUILT, CHAT, RESPONSES, Api, ApiName, responses_api
 from .blocking_openai import BlockingPost
-from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
+from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
 from .default_client import http_package
 from .http import HTTPSource
 from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance, type_of
@@ -146,8 +143,8 @@ class OpenAISource:
         return self._client.max_retries
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks of the answer, or one whole completion."""
-        return self._streamed(request) if request.stream else self._whole(request)
+        """Yield the chunks, or one whole completion, as the server sent them."""
+        return streamed(functools.partial(self._open, request), self._api) if request.stream else self._whole(request)
 
     async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         response = await self._post(request)
@@ -155,30 +152,8 @@ class OpenAISource:
         for chunk in (*decoder.feed(response.content), *decoder.end()):
             yield chunk
 
-    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await self._post(request)
-        decoder = self._api.make_decoder()
-        try:
-            async with aclosing(response.aiter_bytes()) as pieces:
-                # httpx starts nested generators here, and drops them before their end. It is enough to close the response.
-                piece = await HiddenGenerators(anext(pieces, None), finalize=False)
-                while piece is not None:
-                    for chunk in decoder.feed(piece):
-                        yield chunk
-                    piece = None if decoder.is_done else await anext(pieces, None)
-                # A connection can be reused only after the end of the body. So read the bytes after the last event, if any.
-                with anyio.move_on_after(DRAIN_SECONDS), suppress(Exception):
-                    async for _ in pieces:
-                        pass
-            for chunk in decoder.end():
-                yield chunk
-        except AswarmError:
-            raise
-        except Exception as error:
-            raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
-        finally:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                await response.aclose()
+    async def _open(self, request: CompletionRequest) -> HttpxResponse:
+        return HttpxResponse(await self._post(request))
 
     async def _post(self, request: CompletionRequest) -> Any:
         """Return the raw response. For a stream, its body is not read yet."""
