@@ -1,6 +1,6 @@
 """Structured output: the request for a typed answer, the check of the answer, and the message about an invalid answer.
 
-Counts the invalid answers. Does no I/O. A run without an output type does not use this module.
+The module counts the invalid answers, and does no I/O. A run without an output type does not use it.
 """
 
 from __future__ import annotations
