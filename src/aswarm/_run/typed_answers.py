@@ -177,7 +177,7 @@ def _mode(output: Output[Any], answer: AnswerType, agent: Agent, functions: Tool
         has_tools = bool(functions or agent.model_settings.get("tools"))
         return "tool" if has_tools or answer.allows_text else "schema"
     if output.mode == "schema" and answer.allows_text:
-        raise ConfigurationError('mode="schema" admits no plain text, which a union with str needs; use mode="auto"')
+        raise ConfigurationError('mode="schema" allows no plain text, which a union with str needs; use mode="auto"')
     return output.mode
 
 

@@ -86,7 +86,12 @@ class Check:
             # Users and the history get the reason, so it does not contain the text of the exception, which is for developers.
             raise refusal(self.name, _FAILED, details) from error
         logger.warning(
-            "the check %s lets pass: %s: %s", self.name, _FAILED, details, exc_info=error, extra=checked.run.log_fields
+            "the check %s lets the content pass: %s: %s",
+            self.name,
+            _FAILED,
+            details,
+            exc_info=error,
+            extra=checked.run.log_fields,
         )
         return None
 

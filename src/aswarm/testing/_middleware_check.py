@@ -120,7 +120,7 @@ def _rule_of(error: BaseException) -> str:
     has_end_in_group = any(isinstance(each, GeneratorExit) for group in groups for each in group.exceptions)
     if has_end_in_group or any("cancel scope" in text for text in texts):
         return SCOPE
-    return f"a run must not fail because of it, with {type(error).__name__}: {error}"
+    return f"a run must not fail because of the middleware, with {type(error).__name__}: {error}"
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
