@@ -27,6 +27,7 @@ from ._verdicts import Replace, Verdict, refusal
 
 logger = logging.getLogger("aswarm")
 OnError: TypeAlias = Literal["block", "pass"]
+# True while a check runs. A run that the check starts sees this value, and gets no guards.
 _is_checking: ContextVar[bool] = ContextVar("aswarm_is_checking", default=False)
 _SHOWN = 80
 _FAILED = "the check failed"

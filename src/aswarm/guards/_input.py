@@ -140,6 +140,7 @@ class _InputGuard:
             verdict = await started.verdict()
         else:
             with closing(started):
+                # A copy, because inner middleware may change the request, which may be sent again after the verdict.
                 async with aclosing(self._requested(request.copy())) as chunks:
                     try:
                         verdict, failure = await _read_ahead(started, chunks, unused)

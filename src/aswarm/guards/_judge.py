@@ -75,7 +75,7 @@ def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awa
         judgement: Judgement = (await to_end(*run.start(options))).output
         return Block(judgement.reason) if judgement.block else None
 
-    check.__name__ = f"judge({agent.name})"
+    check.__name__ = f"judge({agent.name})"  # logs and errors name the check
     return check
 
 

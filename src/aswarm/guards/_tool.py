@@ -55,11 +55,13 @@ def guard_tool(
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")
     kinds = (Block, Say, Replace, Halt)
+    # New arguments must be JSON, because the history stores them if the call waits for a decision.
     first = (
         None
         if before is None
         else Check(before, "a call", (*kinds, Hold), lambda value: is_object(value) and is_json(dict(value)), on_error)
     )
+    # The plan of a turn must know before a call whether it may wait.
     may_hold = before is not None and names_hold(before)
     last = None if after is None else Check(after, "a result", kinds, is_content, on_error)
 

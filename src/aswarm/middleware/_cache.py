@@ -70,6 +70,7 @@ def cache(store: Store = None) -> Middleware:
                     yield chunk
             completion = as_one_chunk(received)
             if completion["choices"][0].get("finish_reason") not in _CUT:
+                # Without the usage, because a completion from the cache costs no tokens.
                 value = json.dumps({**completion, "usage": None}, default=to_jsonable_python)
                 await _tried(handlers.run, kept, setitem, key, value)
 
@@ -128,5 +129,6 @@ class _File:
         self._execute("INSERT OR REPLACE INTO completion VALUES (?, ?)", key, value)
 
     def _execute(self, statement: str, *values: str) -> list[tuple[str]]:
+        # As a context manager, a connection of sqlite3 only commits. `closing` closes it.
         with closing(self._connect()) as connection, connection:
             return connection.execute(statement, values).fetchall()

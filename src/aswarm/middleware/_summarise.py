@@ -123,7 +123,8 @@ class _Shortening:
         self._request = request
         self._leading = messages[:first]
         self._blocks = list(message_blocks(messages[first:]))
-        # For each block, the hash of all blocks up to this block.
+        # For each block, the hash of all blocks up to this block. It includes the model and the instructions of the agent,
+        # because another agent writes other summaries.
         start = _hash("", [agent.model, agent.instructions])
         self._keys = list(accumulate(self._blocks, _hash, initial=start))[1:]
 

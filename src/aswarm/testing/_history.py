@@ -28,6 +28,7 @@ def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = F
 
 
 def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) -> Iterator[str]:
+    # A block is a message and the tool messages directly after it, so an answer that comes too late has no call.
     blocks = list(message_blocks(messages))
     for head, answers in blocks:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []

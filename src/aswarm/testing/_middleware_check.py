@@ -166,6 +166,7 @@ class _Scene:
                 await self._pass(_IN)
             await self._pass(_AFTER)
         finally:
+            # A real source awaits too while it closes its connection. A handler must wait for this.
             with anyio.CancelScope(shield=True):
                 await anyio.lowlevel.checkpoint()
             self.open_streams -= 1
@@ -309,7 +310,7 @@ async def _cancel_waiting(scene: _Scene, read: Act) -> None:
 async def _cancel_waiting_task(scene: _Scene, read: Act) -> None:
     """Cancel the run by a plain `task.cancel()` of asyncio. Unlike a cancel scope, it raises the cancellation only once."""
     task = asyncio.ensure_future(read(scene))
-    task.add_done_callback(lambda _: scene.reached.set())
+    task.add_done_callback(lambda _: scene.reached.set())  # the run may end without blocking
     await scene.reached.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -331,6 +332,7 @@ def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
 
 def _cases(scene: Callable[..., _Scene], backend: str) -> Iterator[tuple[str, Callable[[], _Scene], Act]]:
     """Yield every case: its name, its scene, and the function that plays it."""
+    # The first case measures the number of events, because a middleware may add or remove events.
     length: list[int] = []
     yield "read to its end", scene, partial(_read_all, length=length)
     for events in range(1, (length or [1])[0]):

@@ -121,6 +121,7 @@ class ScriptedModel:
 
         # The type hints of openai 3 require httpx2, but it accepts httpx too. openai 2 accepts only httpx.
         http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
+        # No retries of the client, so that aswarm sees each scripted failure.
         defaults: dict[str, Any] = {"api_key": "scripted", "base_url": self._base_url, "max_retries": 0}
         return AsyncOpenAI(**{**defaults, "http_client": http_client, **options})
 
@@ -209,7 +210,7 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
 
 def _chunk_bytes(answer: Answer, cut: Cut) -> list[bytes]:
     data = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks(answer, cut)]
-    done = ["[DONE]"] if answer.break_after is None else []
+    done = ["[DONE]"] if answer.break_after is None else []  # a stream that breaks never reaches its end
     return [f"data: {each}\n\n".encode() for each in [*data, *done]]
 
 
@@ -240,5 +241,5 @@ class _Body(httpx.AsyncByteStream):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        self._model.open_streams -= self._is_open
+        self._model.open_streams -= self._is_open  # counted only once, even if a body is closed twice
         self._is_open = False
