@@ -75,8 +75,8 @@ class CompletionRequest:
     def responses_body(self) -> dict[str, Any]:
         """Return the body of this request for any server of the Responses API; `body` does not change.
 
-        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support, and if
-        `Output(mode="schema")` needs a schema in a request with tools.
+        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Raises it too
+        if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
         return responses_body(self.body, self._known)

@@ -45,8 +45,8 @@ def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     pause no second request is sent. But outside of batches, and without rate limits, the client itself waits after a 429.
     This wait does count.
 
-    No second request is sent if the answer is not a stream, if the request has a tool that the provider executes, or if the
-    provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
+    No second request is sent if the answer is not a stream, or if the request has a tool that the provider executes. The same
+    is true if the provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
 
     Args:
         after: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of this
