@@ -73,7 +73,7 @@ class EventLoopThread:
             raise RuntimeError("the program is ending, and cannot run agents any more")
         if self.is_own_thread:
             raise ConfigurationError(
-                "an async function on the event loop of Swarm cannot wait for a Swarm; use AsyncSwarm in this function, or make "
+                "an async function cannot wait for a Swarm on the event loop of Swarm; use AsyncSwarm in this function, or make "
                 "it a plain function"
             )
 
