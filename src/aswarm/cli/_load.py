@@ -126,7 +126,7 @@ def _load_file(name: str, path: Path) -> ModuleType:
         name = f"aswarm_target_{name}"
     spec = cast("Any", importlib.util.spec_from_file_location(name, path))  # a .py file always has a spec
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module  # before its execution: `dataclasses`, for example, looks up the module of a class
     spec.loader.exec_module(module)
     return module
 

@@ -32,7 +32,7 @@ class _Wait:
 
 
 class Ends:
-    """The waits of all callers. `ended`: returns those of the given run ids whose runs have ended."""
+    """The waits of all callers. `ended`: gets run ids, and returns the ids of the runs that have ended."""
 
     def __init__(self, ended: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
         self._ended = ended

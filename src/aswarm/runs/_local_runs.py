@@ -30,7 +30,7 @@ from ._runs import Limits
 logger = logging.getLogger("aswarm")
 
 _DIED = "process_died"
-_MOST_DEATHS = 3  # a run whose process has died this often is closed, because it may be what kills the process
+_MOST_DEATHS = 3  # after so many deaths of its process, a run is closed, because the run may be the cause
 
 
 class LocalRuns(LoggedRuns):

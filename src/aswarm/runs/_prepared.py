@@ -183,8 +183,8 @@ class RunStart:
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
     conversation before the run. `added`: the messages that the run adds to them at its start. `resume`: the decisions about
-    open calls; True to continue a history whose end has no answer yet; False for new messages. `tools`: the tools of the
-    client. `trace`: see `in_trace`; empty in the process that started the run.
+    open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
+    `trace`: see `in_trace`; empty in the process that started the run.
     """
 
     run_id: str

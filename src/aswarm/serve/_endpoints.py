@@ -74,6 +74,7 @@ def error_response(refusal: Refusal) -> Response:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response that no cache stores."""
+    # "nosniff": a browser must not show the JSON, which has texts of models and users, as a page.
     all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
     return Response(as_json(jsonable(content)), status, all_headers, "application/json")
 
@@ -138,6 +139,7 @@ async def require_user(service: Service, request: Request) -> str:
     if not user:
         cause = getattr(request.state, "why_not_local", None)
         text = "this request has no valid user" if cause is None else f"this request has no valid user: {cause}"
+        # RFC 9110, section 15.5.2: a 401 must have this header.
         raise Refusal(401, "unauthorized", text, headers={"www-authenticate": "Bearer"})
     return user
 
@@ -153,7 +155,7 @@ async def read_json(request: Request, limit: int) -> Any:
     body = bytearray()
     try:
         async for piece in request.stream():
-            body += piece
+            body += piece  # counted here, because Content-Length may be missing
             if len(body) > limit:
                 raise Refusal(413, "too_large", f"the request has more than {limit} bytes")
     except ClientDisconnect as error:
@@ -181,6 +183,7 @@ async def start(service: Service, request: Request, new: NewRun) -> Run:
             return Run(service.runs, await service.runs.start(new))
         except OSError as error:  # `while_connected` would treat an OSError as a disconnect of the client
             raise RunError(f"the runs cannot be reached: {error}") from error
+    # Nobody reads this response. 499 is nginx's status for it in logs.
     raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")
 
 

@@ -48,7 +48,9 @@ def respond(
         return error_response(refusal)
     # A running run gets no 204. Its record may be behind: readers may have entries that are not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
-        return HttpResponse(status_code=204)  # a browser's EventSource reconnects after a 200, and stops after a 204
+        # A browser's EventSource reconnects after a 200, and stops after a 204:
+        # https://html.spec.whatwg.org/multipage/server-sent-events.html
+        return HttpResponse(status_code=204)
     return RunStream(run, wire, after=after, heartbeat=heartbeat, show=show)
 
 

@@ -185,6 +185,7 @@ class Service:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
         if self._hosts and host_name(headers) not in self._hosts:
+            # RFC 9110, section 15.5.20: the request was sent to the wrong server.
             return Refusal(
                 421, "wrong_host", "the service does not accept this host name; add it to hosts= of the service"
             )

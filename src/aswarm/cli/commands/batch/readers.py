@@ -155,6 +155,7 @@ def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | Ba
 def _json_records(file: Iterable[bytes], input_format: InputFormat) -> Generator[_WithText]:
     for number, raw in enumerate(file, 1):
         if raw.strip():
+            # Programs on Windows may write a byte order mark at the start of the file: "utf-8-sig" removes it.
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape").rstrip("\r\n")
             yield _record(number, text, _json_fields, input_format), text
 
@@ -170,7 +171,7 @@ def _json_fields(text: str) -> Mapping[str, Any]:
 
 
 def _csv_records(file: BinaryIO, input_format: InputFormat) -> Generator[_WithText]:
-    csv.field_size_limit(2**31 - 1)  # a conversation can be long
+    csv.field_size_limit(2**31 - 1)  # a conversation can be long; the limit is a C long, which has 32 bits on Windows
     record_lines: list[str] = []
     with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as whole:
         lines = _noted(whole, record_lines)
