@@ -71,7 +71,7 @@ class _Awaited(TaskResult[T]):
 
 
 class Caller:
-    """The waiting thread of one run. Its methods are called in this thread, if they are not marked otherwise."""
+    """The thread that waits for one run. This thread calls the methods; the event loop calls the methods below "on the loop"."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop

@@ -40,8 +40,8 @@ class Conversation:
         conversation_id: Any text that is not empty.
         swarm: The swarm that runs the agents.
         agent: The agent that starts a new conversation.
-        agents: Other agents that may be the stored agent of the conversation. The list need not contain an agent that one of
-            these agents can hand off to (see `aswarm.graph`).
+        agents: Other agents that may be the stored agent of the conversation. Agents that these agents can hand off to are
+            found without the list (see `aswarm.graph`).
         context_variables: The context variables of a new conversation.
     """
 
@@ -121,8 +121,8 @@ class Conversation:
     ) -> Response:
         """Add messages and run until the model answers.
 
-        If the history ends with open calls, they are closed: the model reads that a call was not run or, if it had started,
-        that its outcome is unknown. Use `resume` to run open calls.
+        If the history ends with open calls, these calls are closed. The model reads that a call was not run or, if it had
+        started, that its outcome is unknown. Use `resume` to run open calls.
 
         Args:
             messages: Only the new messages; a str is a message of the user.

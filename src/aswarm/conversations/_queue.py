@@ -30,7 +30,7 @@ class RunSlot:
         _outer.set((*_outer.get(), self))
 
 
-# The slots of the runs that the current task is inside of: it runs a tool of each of them.
+# The slots of the runs whose tools the current task runs. There may be several, because a tool may start another run.
 _outer: ContextVar[tuple[RunSlot, ...]] = ContextVar("aswarm_conversations", default=())
 
 

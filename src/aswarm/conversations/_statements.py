@@ -20,8 +20,8 @@ from aswarm._values.messages import Message, text_of
 from ._records import encode, message_text
 from ._store import Change, Conflict, ConversationSummary, Stored
 
-# A row of a conversation has its current agent and context, and the agent and context before its first message. If they change,
-# the row of the last message of this write has the new values. So a fork can restore them.
+# A row of a conversation has its current agent and context, and the agent and context before its first message. If a write changes
+# the agent or the context, the row of its last message has the new values. So a fork can restore them.
 TABLES = (
     """CREATE TABLE aswarm_conversation (
         id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, length INTEGER NOT NULL,
@@ -81,7 +81,7 @@ def load(conversation_id: str, until: int | None = None) -> Transaction[Stored |
 def _agent_at(conversation_id: str, position: int) -> Transaction[str | None]:
     """Return the agent that wrote the next answer after this position, or None.
 
-    Inside a run, only this message shows its agent: a run writes its agent only at its end.
+    A run writes its agent only at its end. Before its end, only the senders of its answers show the agent.
     """
     rows = yield (
         """SELECT data FROM aswarm_message WHERE conversation = ? AND position >= ? AND (data LIKE ? OR data LIKE ?)

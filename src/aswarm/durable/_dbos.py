@@ -327,7 +327,7 @@ class Engine:
         if settings.limiter is not None:
             number, seconds = settings.limiter
             limits["limiter"] = None if math.isinf(number) else {"limit": int(number), "period": seconds}
-        if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS allows no higher limit of a worker
+        if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS refuses a higher worker limit
             limits["worker_concurrency"] = min(limits["worker_concurrency"], limits["global_concurrency"])
         return limits
 

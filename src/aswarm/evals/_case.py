@@ -38,8 +38,8 @@ class Case:
 
             - A name: the *first* call must be of this function. More calls of the same message are ignored (Swarm's rule). A
               handoff is also a call. Its name is `transfer_to_<name>`, or the name of its function.
-            - A list of names: the run must make exactly these calls, in any order. `["f"]` means that f is called once, and no
-              other function is called.
+            - A list of names: exactly these calls, in any order. A name may be listed several times. `["f"]` means that f is
+              called once, and no other function is called.
             - None, or "None" as in Swarm's files, or an empty list: no call is allowed.
             - `...` (the default): calls are ignored.
         arguments: Expected values of arguments in the call of `function`; without `function`, in the first call. Other

@@ -80,7 +80,7 @@ class LiveEntries:
         return None if not entries and self.ended.is_set() else entries
 
     def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` overrides this, and reads the argument
-        """Return whether the oldest entry in memory is the next one for this reader, although numbers are missing between."""
+        """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
         return False
 
     async def read(self, after: int) -> list[Entry]:

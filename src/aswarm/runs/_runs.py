@@ -410,7 +410,7 @@ class RunActive(RunsError):  # noqa: N818 - as above
 
 
 class RunLimit(RunsError):  # noqa: N818 - as above
-    """The user or the service (`whose`) has the most concurrent runs that `Limits` allows. `retry_after`: seconds to wait."""
+    """The user or the service (`whose`) has reached its limit of concurrent runs. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")

@@ -52,7 +52,7 @@ class Refusal(AswarmError):  # noqa: N818 - not an error of the service
 
 
 def refusal_of(error: AswarmError) -> Refusal:
-    """Return the refusal for an error of `Runs` or of a store. It does not fit a ConfigurationError, the service's own fault."""
+    """Return the refusal for an error of `Runs` or of a store. A ConfigurationError is a fault of the service: do not pass it."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestError):
