@@ -66,7 +66,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _which_agent(module: ModuleType, target: str) -> str:
-    """Return the error text for a target that names only a module. It lists the agents of the module."""
+    """Return the error text for a target that names only a module."""
     agents = [f"{target}:{name}" for name in _agents_in(module)]
     if not agents:
         return f"{target} is a module without agents; expected module:attribute"

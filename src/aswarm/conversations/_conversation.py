@@ -249,8 +249,8 @@ class Conversation:
     ) -> None:
         """Replace the whole history, to import a history or to remove the last messages.
 
-        First, this waits for the runs of the conversation in this process. `agent` and `context_variables`: the new values; by
-        default, the stored values stay.
+        First, this waits for the runs of the conversation in this process. By default, the stored agent and context variables
+        stay.
         """
         target = self._target
         slot = await queue_of(target.store, self.id).acquire()

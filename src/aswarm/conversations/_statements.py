@@ -173,7 +173,7 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
     )
     if not inserted[0][0]:
         rows = yield "SELECT revision FROM aswarm_conversation WHERE id = ?", (new_id,)
-        if rows == [(revision,)]:  # this is a retry: the first transaction was committed, but its answer was lost
+        if rows == [(revision,)]:  # a retry: the first transaction was committed
             return
         raise Conflict(new_id, (yield from load(new_id)))
     yield (
@@ -216,8 +216,8 @@ def _title_of(first: str | None) -> str:
 
 def _with_words(words: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:
     """Return the ids of the conversations with this text in a message of the user or of an agent."""
-    # The query returns too many rows, never too few: a wildcard replaces each character that JSON escapes, and the data of an
-    # image may contain the text. So each message is checked again below.
+    # The query may return too many rows: a wildcard replaces each character that JSON escapes, and the data of an image may
+    # contain the text. So each message is checked again below.
     pattern = f"%{re.sub(_NOT_IN_JSON, '%', words)}%"
     rows = yield (
         f"""SELECT conversation, data FROM aswarm_message

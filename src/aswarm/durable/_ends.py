@@ -1,6 +1,6 @@
-"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers.
+"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers; without callers, there is none.
 
-Without waiting callers, it makes no queries. When the `DurableRuns` are closed, the waiting callers get an error.
+When the `DurableRuns` are closed, the waiting callers get an error.
 """
 
 from __future__ import annotations

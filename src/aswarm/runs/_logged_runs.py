@@ -128,7 +128,7 @@ class LoggedRuns(ABC):
             raise RuntimeError("these runs are already open; share this object, or create another one")
         self.draining = self.readers.draining = Draining()
         self._deadline, self._resources = math.inf, AsyncExitStack()
-        # This scope is the outermost: when `_close` shields it, no cancellation interrupts the closing.
+        # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
         self._closing = self._resources.enter_context(anyio.CancelScope())
         try:
             await self._open(self._resources)
@@ -140,7 +140,7 @@ class LoggedRuns(ABC):
 
     @abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Open the database, the task groups and the locks, and enter them into the stack, which closes them."""
+        """Open the database, the task groups and the locks. The stack closes them."""
 
     async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
         """Register this process in the database. Returns the locks of the processes. `holds`: whether to acquire its lock."""
@@ -200,7 +200,7 @@ class LoggedRuns(ABC):
         while True:
             self._check_open()
             try:
-                # Otherwise a cancellation between the record and the start would leave a run that nothing executes.
+                # Otherwise a cancellation could leave a recorded run that nothing executes.
                 with anyio.CancelScope(shield=True):
                     started = await self._start(new, has_changed=has_changed)
             except RunActive as active:
@@ -298,7 +298,7 @@ class LoggedRuns(ABC):
         return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
     def detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """Remove a run from the runs of this process. `last`: its last entry; None if other processes continue the run."""
+        """Remove a run from this process. `last`: its last entry; None if other processes continue the run."""
         if self._live.get(live.record.id) is live:
             self._live.pop(live.record.id)
         if last is None:

@@ -98,7 +98,7 @@ def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> di
 
 
 def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict[str, Agent]:
-    """Return these agents and all agents that they can hand off to. Each run uses the result, and need not search again.
+    """Return these agents and all agents that they can hand off to, so that no run has to search for them.
 
     Raises ConfigurationError if `task_agent` has the name of another agent.
     """
@@ -319,7 +319,7 @@ class PreparedRun:
         before = self.start.messages
         messages = [*before, *response.messages]
         while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
-            del messages[-1]  # a guard has refused this message: the next run must not send it to the model
+            del messages[-1]  # a guard has refused this message; the next run must not send it
         keep = common_messages(before, messages)
         context, _ = storable(response.context_variables, dict(self.start.context))
         name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.start.agent

@@ -1,8 +1,8 @@
 """The interface `Runs`, its values and its errors.
 
-A run is independent of the request that starts it: the object that implements `Runs` owns it. A request only reads the log of
-the run, from a position that the reader keeps. There is no buffer for each reader, so a slow reader delays nothing. A caller
-may repeat each method with the same ids; the repeated call has no further effect.
+The object that implements `Runs` owns a run. A request only reads the log of the run, from a position that the reader keeps.
+There is no buffer for each reader, so a slow reader delays nothing. A caller may repeat each method with the same ids; the
+repeated call has no further effect.
 
 Each implementation must pass `tests/runs/test_runs_contract.py`. This module does no I/O.
 """

@@ -27,7 +27,7 @@ _COUNTED = 1_000_000  # a limit of this number or more means "no limit", and nee
 
 
 class StartAgain(Exception):  # noqa: N818 - it is no error
-    """A concurrent start was faster. The caller repeats its start, and then finds the run of the other start."""
+    """A concurrent start was faster. The caller repeats its start, and finds the other run."""
 
 
 class Found(NamedTuple):

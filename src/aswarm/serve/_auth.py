@@ -81,8 +81,7 @@ def _is_loopback(host: str) -> bool:
 def host_name(headers: Headers) -> str:
     """Return the `Host` of a request without its port.
 
-    The service checks this name, because of DNS rebinding. The owner of a site can make its name resolve to this machine. Then a
-    page of the site could send requests to the service.
+    The service checks this name, because of DNS rebinding: the owner of a site can make its name resolve to this machine.
     """
     return without_port(headers.get("host", ""))
 

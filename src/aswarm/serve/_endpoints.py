@@ -74,7 +74,7 @@ def error_response(refusal: Refusal) -> Response:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response that no cache stores."""
-    # "nosniff": a browser must not show the JSON, which has texts of models and users, as a page.
+    # "nosniff": a browser must not show texts of models and users as a page.
     all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
     return Response(as_json(jsonable(content)), status, all_headers, "application/json")
 
@@ -124,8 +124,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
         app.add_exception_handler(RunsError, answer_error)
 
-    The response is the same as the response of a service: the status of the error, and `{"error": {"code", "message"}}`. For
-    RunActive, the error also has `run`, the id of the active run.
+    A service responds in the same way: with the status of the error, and `{"error": {"code", "message"}}`. For RunActive, the
+    error also has `run`, the id of the active run.
     """
     return error_response(_refusal(request, error))
 
@@ -176,14 +176,14 @@ def stream(
 async def start(service: Service, request: Request, new: NewRun) -> Run:
     """Start a run. If the client disconnects while it waits for an earlier run, start nothing.
 
-    This client never got the id of the new run, so it could not find the run again.
+    Without the id of the new run, the client could not find it again.
     """
     async with while_connected(request.receive, None):
         try:
             return Run(service.runs, await service.runs.start(new))
         except OSError as error:  # `while_connected` would treat an OSError as a disconnect of the client
             raise RunError(f"the runs cannot be reached: {error}") from error
-    # Nobody reads this response. 499 is nginx's status for it in logs.
+    # 499 is nginx's status for a client that has disconnected.
     raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")
 
 

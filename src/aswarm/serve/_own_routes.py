@@ -81,8 +81,8 @@ def stream_response(
     Args:
         run: The stream. Do not enter it with `async with`; the response does this.
         wire: A new wire for this client.
-        on_end: An async function, called at the end of the run with its response, also if the run failed or was cancelled.
-            Save the response there. It is not called if the run could not start.
+        on_end: An async function that gets the response at the end of the run, also if the run failed or was cancelled. Save
+            the response there. It is not called if the run could not start.
         history: The messages with which the run starts.
         heartbeat: Seconds of silence before a comment is sent.
         show: Filters the entries; None shows all.

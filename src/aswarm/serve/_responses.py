@@ -183,8 +183,7 @@ class RunStream(StreamResponse):
 async def while_connected(receive: Receive, draining: Draining | None, patience: float = 0) -> AsyncGenerator[None]:
     """Cancel the block when the client disconnects.
 
-    When the service stops, wait for `patience` and a grace period, and then cancel the block. Otherwise a client that no longer
-    reads would keep the service from stopping.
+    When the service stops, cancel the block after `patience` and a grace period, because a client may have stopped reading.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as group:

@@ -48,10 +48,7 @@ class InputRecord:
 
     @property
     def digest(self) -> str:
-        """A hash of the messages, the context variables and the decisions: 16 hexadecimal digits.
-
-        It shows whether a line of an earlier command with the same id had another conversation.
-        """
+        """A hash of the conversation, with 16 hexadecimal digits. It shows whether one id has had two conversations."""
         decided = [] if self.resume is False else [self.resume]
         content = json.dumps([self.messages, self.context_variables, *decided], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -155,7 +152,7 @@ def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | Ba
 def _json_records(file: Iterable[bytes], input_format: InputFormat) -> Generator[_WithText]:
     for number, raw in enumerate(file, 1):
         if raw.strip():
-            # Programs on Windows may write a byte order mark at the start of the file: "utf-8-sig" removes it.
+            # "utf-8-sig" removes the byte order mark that some programs write at the start of a file.
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape").rstrip("\r\n")
             yield _record(number, text, _json_fields, input_format), text
 
