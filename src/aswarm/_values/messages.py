@@ -25,9 +25,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _LINE = 80  # the length of a value in an error text
 # Keys that aswarm adds to messages. They are never sent, because Mistral and Groq reject unknown keys.
-# `WAITING`: the entries of waiting calls. They are on the assistant message with the calls. A resumed run cannot change that
-# message, so it adds a tool message with the new entries.
-# `SENT_INPUT`: on an assistant message. A guard has changed the messages of the user before it, and has sent this content.
+# `WAITING`: a list of entries, one dict for each waiting call, with its position and the reason. The list is on the assistant
+# message with the calls. A resumed run cannot change that message, so it adds a tool message with the new entries.
+# `SENT_INPUT`: on an assistant message: the content that a guard sent in place of the user's messages before that message.
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
