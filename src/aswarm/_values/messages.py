@@ -324,9 +324,9 @@ def as_sent(messages: Sequence[Message]) -> list[Message]:
 def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
     """Return the history in the wire form: without aswarm's keys and nulls, and with one answer for every call, in order.
 
-    A call without an answer gets a text that it was interrupted. A tool message without its call is removed, and so is an
-    assistant message without text and calls. Keys of the provider (reasoning, signatures) stay, because DeepSeek and Gemini
-    reject a history without them.
+    A call without an answer gets a text that it was interrupted. A tool message without its call is removed. An assistant
+    message with neither text nor calls is removed too. Keys of the provider (reasoning, signatures) stay, because DeepSeek and
+    Gemini reject a history without them.
 
     `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
     """
