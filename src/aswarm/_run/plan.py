@@ -58,8 +58,7 @@ class Decided:
     `arguments`: the arguments that a user has set in place of the model's arguments, or None.
     `answer`: the data of `Answer`, if `is_answered`.
     `data`: the data of the `Hold` that the user has answered.
-    `is_approval`: whether the decision of this run lets the function run. For a tool with `approve`, an `Answer` is not
-    an approval.
+    `is_approval`: whether the decision of this run is an approval, and not only an `Answer`.
     `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
     """
 
