@@ -223,7 +223,7 @@ def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
     of them may change context variables that the other uses.
     """
     tool = call.tool
-    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `_reopened` in `turn`.
+    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.
     if tool is None or call.outcome is not None or tool.is_handoff:
         return True
     if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):
