@@ -44,7 +44,7 @@ _Snapshot: TypeAlias = FunctionSnapshot | NameLookupSnapshot | FutureSnapshot | 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the code could read from its surroundings: all of it is fixed, so that the code can be replayed."""
+    """The surroundings of the code. They are fixed, so that the code can be replayed."""
 
     clock: str
     timezone: str
@@ -71,7 +71,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The code has ended with a value."""
+    """The code has finished with a value."""
 
     value: Any
 

@@ -1,6 +1,6 @@
 """`code_tool`: a tool whose argument is code, which calls other tools.
 
-Decides what the model reads about the functions, and whether the calls of the code may run beside other calls.
+Decides the description for the model, and whether the calls of the code may run beside other calls.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _CodeTool:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function with the hints that the plan of a turn needs: what the calls of the code may do."""
+        """The function with the hints that the plan of a turn needs: the effects of the calls of the code."""
         tools = self.tools.values()
         if any(map(writes_context, tools)) or any(map(may_hand_off, tools)):
             return self.run_alone

@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_jsonable_python
 from aswarm._values.content import described
 
 # How the content of a call becomes a value: a text; data, because the return hint excludes texts; or an object or an array if
-# the text is one, because the hint says nothing.
+# the text is one, because the hint allows both.
 Reading: TypeAlias = Literal["text", "data", "any"]
 _CUT = "\n[cut off: {} of {} characters]"
 
