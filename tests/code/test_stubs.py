@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -140,6 +141,58 @@ async def test_classes_are_names_in_the_code() -> None:
 
     code = 'order: Order = {"id": 1, "lines": [{"item": "a", "price": 2.5}, {"item": "b"}]}\nawait total(order)'
     assert await result_of(code, total) == "4.0"
+
+
+def test_schemas_of_other_programs() -> None:
+    """A schema of an MCP server may have any form; a form without a hint in Python is Any."""
+
+    async def run(**arguments: Any) -> Any: ...
+
+    def shown(schema: dict[str, Any], **defs: Any) -> str:
+        parameters = {"type": "object", "properties": {"p": schema}, "$defs": defs}
+        text = text_of(function_tool(run, name="run", description="", parameters=parameters))
+        return text.partition("(p: ")[2].partition(" = ...)")[0]
+
+    assert shown({"type": ["string", "null"]}) == "str | None"
+    assert shown({"oneOf": [{"type": "integer"}, {"const": "x"}]}) == "int | Literal['x']"
+    assert shown({"enum": [1.5]}) == "Any"
+    assert shown({"enum": []}) == "Any"
+    assert shown({"$ref": "#/$defs/A"}) == "Any"
+    assert shown({"$ref": "#/$defs/A"}, A={"type": "array", "items": {"$ref": "#/$defs/A"}}) == "list[Any]"
+    assert shown({"$ref": "#/$defs/A"}, A={"enum": ["a"]}) == "Literal['a']"
+    assert shown({"type": "object", "properties": {"a-b": {}}}) == "dict[str, Any]"
+    assert shown({"type": "object", "additionalProperties": {"type": "number"}}) == "dict[str, float]"
+    assert shown({"type": "object", "title": "7 days", "properties": {"a": {"type": "boolean"}}}) == "Data7Days"
+    assert shown({"anyOf": []}) == "Any"
+    assert shown({}) == "Any"
+
+
+def test_results_without_a_schema_are_any() -> None:
+    async def odd() -> Callable[[], int]:
+        raise NotImplementedError
+
+    async def day() -> date:
+        raise NotImplementedError
+
+    async def either() -> str | int:
+        raise NotImplementedError
+
+    async def steps() -> AsyncIterator[list[int]]:
+        yield []
+
+    text = text_of(odd, day, either, steps)
+    assert [line.partition("-> ")[2] for line in text.splitlines() if "->" in line] == [
+        "Any:",
+        "str:",
+        "str | int:",
+        "list[int]:",
+    ]
+    assert stubs_of(map(as_tool, (odd, day, either, steps))).readings == {
+        "odd": "any",
+        "day": "text",
+        "either": "any",
+        "steps": "data",
+    }
 
 
 def test_what_is_refused() -> None:

@@ -239,6 +239,25 @@ async def test_other_code_than_that_of_the_record_ends_with_an_unknown_outcome(d
     assert desk.notes == ["look 1", "look 2"]
 
 
+async def test_results_are_given_back_in_their_recorded_order(desk: Desk) -> None:
+    """A record of another order is not the record of this code."""
+    response = await desk.start(f"x = await look(1)\n{PAIR}")
+    response.messages[0]["waiting"][0]["data"]["code"]["delivered"] = [[3]]
+    last = await resumed(desk.agent(), response, True)
+    assert told(last).startswith("stopped: the code has made other calls than its record has")
+    assert desk.notes == ["look 1", "look 2"]
+
+
+async def test_code_that_makes_fewer_calls_than_its_record_ends_with_an_unknown_outcome(desk: Desk) -> None:
+    response = await desk.start(PAIR)
+    inner = response.messages[0]["waiting"][0]["data"]["messages"]
+    extra = {"id": "outer.3", "type": "function", "function": {"name": "look", "arguments": '{"number": 9}'}}
+    inner[0]["tool_calls"].append(extra)
+    inner.append({"role": "tool", "tool_call_id": "outer.3", "tool_name": "look", "content": "90"})
+    last = await resumed(desk.agent(), response, True)
+    assert told(last).startswith("stopped: the code has made other calls than its record has")
+
+
 async def test_code_that_has_started_cannot_be_changed(desk: Desk) -> None:
     response = await desk.start(PAIR)
     with pytest.raises(ConfigurationError, match="its code has started, so it cannot be changed"):

@@ -69,7 +69,9 @@ def restored(
             for position, each in enumerate(made)
         ]
         failed = set(map(int, code["failed"]))
-        state = CodeState(Surroundings(**code["surroundings"]), calls, [*map(list, code["delivered"])], failed)
+        state = CodeState(
+            Surroundings(**code["surroundings"]), calls, [[*map(int, each)] for each in code["delivered"]], failed
+        )
         answers = match_answers(made, [each for each in behind if WAITING not in each])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(

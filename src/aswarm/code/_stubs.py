@@ -176,6 +176,7 @@ class _Types:
         self.definitions: dict[str, str] = {}
         self.taken = {"Any", "Literal", "NotRequired", "TypedDict", "asyncio", CALL, _UNSET}
         self._names: dict[str, str] = {}  # by the content of the schema
+        self._open: list[str] = []  # the references without a class that are being described
 
     def hint(self, schema: Any, defs: Mapping[str, Any], name: str) -> str:
         """Return the hint of a schema. `name`: names its class, if it has one without a title."""
@@ -211,9 +212,14 @@ class _Types:
         schema = defs.get(key)
         if not is_object(schema):
             return "Any"
-        if not schema.get("properties"):
-            return self.hint(schema, defs, key)
-        return self._named(schema, defs, key)
+        if schema.get("properties"):
+            return self._named(schema, defs, key)
+        if key in self._open:  # a list of lists of itself has no name in Python
+            return "Any"
+        self._open.append(key)
+        hint = self.hint(schema, defs, key)
+        self._open.pop()
+        return hint
 
     def _class(self, schema: Mapping[str, Any], defs: Mapping[str, Any], name: str) -> str:
         return self._named(schema, defs, str(schema.get("title") or name))
