@@ -16,10 +16,9 @@ from aswarm import Agent, AsyncSwarm, Hold, Response, Result, ToolError, tool
 from aswarm._record.entries import Entry
 from aswarm.code import code_tool
 from aswarm.conversations import MemoryStore
+from aswarm.durable import DurableRuns
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
-
-pytestmark = pytest.mark.anyio
 
 CODE = """
 import random, time
@@ -80,6 +79,7 @@ def is_cut(log: Log, until: int) -> bool:
     return types.count("ToolCallStarted") > types.count("ToolCallFinished")
 
 
+@pytest.mark.anyio
 async def test_every_place_of_a_log_is_a_place_to_continue_from() -> None:
     """No recorded call runs twice, no call is lost, and a call without a recorded result has an unknown outcome."""
     first = Desk()
@@ -100,6 +100,7 @@ async def test_every_place_of_a_log_is_a_place_to_continue_from() -> None:
         assert {each.name for each in other.unknown_calls} <= {"look", "add"}
 
 
+@pytest.mark.anyio
 async def test_an_unknown_call_raises_its_text_in_the_code_and_is_listed() -> None:
     """Each of them by its own name and arguments."""
     log, _ = await recorded("await asyncio.gather(look(1), look(2))", [Desk().look])
@@ -114,6 +115,7 @@ async def test_an_unknown_call_raises_its_text_in_the_code_and_is_listed() -> No
     assert desk.notes == []
 
 
+@pytest.mark.anyio
 async def test_unknown_calls_are_in_the_record_of_the_finished_code() -> None:
     """A third process, which only replays, lists them too."""
     code = "try:\n    await look(1)\nexcept RuntimeError:\n    pass\nawait look(2)"
@@ -127,6 +129,7 @@ async def test_unknown_calls_are_in_the_record_of_the_finished_code() -> None:
     assert desk.notes == []
 
 
+@pytest.mark.anyio
 async def test_a_repeatable_function_runs_again() -> None:
     log, _ = await recorded("await look(1)", [Desk().look])
     cut = next(place for place in range(len(log.entries)) if is_cut(log, place))
@@ -135,6 +138,7 @@ async def test_a_repeatable_function_runs_again() -> None:
     assert (told(response), desk.notes, response.unknown_calls) == ("1", ["look 1"], [])
 
 
+@pytest.mark.anyio
 async def test_code_that_makes_another_call_than_its_record_ends() -> None:
     """With an unknown outcome, before the other call runs: the name and the arguments of each call are compared."""
     log, _ = await recorded("await look(1)\nawait look(2)", [Desk().look, Desk().add])
@@ -149,6 +153,7 @@ async def test_code_that_makes_another_call_than_its_record_ends() -> None:
     assert desk.notes == []
 
 
+@pytest.mark.anyio
 async def test_a_run_that_is_closed_keeps_what_its_code_has_done() -> None:
     """A replay that must not continue: the changes of the context stay, and the outcome of the code is unknown."""
     log, response = await recorded(CODE, Desk().functions)
@@ -167,6 +172,7 @@ async def test_a_run_that_is_closed_keeps_what_its_code_has_done() -> None:
     assert [each.name for each in kept[0].unknown_calls] == ["run_code"]
 
 
+@pytest.mark.anyio
 async def test_a_call_inside_code_that_waits_is_recorded_with_its_data() -> None:
     """So that an attempt after the death of the process waits again, and its function has not run."""
 
@@ -185,6 +191,7 @@ async def test_a_call_inside_code_that_waits_is_recorded_with_its_data() -> None
         assert inside_types(again.entries).count("CallWaiting") == 1
 
 
+@pytest.mark.anyio
 async def test_readers_of_a_run_get_the_calls_inside_and_no_private_fields() -> None:
     """As the progress of the outer call, which pages show below it."""
     model = ScriptedModel([call("run_code", call_id="outer", code="await look(1)"), "Done."])
@@ -201,6 +208,7 @@ async def test_readers_of_a_run_get_the_calls_inside_and_no_private_fields() -> 
     assert not any(key.startswith("_") for each in entries for key in each.to_dict())
 
 
+@pytest.mark.anyio
 async def test_a_waiting_conversation_is_continued_from_the_store() -> None:
     """The next run of the conversation decides on the calls inside, by their ids."""
     desk = Desk()
@@ -226,6 +234,33 @@ async def test_a_waiting_conversation_is_continued_from_the_store() -> None:
     assert "3" in [each["content"] for each in stored.messages if each["role"] == "tool"]
 
 
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_durable_run_waits_inside_its_code(tmp_path: Path) -> None:
+    """Its next run continues the code, from the record in SQLite."""
+    desk = Desk()
+    code = "first = await look(1)\nsecond = await pay(2)\n[first, second, await look(3)]"
+
+    async def pay(number: int) -> int:
+        desk.notes.append(f"pay {number}")
+        return number
+
+    agent = Agent(name="A", functions=[code_tool(desk.look, tool(approve=True)(pay))])
+    model = ScriptedModel([call("run_code", call_id="outer", code=code), "Done."])
+    async with (
+        AsyncSwarm(model.client()) as swarm,
+        DurableRuns(swarm, store=f"sqlite:///{tmp_path / 'runs.sqlite'}", version="1", agents=[agent]) as runs,
+    ):
+        record = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}]))
+        first = [entry async for entry in Run(runs, record).entries()]
+        answers = [CallAnswer("outer", content={"outer.1": True}, run=record.id)]
+        last = [entry async for entry in Run(runs, await runs.start(NewRun("ann", "c", answers=answers))).entries()]
+    assert first[-1].response["stop"] == "waiting"
+    assert [entry.fields["content"] for entry in last if entry.type == "ToolCallFinished"] == ["[1, 2, 3]"]
+    assert desk.notes == ["look 1", "pay 2", "look 3"]
+
+
+@pytest.mark.anyio
 async def test_a_batch_item_continues_its_code_from_its_journal(tmp_path: Path) -> None:
     """The first process dies in the second call; the call that had finished does not run again."""
     notes: list[int] = []
