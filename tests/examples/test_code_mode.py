@@ -15,7 +15,7 @@ def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> No
     check_output(transcript, runs[transcript].result())
 
 
-@pytest.mark.anyio
+@pytest.mark.asyncio
 async def test_both_agents_find_all_lost_items() -> None:
     """The transcript names exactly the orders with lost items, and what is owed for them."""
     (transcript,) = transcripts("code_mode")
