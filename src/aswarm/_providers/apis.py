@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.request import CompletionRequest, openai_body
-from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
-from aswarm._wire.sse import AnswerDecoder
+from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
+from aswarm._wire.sse import AnswerDecoder, whole_answer
 
 ApiName: TypeAlias = Literal["auto", "chat", "responses"]
 
@@ -31,14 +31,15 @@ class Api:
     """One API.
 
     `resource`: the attribute of a client that has `create`. `body`: returns the body of a request, which does not change.
-    `make_decoder`: makes a decoder of one answer from bytes; `make_reader`: from objects. `ends_silently`: clients of other
-    libraries may end a stream without a finish reason.
+    `make_decoder`: makes a decoder of one streamed answer from bytes; `make_reader`: from objects. `read_whole`: returns the
+    chunks of a whole body. `ends_silently`: clients of other libraries may end a stream without a finish reason.
     """
 
     path: str
     resource: str
     body: Callable[[CompletionRequest], dict[str, Any]]
     make_decoder: Callable[[], AnswerDecoder | ResponsesDecoder]
+    read_whole: Callable[[bytes], Iterable[Mapping[str, Any]]]
     make_reader: Callable[[], Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]]
     ends_silently: bool
 
@@ -59,6 +60,7 @@ CHAT = Api(
     resource="chat.completions",
     body=CompletionRequest.chat_body,
     make_decoder=AnswerDecoder,
+    read_whole=whole_answer,
     make_reader=lambda: lambda chunk: (chunk,),
     ends_silently=True,
 )
@@ -67,6 +69,7 @@ RESPONSES = Api(
     resource="responses",
     body=CompletionRequest.responses_body,
     make_decoder=ResponsesDecoder,
+    read_whole=whole_response,
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )

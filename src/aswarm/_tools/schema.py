@@ -60,8 +60,9 @@ class FunctionSchema:
 
     `json`: the tool in the form of the API. `context_hint`: the hint of `context_variables`, or None without this parameter.
     `returns`: the return hint, or `inspect.Parameter.empty`. `validate`: converts the arguments from the model; raises
-    ToolArgumentsError. `fault`: the hint that pydantic cannot describe, with the remedy, or an empty text; as in Swarm, the
-    schema then has "string".
+    ToolArgumentsError. `validate_json`: the same for the JSON text of valid arguments; raises pydantic's ValidationError for
+    all that `validate` has to look at. `fault`: the hint that pydantic cannot describe, with the remedy, or an empty text; as
+    in Swarm, the schema then has "string".
     """
 
     name: str
@@ -70,6 +71,7 @@ class FunctionSchema:
     returns: object
     validate: Callable[[Mapping[str, Any]], dict[str, Any]]
     fault: str = ""
+    validate_json: Callable[[str], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class _Validator:
             raise ToolArgumentsError("\n".join(faults))
         return valid
 
+    def of_json(self, text: str) -> dict[str, Any]:
+        valid: dict[str, Any] = self.named.validator.validate_json(text)
+        return valid
+
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
     """Return the schema of a function. Raises ConfigurationError with the function and the parameter."""
@@ -117,19 +123,21 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     }
     optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
     accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
+    validator = _Validator(
+        _adapter(accepted, {**_LAX, "extra": "forbid"}),
+        _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
+        # Bound arguments count as known, so `**parameters` does not accept them.
+        frozenset(hints) | bound_by_partials(function),
+        # In strict mode the model must send all parameters, so null means "not given".
+        frozenset(key for key in optional if strict and not _admits_none(hints[key])),
+    )
     return FunctionSchema(
         name=name,
         json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
         context_hint=resolved.get(CONTEXT),
         returns=resolved["return"],
-        validate=_Validator(
-            _adapter(accepted, {**_LAX, "extra": "forbid"}),
-            _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
-            # Bound arguments count as known, so `**parameters` does not accept them.
-            frozenset(hints) | bound_by_partials(function),
-            # In strict mode the model must send all parameters, so null means "not given".
-            frozenset(key for key in optional if strict and not _admits_none(hints[key])),
-        ),
+        validate=validator,
+        validate_json=None if validator.extra or validator.null_is_default else validator.of_json,
         fault=next(iter(faults), ""),
     )
 

@@ -64,7 +64,7 @@ class AnswerDecoder:
             if self._odd and not self._has_data:
                 raise StreamInterrupted(f"the answer is not an event stream: {_quote(self._odd)}")
         elif (body := self._take()).strip():
-            yield self._json(body)
+            yield _json(body)
 
     def _take(self) -> bytes:
         pieces, self._pieces = self._pieces, []
@@ -109,18 +109,26 @@ class AnswerDecoder:
             return None
         if not data:
             return None
-        decoded = self._json(data)
+        decoded = _json(data)
         return {"error": decoded} if event == b"error" and "error" not in decoded else decoded
 
-    @staticmethod
-    def _json(data: bytes) -> dict[str, Any]:
-        try:
-            decoded = _decoded(data)
-        except ValueError as error:
-            raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
-        if not isinstance(decoded, dict):
-            raise CompletionError(f"the answer is not a completion: {_quote(data)}")
-        return cast("dict[str, Any]", decoded)
+
+def whole_answer(body: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a whole body. Raises the errors of the decoder."""
+    if body.startswith(b"{") and len(body) <= _LARGEST:  # the usual answer is one object
+        return [_json(body)]
+    decoder = AnswerDecoder()
+    return [*decoder.feed(body), *decoder.end()]
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        decoded = _decoded(data)
+    except ValueError as error:
+        raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
+    if not isinstance(decoded, dict):
+        raise CompletionError(f"the answer is not a completion: {_quote(data)}")
+    return cast("dict[str, Any]", decoded)
 
 
 def _decoded(data: bytes) -> Any:
