@@ -15,7 +15,7 @@ from .environment import Timeout, ssl_context
 
 
 class HttpxConnections:
-    """Connections of one event loop, without a limit of their number."""
+    """The connections of one event loop. Their number has no limit."""
 
     def __init__(self, headers: Mapping[str, str], timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
         try:
@@ -23,7 +23,7 @@ class HttpxConnections:
                 headers=dict(headers),
                 timeout=_timeout(timeout),
                 proxy=proxy,
-                trust_env=False,  # the proxy is of the environment
+                trust_env=False,  # `proxy` and `verify` have been read from the environment already
                 verify=ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
                 follow_redirects=True,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
@@ -34,7 +34,7 @@ class HttpxConnections:
     async def post(
         self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
     ) -> HttpxResponse:
-        """Send a request; return its response as soon as the head has arrived."""
+        """Send a request. Return the response after its headers have arrived."""
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
         request = self._client.build_request("POST", url, content=content, headers=headers, **options)
         return HttpxResponse(await self._client.send(request, stream=True))
