@@ -7,6 +7,7 @@ in the task of the call. The run loop needs no code for inner runs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from ._run.options import RunOptions
 from ._run.plan import Decided, ToolCall
 from ._run.state import RunState
 from ._run.streams import typed
+from ._tools.schema import FunctionSchema, schema_of
 from ._tools.tool import Tool, function_tool
 from ._values.agent import Agent, Response, slug
 from ._values.budget import Budget
@@ -103,11 +105,12 @@ class _AgentTool:
     has_history: bool
     output: Output[Any] | None
 
-    async def with_copy(self, request: str, context_variables: Mapping[str, Any]) -> str:
-        return answer_text((await self._ask(request, dict(context_variables))).messages)
+    # The model's arguments are checked here: with them as parameters, Python's error for the model would name this class.
+    async def with_copy(self, *, context_variables: Mapping[str, Any], **arguments: Any) -> str:
+        return answer_text((await self._ask(_request_of(arguments), dict(context_variables))).messages)
 
-    async def with_changes(self, request: str, context_variables: dict[str, Any]) -> str:
-        before = copy_containers(context_variables)
+    async def with_changes(self, *, context_variables: dict[str, Any], **arguments: Any) -> str:
+        request, before = _request_of(arguments), copy_containers(context_variables)
         response = await self._ask(request, before)
         merge_changes(context_variables, before, response.context_variables)
         return answer_text(response.messages)
@@ -180,6 +183,19 @@ class _AgentTool:
         except OutputError:
             return False
         return True
+
+
+def _request_of(arguments: Mapping[str, Any]) -> str:
+    """Return the request. Raises ToolArgumentsError as for any function with the parameter `request: str`."""
+    request: str = _schema_of_request().validate(arguments)["request"]
+    return request
+
+
+@functools.cache
+def _schema_of_request() -> FunctionSchema:
+    def ask(request: str) -> str: ...  # type: ignore[empty-body]  # only its signature is read
+
+    return schema_of(ask)
 
 
 async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None:
