@@ -28,7 +28,6 @@ from ._values.events import Event, RunFinished
 from ._values.json import is_array, is_json, is_object, jsonable, shown
 from ._values.messages import STARTED_INSIDE, WAITING, Message
 from ._values.output import Output, answer_text, as_output
-from .graph._directory import AgentDirectory
 
 _SHOWN = 80
 _HANDED_OFF = "the run inside the call had handed off to the agent"
@@ -125,7 +124,7 @@ class _AgentTool:
                 raise ConfigurationError(
                     "its run has started, so its arguments cannot be changed; decide on the calls inside"
                 )
-            agent = AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
+            agent = self._agent_of(waited)
             RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
@@ -144,10 +143,7 @@ class _AgentTool:
             agent, variables = self.agent, context
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
-                agent, variables = (
-                    AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF),
-                    _changed(context, waited),
-                )
+                agent, variables = self._agent_of(waited), _changed(context, waited)
                 decisions = _decisions(call.decided or Decided())
             outer = run.options
             options = RunOptions(
@@ -174,6 +170,12 @@ class _AgentTool:
             used_up = _LIMITS[state.response.stop]
             raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: {used_up}.")
         return state.response
+
+    def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
+        """Return the active agent of the waiting inner run. Raises ConfigurationError if there is none of this name."""
+        from .graph._directory import AgentDirectory  # noqa: PLC0415 - a run that has not waited does not need the graph
+
+        return AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
 
     def _has_answer(self, response: Response) -> bool:
         if self.output is None:
