@@ -35,9 +35,9 @@ from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, compl
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
 
-CALLS_PER_TURN = 177
+CALLS_PER_TURN = 174
 # Of Python 3.11. Other versions have other instructions, so the bound of the calls holds there alone.
-INSTRUCTIONS_PER_TURN = 5200
+INSTRUCTIONS_PER_TURN = 5140
 CALLS_PER_CHUNK = {
     ("classic", "chat"): 15,
     ("typed", "chat"): 18,

@@ -35,7 +35,7 @@ class Loop:
     """The loop of one run. Reading `events` drives the run, and `state` contains the result so far.
 
     `make_handlers`: called once, in the event loop of the run, because a client may belong to one event loop.
-    `instruct`: resolves the instructions of an agent.
+    `instruct`: returns the instructions of an agent that has a function for them.
     `deliver`: runs the tools of a turn and yields their events.
     """
 
@@ -86,8 +86,10 @@ class Loop:
                 MAX_TURNS,
                 extra=state.log_fields,
             )
-        _ = state.tools  # raises for a function that cannot be a tool, before the function of the instructions runs
-        instructions = await self.instruct(agent, state.context)
+        instructions: Any = agent.instructions
+        if callable(instructions):
+            _ = state.tools  # raises for a function that cannot be a tool, before the function of the instructions runs
+            instructions = await self.instruct(agent, state.context)
         chunks = handlers.complete(state.request(instructions, self.request_settings))
         try:
             state.turns += 1
