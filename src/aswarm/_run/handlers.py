@@ -7,7 +7,7 @@ of one run and returns new handlers; usually it wraps one of them. This module d
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
@@ -153,8 +153,8 @@ class MiddlewareStack:
 
     def wrap(self, handlers: Handlers) -> Handlers:
         """Return the handlers with all middleware around them."""
-        for field in reversed(fields(self)):
-            middleware: Middleware | None = getattr(self, field.name)
+        for name in reversed(self.__slots__):
+            middleware: Middleware | None = getattr(self, name)
             if middleware is not None:
                 handlers = middleware(handlers)
         return handlers

@@ -107,12 +107,13 @@ class RunState:
     def _read_history(
         self, history: list[Message], resume: bool | Decisions, empty_content: str | None, *, is_plain: bool
     ) -> None:
-        unanswered = open_calls(history)
+        with_calls = [] if is_plain else history  # a long history is not searched in vain
+        unanswered = open_calls(with_calls)
         check_resume(resume, [call["id"] for call in unanswered])
         # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
         settled = last_head(history) if unanswered else len(history)
         self.history = History(history, settled, empty_content, is_plain=is_plain)
-        self._with_results = AgentsWithResults(history, self.agent.name)
+        self._with_results = AgentsWithResults(with_calls, self.agent.name)
         tools = self.tools
         self.turn = resumed_turn(history[settled:], unanswered, self.agent, tools, resume) if unanswered else Turn([])
         if self._typed is not None:
