@@ -1,7 +1,7 @@
 """The reader of answers that arrive as bytes: the chunks of a stream, and the errors of a stream that was cut.
 
-`OpenAISource` and `HTTPSource` use it. Decides when a stream has ended and when its connection can be reused; a source sends
-the request, and the decoder reads the bytes.
+Both `OpenAISource` and `HTTPSource` use it. It decides when a stream is complete, and whether its connection can be reused.
+The source sends the request, and the decoder reads the bytes.
 """
 
 from __future__ import annotations
