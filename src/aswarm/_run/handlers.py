@@ -7,7 +7,7 @@ of one run and returns new handlers; usually it wraps one of them. This module d
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
@@ -153,11 +153,14 @@ class MiddlewareStack:
 
     def wrap(self, handlers: Handlers) -> Handlers:
         """Return the handlers with all middleware around them."""
-        for name in reversed(self.__slots__):
+        for name in _INSIDE_OUT:
             middleware: Middleware | None = getattr(self, name)
             if middleware is not None:
                 handlers = middleware(handlers)
         return handlers
+
+
+_INSIDE_OUT = tuple(field.name for field in reversed(fields(MiddlewareStack)))
 
 
 # OpenAI's Swarm calls these methods in `run`, so programs override them in a subclass. Here a middleware wraps a handler

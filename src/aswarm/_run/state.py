@@ -99,7 +99,7 @@ class RunState:
         has_type = output is not None or agent.output is not None
         self._typed = TypedAnswers(output) if has_type else None
         if is_plain := are_plain(messages):
-            history = messages.copy()
+            history = list(messages)
         elif any(map(operator.contains, history := normalize(messages), repeat(SENT_INPUT))):
             history = as_sent(history)
         self._read_history(history, resume, empty_content, is_plain=is_plain)

@@ -70,7 +70,7 @@ def are_plain(messages: object) -> TypeGuard[list[Message]]:
 
     They are valid, and sent unchanged. The check is without a loop in Python.
     """
-    if type(messages) is not list or set(map(type, messages)) != {dict} or set(map(len, messages)) != {2}:
+    if not is_array(messages) or set(map(type, messages)) != {dict} or set(map(len, messages)) != {2}:
         return False
     try:
         roles, texts = set(map(_ROLE, messages)), [*map(_CONTENT, messages)]
