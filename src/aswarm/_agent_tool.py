@@ -215,7 +215,7 @@ def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
     """Return the decisions on the calls of the inner run. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
-            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass decisions by the ids of the inner calls, such as "
+            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass a dict of decisions by inner call id, such as "
             '{"call_1": True}, or True for all of them'
         )
     return decided.answer if decided.is_answered else True

@@ -149,8 +149,8 @@ def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
 def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     """Return the calls whose outcome is not known.
 
-    A call without an outcome is unknown if its function has started, or if a function of an inner run has started and the
-    call cannot be resumed.
+    A call without an outcome is in this list if its function has started. It is also in the list if a function of an inner
+    run has started and the call cannot be resumed.
     """
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None

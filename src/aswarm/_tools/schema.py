@@ -55,14 +55,14 @@ _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """The name and the schema of a function for the model. It must not refer to the function, see `_schemas` in `tool`.
+    """The name and the schema of a function for the model. They must not refer to the function, see `_schemas` in `tool`.
 
     `json`: the tool in the form of the API.
     `context_hint`: the hint of `context_variables`; None if the function does not have this parameter.
     `returns`: the return hint, or `inspect.Parameter.empty`.
     `validate`: converts the arguments from the model. Raises ToolArgumentsError.
-    `fault`: a text about a hint that pydantic cannot describe, with the remedy; empty if there is none. As in Swarm, the
-    schema then has "string".
+    `fault`: the error text for a hint that pydantic cannot describe; empty if there is no such hint. As in Swarm, the
+    parameter with this hint then has the type "string".
     `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text; `validate`
     then finds the faults. None if some keys have rules that only `validate` knows.
     """
@@ -217,7 +217,7 @@ def _refuse_generator(function: Any, name: str) -> None:
 
 
 def description_of(function: object) -> str:
-    """Return the docstring without indentation: of a partial if it has one, of the function, or of the method `__call__`."""
+    """Return the docstring without indentation. A partial may have its own; an instance has it on `__call__` or its class."""
     described = with_attribute(function, "__doc__")
     if described is behind_partials(function) and not hasattr(described, "__name__"):
         kind: Any = type(described)  # pyright: ignore[reportUnknownVariableType]
@@ -263,7 +263,7 @@ def _extra_adapter(name: str, hint: Any, strict: bool, faults: list[str]) -> Typ
 
 
 def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
-    # A TypedDict, because its keys may have any name. The fields of a pydantic model may not, such as `model_config`.
+    # A TypedDict, because its keys may have any name. A pydantic model rejects some field names, such as `model_config`.
     make: Any = TypedDict  # its fields are known only at run time, which type checkers do not accept
     arguments: Any = make("arguments", dict(fields))
     arguments.__pydantic_config__ = config
@@ -285,7 +285,7 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
     """Return the hint. If pydantic has no JSON schema for it, add a text to `faults` and return Any."""
     if isinstance(hint, type) and hint in (str, int, float, bool):
         return hint
-    # Check the hint first: for the function `any`, a number or `threading.Lock`, pydantic would only warn.
+    # Check the hint first. For some objects that are not types (the builtin `any`, a number), pydantic would only warn.
     is_hint = isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
     if hint is Any:
         return hint

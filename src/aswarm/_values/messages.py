@@ -28,9 +28,9 @@ _RECORDED_KEYS = frozenset({"role", "content", "sender", "tool_calls"})  # of ea
 _ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
 _LINE = 80  # the length of a value in an error text
 # Keys that aswarm adds to messages. They are never sent, because Mistral and Groq reject unknown keys.
-# `WAITING`: the entries of waiting calls. They are on the assistant message with the calls. A resumed run cannot change that
-# message, so it adds a tool message with the new entries.
-# `SENT_INPUT`: on an assistant message. A guard has changed the messages of the user before it, and has sent this content.
+# `WAITING`: a list of entries, one dict for each waiting call, with its position and the reason. The list is on the assistant
+# message with the calls. A resumed run cannot change that message, so it adds a tool message with the new entries.
+# `SENT_INPUT`: on an assistant message: the content that a guard sent in place of the user's messages before that message.
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
@@ -341,9 +341,9 @@ def as_sent(messages: Sequence[Message]) -> list[Message]:
 def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
     """Return the history in the wire form: without aswarm's keys and nulls, and with one answer for every call, in order.
 
-    A call without an answer gets a text that it was interrupted. A tool message without its call is removed, and so is an
-    assistant message without text and calls. Keys of the provider (reasoning, signatures) stay, because DeepSeek and Gemini
-    reject a history without them.
+    A call without an answer gets a text that it was interrupted. A tool message without its call is removed. An assistant
+    message with neither text nor calls is removed too. Keys of the provider (reasoning, signatures) stay, because DeepSeek and
+    Gemini reject a history without them.
 
     `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
     """
