@@ -67,7 +67,7 @@ class AnswerDecoder:
             if self._invalid_line and not self._has_data:
                 raise StreamInterrupted(f"the answer is not an event stream: {_quote(self._invalid_line)}")
         elif (body := self._take_buffer()).strip():
-            yield self._json(body)
+            yield _json(body)
 
     def _take_buffer(self) -> bytes:
         pieces, self._buffer = self._buffer, []
@@ -112,18 +112,26 @@ class AnswerDecoder:
             return None
         if not data:
             return None
-        decoded = self._json(data)
+        decoded = _json(data)
         return {"error": decoded} if event == b"error" and "error" not in decoded else decoded
 
-    @staticmethod
-    def _json(data: bytes) -> dict[str, Any]:
-        try:
-            decoded = _decoded(data)
-        except ValueError as error:
-            raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
-        if not isinstance(decoded, dict):
-            raise CompletionError(f"the answer is not a completion: {_quote(data)}")
-        return cast("dict[str, Any]", decoded)
+
+def whole_answer(body: bytes) -> list[dict[str, Any]]:
+    """Return the objects of a whole body. Raises the errors of the decoder."""
+    if body.startswith(b"{") and len(body) <= _MAX_SIZE:  # the usual answer is one object
+        return [_json(body)]
+    decoder = AnswerDecoder()
+    return [*decoder.feed(body), *decoder.end()]
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    try:
+        decoded = _decoded(data)
+    except ValueError as error:
+        raise StreamInterrupted(f"the answer is not JSON ({error}): {_quote(data)}") from error
+    if not isinstance(decoded, dict):
+        raise CompletionError(f"the answer is not a completion: {_quote(data)}")
+    return cast("dict[str, Any]", decoded)
 
 
 def _decoded(data: bytes) -> Any:

@@ -94,7 +94,7 @@ class Runner:
         self._early.clear()
 
     def check_journal(self) -> None:
-        """If the journal cannot be written, set this failure of the batch. Only the first call does so."""
+        """If the journal cannot be written, save a RunError for `raise_failure`. Only the first call does so."""
         cause = None if self._journal is None else self._journal.failure
         if cause is not None and not self.has_lost_journal:
             self.has_lost_journal = True
