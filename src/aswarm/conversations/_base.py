@@ -142,7 +142,7 @@ class PostgresStore(SQLStore):
 
     `conninfo`: a connection string such as "postgresql://user@host/database". Needs the extra `postgres`.
 
-    Opening raises ConfigurationError if the server cannot be reached, and for tables of another version. A method raises
+    Opening raises ConfigurationError if the server cannot be reached, and for tables of a newer version. A method raises
     StoreError if the server cannot be reached for ten seconds.
     """
 
