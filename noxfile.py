@@ -62,7 +62,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """ruff, codespell, import-linter; mypy and pyright, both strict, on the source, on typed use and on the code of the pages."""
+    """ruff, codespell, import-linter; mypy and pyright, both strict, also on typed use and on the pages; the names of the last release."""
     session.install(".", *group("lint"), *group("types"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -70,6 +70,8 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports")
     session.run("mypy")
     session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
+    # Public names, against the last tag; there is none before the first release.
+    session.run("python", "tests/support/contract/stability.py")
     with tempfile.TemporaryDirectory() as folder:
         # The code of README and docs. A module that a page saves and imports is not there.
         session.run("python", "tests/support/contract/documentation.py", folder, env=SUPPORT)
