@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -122,7 +123,9 @@ def listening(host: str, port: int) -> socket.socket:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = stack.enter_context(socket.socket(family, kind, number))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # On POSIX systems: bind beside the closed connections of the last process. On Windows, it would share a port in use.
+            reuse = "SO_REUSEADDR" if os.name == "posix" else "SO_EXCLUSIVEADDRUSE"
+            listener.setsockopt(socket.SOL_SOCKET, getattr(socket, reuse), 1)
             listener.bind(address)
             listener.listen(2048)  # from now on, a client may connect
         except OSError as error:

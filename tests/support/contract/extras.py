@@ -28,10 +28,11 @@ PLATFORMS = {
     "Windows, x86-64": "x86_64-pc-windows-msvc",
     "Windows, arm64": "aarch64-pc-windows-msvc",
 }
-# Extras without wheels on a platform, and the reason.
-EXCEPTIONS: dict[str, set[str]] = {
-    "Windows, arm64": {"postgres", "durable"},  # psycopg-binary has no wheel there
-}
+# Extras without wheels on a platform, by platform and Python.
+_NO_PSYCOPG = {"postgres", "durable"}
+_NO_YAML = {"evals", "cli"}
+EXCEPTIONS = {("Windows, arm64", python): _NO_PSYCOPG for python in PYTHONS}
+EXCEPTIONS["Windows, arm64", "3.11"] = _NO_PSYCOPG | _NO_YAML
 # A module of each extra that imports its packages.
 MODULES = {
     "aiohttp": "aiohttp",
@@ -98,7 +99,9 @@ def main(wheel: str) -> int:
         lacking = [missing(platform, python, newest) for python in PYTHONS]
         cells = [f"all but {', '.join(f'`{each}`' for each in sorted(each))}" if each else "all" for each in lacking]
         print(f"| {platform} | {' | '.join(cells)} |", flush=True)
-        wrong += sum(each != EXCEPTIONS.get(platform, set()) for each in lacking)
+        wrong += sum(
+            each != EXCEPTIONS.get((platform, python), set()) for python, each in zip(PYTHONS, lacking, strict=True)
+        )
     failed = {python: not_installed(Path(wheel), python) for python in PYTHONS}
     words = ["not tried" if each is None else f"fails: {sorted(each)}" if each else "all" for each in failed.values()]
     print(f"| installed and imported here | {' | '.join(words)} |")
