@@ -2,6 +2,8 @@
 
 Decides which calls run, which are answered at once, and which stay open. Nothing in the history can approve a call: the
 history contains only the reason why each call waits. Does no I/O.
+
+Security: Open calls at the end of `messages` run only with `resume=`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""SQLite: files, and a database in memory. Every call blocks."""
+"""SQLite: files, and a database in memory. Every call blocks.
+
+Security: A new file of a store, a journal or a cache has mode 0600, and so do the files that SQLite puts beside it.
+"""
 
 from __future__ import annotations
 

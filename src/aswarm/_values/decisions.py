@@ -1,6 +1,8 @@
 """Calls that wait for a decision, and the decisions of users.
 
 This module has only values. `_run.resuming` applies decisions to a run.
+
+Security: Nothing in a history or in an answer of a model approves a call; only `resume=` does.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and the text of a value in a message."""
+"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and the text of a value in a message.
+
+Security: aswarm stores JSON and texts: it neither unpickles nor executes stored data.
+"""
 
 from __future__ import annotations
 

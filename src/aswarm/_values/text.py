@@ -2,6 +2,8 @@
 
 Texts of models, tools and users can contain control characters, which a terminal would execute. Here they become symbols, for
 display only.
+
+Security: A terminal shows a symbol for each control character in a text of a model, a tool or a user.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ user's own source. The module never waits and never sends.
 
 The module reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`, the time until the whole limit is
 available again, because the next request may be sent earlier.
+
+Security: No error text, traceback or log record of aswarm contains an API key or the value of a request header.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Sans-IO and incremental: `feed` accepts pieces of any length, `end` follows after the last piece. The event stream follows
 the HTML standard, section 9.2.6 (lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a
 comment). An empty `data:` is skipped, `[DONE]` ends the answer, and a whole JSON completion instead of events is accepted.
+
+Security: An event of a stream has at most 64 MiB, and its decoding takes time in proportion to its size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Their methods are transactions of a `Database`."""
+"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Their methods are transactions of a `Database`.
+
+Security: A deleted conversation is overwritten in the file, at the latest when the store is closed.
+"""
 
 from __future__ import annotations
 

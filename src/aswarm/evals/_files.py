@@ -6,6 +6,8 @@ all cases:
     {"agent": "agents:triage_agent", "cases": [{"conversation": "Where is my bag?", "function": "find_bag"}]}
 
 A file of results is a JSON list with one record for each evaluation, as in Swarm's evals.
+
+Security: A YAML file creates no objects; it imports only the modules that it names.
 """
 
 from __future__ import annotations

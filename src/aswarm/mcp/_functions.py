@@ -1,6 +1,8 @@
 """The tools of a server as functions of an agent: their names, their schemas, and how they may run.
 
 The module chooses the tools to offer, the tools that need an approval, and the tools that run alone.
+
+Security: A tool that needs an approval is not called before the approval.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The SDK's client must be entered and left in the same task. Other tasks only wait for events, so a session may be opened in one
 task, used in a second and closed in a third, and sessions may be closed in any order.
+
+Security: A server that lists tools or asks questions without an end gets an error.
 """
 
 from __future__ import annotations

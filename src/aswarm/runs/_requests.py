@@ -2,6 +2,9 @@
 
 Each wire converts its requests to these values. These values have no field for other data of a client (an assistant message,
 the result of a function that runs here), so a client cannot invent history.
+
+Security: On the native, Vercel and AG-UI wires, a request adds only messages of the user, and answers to calls that are open on
+the server.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A run belongs to the object that implements `Runs`. A request only reads a run, 
 for each reader, so a slow reader delays nothing. Every method can be repeated with the same ids, and acts only once.
 
 Each implementation must pass `tests/runs/test_runs_contract.py`. No I/O here.
+
+Security: `Limits` bounds the bytes of a request, the characters of a message, and the runs of a user and of the service.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The log of a run is a list of entries. A wire turns entries into the frames of one protocol, and reads the requests of its
 clients. This package calls `run()` and `stream()`, and decides nothing inside a run. History, state and approvals that a
 client sends are data: they never become the history of the server.
+
+Security: A service does not start without `auth`, and answers a request without a user with 401.
 """
 
 from aswarm._values import public as _public

@@ -1,4 +1,7 @@
-"""Helpers of all endpoints: authentication, the body of a request, errors as responses, and the start of a run."""
+"""Helpers of all endpoints: authentication, the body of a request, errors as responses, and the start of a run.
+
+Security: The state of a client sets only the context variables in `client_context`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Routes of the page for trying the agents: its static files, the graph of the agents, and a run as a test."""
+"""Routes of the page for trying the agents: its static files, the graph of the agents, and a run as a test.
+
+Security: The playground loads nothing from other hosts, and runs no text as code.
+"""
 
 from __future__ import annotations
 
