@@ -76,7 +76,7 @@ def serve_until_stopped(
     code_version: str | None = None,
     servers: Sequence[str] = (),
 ) -> None:
-    """Serve the agents until Ctrl-C, with the playground and all wires. The first agent gets the tools of the MCP `servers`."""
+    """Serve the agents with the playground and all wires, until Ctrl-C. The first agent gets the tools of the MCP `servers`."""
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
@@ -93,7 +93,7 @@ def serve_until_stopped(
     with listening(host, port) as listener:
 
         async def serve() -> None:
-            _ = swarm.client  # a missing key is an error of the command, not of the first message
+            _ = swarm.client  # a missing key fails here, and not at the first message
             async with swarm, with_mcp_servers(agents[0], servers), runs:
                 names = ", ".join(agent.name for agent in agents)
                 click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
@@ -118,7 +118,7 @@ def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: st
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises SetupError if the system refuses the address, such as a port in use."""
+    """Return a socket that listens. Raises SetupError if the system refuses the address, for example because it is in use."""
     with ExitStack() as stack:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

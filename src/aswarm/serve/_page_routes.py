@@ -1,4 +1,4 @@
-"""Routes of the page for trying the agents: its static files, the graph of the agents, and a run as a test.
+"""Routes of the page on which a developer tries the agents: its files, the graph of the agents, and the test of a run.
 
 Security: The playground loads nothing from other hosts, and runs no text as code.
 """
@@ -36,7 +36,7 @@ HEADERS = {
 
 
 class _PageFiles(StaticFiles):
-    """Static files with headers that forbid the page to load anything from elsewhere."""
+    """Static files. Their headers forbid the page to load anything from another host."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -45,7 +45,7 @@ class _PageFiles(StaticFiles):
 
 
 def page_routes(service: Service) -> list[BaseRoute]:
-    """Return the route of the graph, and the routes of the page if the service has one. Its files need no user."""
+    """Return the route of the graph and, if the service has the page, its routes. The files of the page need no user."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
     if service.page:
         routes += [

@@ -64,8 +64,8 @@ def demo(serve: bool, port: int) -> None:
 
 
 def _model(pause: float) -> ScriptedModel:
-    """Return a model with the same answers for each conversation. `pause`: seconds before each piece."""
-    from aswarm.testing import Answer, Request, ScriptedModel, call  # noqa: PLC0415 - it imports httpx; others start faster
+    """Return a model that gives the same answers in each conversation. `pause`: seconds before each piece of an answer."""
+    from aswarm.testing import Answer, Request, ScriptedModel, call  # noqa: PLC0415 - it imports httpx, which is slow
 
     steps = [
         Answer(calls=[call("transfer_to_refunds")]),

@@ -109,8 +109,8 @@ async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -
             async with options["swarm"]:
                 report = await evaluate(None, cases, progress=True, **options)
         except BaseException as error:
-            # After Ctrl-C, or if the results cannot be written, print the report in the error: the finished attempts are
-            # already paid for.
+            # After Ctrl-C, or if the results cannot be written, the error has a report. Print it, because the finished
+            # attempts have cost money.
             if (finished := getattr(error, "report", None)) is not None:
                 write(stdout, f"{finished}\n")
             raise

@@ -1,4 +1,4 @@
-"""`aswarm batch`: many conversations from a file, run at once by `AsyncSwarm.batch`."""
+"""`aswarm batch`: `AsyncSwarm.batch` runs many conversations from a file concurrently."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def batch(agent: str, base_url: str | None, output: str, **values: Any) -> None:
 
 
 class _BatchRun:
-    """One batch: input lines become items, and outcomes become output lines."""
+    """One batch. It turns input lines into items, and outcomes into output lines."""
 
     def __init__(self, agent: Agent, options: CommandOptions, output: BatchOutput, counts: Counts) -> None:
         self._agent = agent
@@ -200,7 +200,7 @@ class _BatchRun:
             ) as outcomes,
         ):
             async for outcome in outcomes:
-                # Finished even if the batch is cancelled meanwhile, so that every written line is counted.
+                # `finish` completes the record even if the batch is cancelled, so that each written line is also counted.
                 await stopping.finish(self._record(outcome), PATIENCE)
 
     async def _items(self) -> AsyncGenerator[Item]:
@@ -255,7 +255,7 @@ class _BatchRun:
         return [f"Stopped: an item failed{not_started}. {self._options.resume_hint()}"]
 
     def _summarise(self, stderr: TextIO, nothing: str, *more: str) -> None:
-        """Print the result. `nothing`: the text if no item has finished. `more`: further lines, such as how to continue."""
+        """Print the counts. `nothing`: the text if no item has finished. `more`: more lines, such as how to continue."""
         lines = [*self._counts.summary(nothing), *more]
         if self._rejected.count:
             lines.insert(1, f"{counted(self._rejected.count, 'line')} rejected; see {self._rejected.path}")
