@@ -7,9 +7,8 @@
 
 `--write` also writes `results/NAME.json`, and updates the pages that show the table.
 
-Each round measures all figures. The order of the contenders is reversed in each round (A B C, C B A, ...). A contender's figure is
-the median of its ratios to the reference in the same round; lower is better. CPU is the CPU of the contender's process. The server
-is another process.
+Each round measures all figures, and reverses the order of the contenders. A figure is the median of the ratios to the reference in
+the same round; lower is better. CPU is the CPU of the contender's process; the server is another process.
 """
 
 from __future__ import annotations
@@ -39,10 +38,9 @@ PACKAGES = (
 
 @dataclass(slots=True)
 class Field:
-    """The contenders of a run. `workers`: the processes of the contenders that passed the rehearsal.
+    """The contenders of a run. `workers`: their processes. `in_turn`: those that run two tools of a turn one after another.
 
-    `in_turn`: the contenders that run the two tools of a turn one after another. `left_out`: the reasons of the contenders
-    that did not pass.
+    `left_out`: the contenders that failed the rehearsal, with the reasons.
     """
 
     url: str
@@ -146,7 +144,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure the table of the command line, print it, and write it if `--write` is set."""
+    """Measure the table, print it, and write it if `--write` is set."""
     arguments = parse()
     results = asyncio.run(run(TABLES[arguments.table], arguments))
     print(page_of(arguments.table, results))

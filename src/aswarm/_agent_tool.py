@@ -119,9 +119,7 @@ class _AgentTool:
             return
         try:
             if decided.arguments is not earlier.arguments:
-                raise ConfigurationError(
-                    "its run has started, so its arguments cannot be changed; decide on the calls inside"
-                )
+                raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
             agent = AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
             RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
         except ConfigurationError as error:
@@ -199,7 +197,7 @@ def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
     """Return the decisions on the calls of the inner run. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
-            f"the answer {shown(decided.answer, _SHOWN)} decides nothing; pass decisions by the ids of the calls inside, such as "
+            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass decisions by the ids of the inner calls, such as "
             '{"call_1": True}, or True for all of them'
         )
     return decided.answer if decided.is_answered else True

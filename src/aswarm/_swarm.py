@@ -75,7 +75,7 @@ class AsyncSwarm:
         concurrent_tools: False: all calls run one after another.
         eager_tools: True: a call of a tool with `repeatable=True` starts while the model still writes the rest of a streamed
             completion. The tool must need no context variables and no approval, and its return hint must exclude `Result` and
-            agents. "always": also stream the completions of `run()` from the provider, for this purpose only.
+            agents. "always": stream the completions of `run()` too; the caller still gets them whole.
         tool_error: A plain or async function that gets a `ToolFailure`. It returns the text for the model, or raises to end
             the run.
         max_threads: The maximum of plain functions that run concurrently in an event loop. Runs inside tools have a separate
@@ -133,7 +133,7 @@ class AsyncSwarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed. Without one, the swarm's own client for the running event loop, which must exist."""
+        """The client that was passed. Without one, the swarm's own client; then an event loop must be running."""
         if self._client is not None:
             return self._client
         if self._closed_loops and current_loop() in self._closed_loops:

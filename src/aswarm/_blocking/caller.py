@@ -71,7 +71,7 @@ class _Awaited(TaskResult[T]):
 
 
 class Caller:
-    """The waiting thread of one run. Its methods are called in this thread, if they are not marked otherwise."""
+    """The thread that waits for one run. It calls the methods, except the methods below "on the loop"."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop
@@ -177,8 +177,7 @@ class Caller:
 
     def _start_cancelling(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
         self.jobs.leave()
-        # Do not cancel at once. A task that is cancelled before its first step never starts its coroutine, so the coroutine
-        # could not end the wait.
+        # Not at once: a task that is cancelled before its first step never runs its coroutine, which must end the wait.
         self.loop.call_soon(functools.partial(self._cancel_task, awaited, waiter))
 
     def _cancel_task(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:

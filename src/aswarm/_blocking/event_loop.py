@@ -46,8 +46,8 @@ class EventLoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                # If a task raises SystemExit or KeyboardInterrupt, asyncio also raises it from `run_forever`. The task is not a
-                # run, because a run raises these exceptions in its caller.
+                # asyncio raises SystemExit and KeyboardInterrupt of a task from `run_forever` too. Not those of a run, which raises
+                # them in its caller.
                 logger.exception("a background task of a function raised SystemExit or KeyboardInterrupt", extra=NO_RUN)
         self._loop.close()
 
@@ -73,7 +73,7 @@ class EventLoopThread:
             raise RuntimeError("the program is ending, and cannot run agents any more")
         if self.is_own_thread:
             raise ConfigurationError(
-                "an async function on the event loop of Swarm cannot wait for a Swarm; use AsyncSwarm in this function, or make "
+                "an async function cannot wait for a Swarm on the event loop of Swarm; use AsyncSwarm in this function, or make "
                 "it a plain function"
             )
 

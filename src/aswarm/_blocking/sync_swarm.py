@@ -257,7 +257,7 @@ class Swarm:
         stream: bool,
         debug: bool,
     ) -> Any:
-        """Request one completion, for your own loop. `run` does not call this method, so overriding it is an error of `run`.
+        """Request one completion, for your own loop. `run` does not call this method, and raises if a subclass overrides it.
 
         Returns the result of the client's `create`: a `ChatCompletion` or, with `stream`, an iterable of chunks. Middleware and
         limits do not apply. Raises the errors of `run`. Also raises ConfigurationError if the client is a `CompletionSource`, or

@@ -1,7 +1,7 @@
-"""The reader of answers that arrive as bytes: the chunks of a stream, and the errors of a stream that was cut.
+"""The reader of answers that arrive as bytes: the chunks of a stream, and the errors of an interrupted stream.
 
-`OpenAISource` and `HTTPSource` use it. Decides when a stream has ended and when its connection can be reused; a source sends
-the request, and the decoder reads the bytes.
+`OpenAISource` and `HTTPSource` send the request, and use this module. A decoder parses the bytes. The module decides when a
+stream has ended, and when its connection can be reused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aswarm._values.errors import AswarmError, StreamInterrupted
 from .apis import Api
 from .compatible import CLOSE_SECONDS, error_text
 
-# For a server that sends [DONE] and keeps the body open. After this time the connection is not reused.
+# Some servers send [DONE] and do not end the body. After this time, the source closes the connection.
 DRAIN_SECONDS = 0.1
 
 
@@ -37,7 +37,7 @@ class OpenResponse(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether all bytes have arrived, so that the connection is already used by others."""
+        """Whether all bytes have arrived. Then another request may already use the connection."""
         ...
 
     @property
@@ -56,14 +56,14 @@ async def streamed(send: Callable[[], Awaitable[OpenResponse]], api: Api) -> Asy
     decoder = api.make_decoder()
     try:
         next_piece = response.next_piece
-        # httpx nests generators, starts them here and drops them half read. Closing the response is enough.
+        # httpx starts nested generators here, and drops them before their end. It is enough to close the response.
         piece = await HiddenGenerators(next_piece(), finalize=False)
         while piece:
             for chunk in decoder.feed(piece):
                 yield chunk
             piece = b"" if decoder.is_done else await next_piece()
         if decoder.is_done and not response.has_ended:
-            # Read the bytes after the last event, normally none, so that the connection can be reused.
+            # A connection can be reused only after the end of the body. So read the bytes after the last event, if any.
             with anyio.move_on_after(DRAIN_SECONDS), suppress(Exception):
                 while await next_piece():
                     pass

@@ -22,7 +22,7 @@ from .compatible import BlockingCall
 
 @dataclass(frozen=True, eq=False)
 class BlockingPost:
-    """`AsyncOpenAI.post` over a blocking `OpenAI`."""
+    """An async `post`, like the method of `AsyncOpenAI`, for a blocking `OpenAI`."""
 
     client: Any
     call: BlockingCall

@@ -46,8 +46,8 @@ STOPS = {
     "shutdown": "The service was shut down.",
     "time_limit": "The run took longer than the service allows.",
     "log_too_long": "The log of the run became longer than the service allows.",
-    "no_reader": "The last reader of the run had gone.",
-    "process_died": "The process of the run ended before the run did.",
+    "no_reader": "The last reader of the run has left.",
+    "process_died": "The process of the run ended before the end of the run.",
 }
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})

@@ -98,10 +98,11 @@ class Journal:
     ) -> Response:
         """Run an item, or continue it. For a finished item, return the recorded `Response`.
 
-        `own_context`: the context variables in `options` that identify the item. Raises the exceptions of `run`. Raises
-        ConfigurationError if the item was recorded with other messages, another agent, another `own_context` or another
-        `resume`, if the id is not valid text or was used before in this batch, or if a context variable cannot be recorded.
-        Raises RunError if the file cannot be written.
+        `own_context`: the context variables in `options` that identify the item.
+
+        Raises the exceptions of `run`, and RunError if the file cannot be written. Raises ConfigurationError if the item was
+        recorded with other messages, another agent, another `own_context` or another `resume`. Raises it too if the id is not
+        valid text or was used before in this batch, or if a context variable cannot be recorded.
         """
         stored = await self._find(item_id, options, own_context)
         agents, context = self._lookup(options.agent), options.context_variables or {}

@@ -76,7 +76,7 @@ class JournalFile(SQLiteFile):
         except OSError as error:
             raise ConfigurationError(
                 f"the journal {self.path} cannot be opened: {error.strerror}: {error.filename}. A journal needs a folder in "
-                "which this process may make files"
+                "which this process may create files"
             ) from error
         if lock is None:
             raise self._in_use()

@@ -110,7 +110,7 @@ class BudgetControl:
         self.spent, self._owner = limit, owner
 
     def used_up(self, own: Limit | None = None) -> str:
-        """Return a sentence about the limit that was reached. `own`: a limit of the run's own budget to name instead."""
+        """Return a sentence about the limit that was reached. `own`: name this limit of the run's own budget instead."""
         limit, budget = (own, self._own) if own else (self.spent, self._owner.budget)
         value = getattr(budget, limit or "", 0)
         if limit == "cost":
@@ -184,7 +184,7 @@ class BudgetControl:
         return None
 
     def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
-        """Return the reason, for the model, to refuse the handoff of this call; None to allow it."""
+        """Return a text for the model if the handoff of this call is refused, otherwise None."""
         text = self._handoffs.refusal(target.name) if self._handoffs else None
         if text is not None:
             self._refused_handoffs.add(call)
@@ -239,13 +239,13 @@ class Repetition:
         self._refused_now: set[_Key] = set()  # in this turn
 
     def refusal(self, call: ToolCall) -> str | None:
-        """Return the reason, for the model, to refuse the call; None if it may run."""
+        """Return a text for the model if the call is refused, otherwise None."""
         if self._times.get(key := _key_of(call), 0) < self._limit:
             return None
         return f"not run: this call was made {_times(self._limit)} with this result: {shown(self._last[key], _SHOWN)}"
 
     def add_refused(self, call: ToolCall) -> bool:
-        """Count a refused call, once in each turn. Return whether it was refused in `limit` turns, but at least in two.
+        """Count a refused call, once in each turn. Return whether it was refused in `limit` turns, and in at least two.
 
         The model reads the refusals after the turn. So several refusals in one turn are not yet a retry by the model.
         """
@@ -270,7 +270,7 @@ class Repetition:
 
 
 class HandoffChain:
-    """Counter of handoffs in a row, without another call in between. At most `limit` may return to an earlier agent."""
+    """Counter of handoffs without another call in between. At most `limit` of them may return to an earlier agent."""
 
     def __init__(self, limit: int, agent: str) -> None:
         self._limit = limit
@@ -279,7 +279,7 @@ class HandoffChain:
         self._refused = 0
 
     def refusal(self, target: str) -> str | None:
-        """Return the reason, for the model, to refuse a handoff to the agent of this name; None to allow it."""
+        """Return a text for the model if a handoff to the agent of this name is refused, otherwise None."""
         if target not in self._agents or self._backward < self._limit:
             return None
         often = "" if not self._limit else f" {_times(self._limit)}"
@@ -299,7 +299,7 @@ class HandoffChain:
         return self._refused > 1
 
     def end(self, agent: str) -> None:
-        """Restart the count at this agent, because it made another call than a handoff."""
+        """Restart the count at this agent, after a call that was not a handoff."""
         self._agents, self._backward, self._refused = {agent}, 0, 0
 
 

@@ -1,4 +1,4 @@
-"""The current tool call: with it, a function of a tool or a middleware reads its own call and reports progress."""
+"""The current tool call. A function of a tool, or a middleware, reads its own call here, and reports progress."""
 
 from __future__ import annotations
 

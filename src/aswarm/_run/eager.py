@@ -191,7 +191,7 @@ class _EagerCalls:
 class _EagerCall:
     """A call that starts before its turn, in its own task.
 
-    Two objects stand for it: the early `ToolCall` of this class, and the `ToolCall` that the turn passes to `finish`.
+    The call has two `ToolCall` objects: the early object of this class, and the object that the turn passes to `finish`.
     """
 
     def __init__(self, call: ToolCall, call_tool: ToolHandler, context: dict[str, Any]) -> None:

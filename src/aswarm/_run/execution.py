@@ -373,8 +373,8 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
 
     If a handler raises, cancel the other calls, wait for their end, and raise the exception unchanged.
     """
-    # A single handoff runs without a task. A task takes steps of the event loop, in which the connection of the run is idle;
-    # and httpx checks every idle connection of the pool at each request.
+    # A single handoff runs without a task. A task would take steps of the event loop. During these steps the connection of
+    # the run is idle, and httpx checks all idle connections of the pool at each request.
     if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
         await _run_in_tasks(calls, context, handler, emit)
 

@@ -97,8 +97,8 @@ class RunInfo:
     def on_end(self, callback: EndCallback) -> None:
         """Call `callback(response, error)` once at the end of the run, however it ends.
 
-        `response.stop` is the reason. It is "error" if the run failed; then `error` is an `AswarmError`, and otherwise None. It
-        is "cancelled" if the run was closed or cancelled. The callback runs on the event loop of the run, after all handlers
+        `response.stop` is the reason: "error" if the run failed, "cancelled" if it was closed or cancelled. `error` is an
+        `AswarmError` if the run failed, otherwise None. The callback runs on the event loop of the run, after all handlers
         have finished, and before the caller gets the response or the error. It must not block. Callbacks run in the order in
         which they were added, so the innermost middleware is first. An exception of a callback is logged.
         """
@@ -136,7 +136,7 @@ class Handlers:
 
 
 Middleware: TypeAlias = Callable[[Handlers], Handlers]
-"""Wraps the handlers of a run. It is called once for each run, in the event loop, so a closure can hold the state of one run."""
+"""Wraps the handlers of a run. Called once for each run, in its event loop, so a closure can hold the state of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
     """
     if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for one"
+            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for a single middleware"
         )
     wraps = tuple(middleware)
     for wrap in wraps:

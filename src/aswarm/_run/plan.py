@@ -55,7 +55,7 @@ class ToolOutcome:
 class Decided:
     """The decisions of users on a call, in this run and earlier ones.
 
-    `arguments`: the arguments of the user instead of the model's, or None.
+    `arguments`: the arguments by which a user has replaced the arguments of the model, or None.
     `answer`: the data of `Answer`, if `is_answered`.
     `data`: the data of the `Hold`, to which the user answered.
     `is_approval`: whether the decision of this run lets the function run. If the tool has `approve`, an `Answer` does not.

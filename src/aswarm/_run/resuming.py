@@ -36,9 +36,9 @@ def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
     """Raise ConfigurationError if open calls have no `resume`, or decisions have no open calls."""
     if unanswered and resume is False:
         raise ConfigurationError(
-            f"messages end with tool calls that have no answer ({named_ids(unanswered)}). Messages are data, never an order. "
-            "Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the history comes "
-            "from storage you trust; or answer them yourself"
+            f"messages end with tool calls that have no answer ({named_ids(unanswered)}). A run executes such calls only if you "
+            "ask for it. Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the "
+            "history comes from storage you trust; or answer them yourself"
         )
     if not unanswered and not isinstance(resume, bool) and resume:
         raise ConfigurationError(

@@ -57,7 +57,7 @@ class Spending:
             each.usage += usage
 
     def reached(self) -> Limit | None:
-        """Return the reached limit of this run's own budget, which allows no further request; None if no limit is reached."""
+        """Return the limit of this run's own budget that is reached and allows no further request, or None."""
         budget, tokens = self.budget, self.usage
         if budget is None:
             return None

@@ -37,7 +37,7 @@ from .typed_answers import TypedAnswers
 logger = logging.getLogger("aswarm")
 _SCHEMA = operator.attrgetter("schema.json")
 
-# The run calls it at its end, with the response and the error; the error is None for a run without one.
+# Called at the end of a run, with its response, and its error or None.
 EndCallback: TypeAlias = Callable[[Response, AswarmError | None], None]
 
 

@@ -113,7 +113,7 @@ async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Cl
             if isinstance(event, CompletionDelta):
                 yield event.delta
             elif has_started and isinstance(event, CompletionFinished | TurnStarted | RunFinished):
-                has_started = False  # TurnStarted or RunFinished: a budget has cancelled the completion before
+                has_started = False  # after a completion that a budget has cancelled, another event marks the end
                 yield {"delim": "end"}
             if isinstance(event, RunFinished):
                 yield {"response": event.response}

@@ -1,6 +1,6 @@
 """Structured output: the request for a typed answer, the check of the answer, and the message about an invalid answer.
 
-Counts the invalid answers. Does no I/O. A run without an output type does not use this module.
+The module counts the invalid answers, and does no I/O. A run without an output type does not use it.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _mode(output: Output[Any], answer: AnswerType, agent: Agent, functions: Tool
         has_tools = bool(functions or agent.model_settings.get("tools"))
         return "tool" if has_tools or answer.allows_text else "schema"
     if output.mode == "schema" and answer.allows_text:
-        raise ConfigurationError('mode="schema" admits no plain text, which a union with str needs; use mode="auto"')
+        raise ConfigurationError('mode="schema" allows no plain text, which a union with str needs; use mode="auto"')
     return output.mode
 
 

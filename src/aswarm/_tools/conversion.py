@@ -94,7 +94,7 @@ def sendable(text: str) -> str:
 
 
 def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the function, with the context variables if it takes them. For the hint `Mapping`, read-only."""
+    """Add the context variables to the arguments, if the function takes them. For the hint `Mapping`, add a read-only view."""
     if not takes_context(tool):
         return arguments
     return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}

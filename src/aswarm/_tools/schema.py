@@ -55,7 +55,7 @@ _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """The name and the schema of a function for the model. It has no reference to the function, for the sake of the cache.
+    """The name and the schema of a function for the model. It must not refer to the function, see `_schemas` in `tool`.
 
     `json`: the tool in the form of the API.
     `context_hint`: the hint of `context_variables`; None if the function does not have this parameter.

@@ -111,8 +111,7 @@ class Tool(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> "Tool[..., R]":
         """Bind a tool in a class body like a method."""
         bind = getattr(self.function, "__get__", None)
-        # If the tool is read from the class, `bind` returns a function itself; but it makes a classmethod or staticmethod
-        # callable.
+        # Read from the class, a plain function binds to itself. A classmethod or a staticmethod becomes callable.
         bound = self.function if bind is None else bind(instance, owner)
         return self if bound is self.function else dataclasses.replace(self, function=bound)
 
@@ -246,7 +245,7 @@ def function_tool(
 
 
 def external_tool(name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
-    """Return a tool that your program executes: in a browser, behind a webhook, or by a person. Each call waits for its result.
+    """Return a tool without a function. A browser, a webhook or a person executes its calls, and each call waits for the result.
 
     `parameters`: a JSON schema, as for `function_tool`. The arguments are not validated. Pass the result with
     `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.

@@ -36,8 +36,8 @@ def create_triage_agent(
     another list, it is lost.
 
     A backlink replaces an earlier handoff to an agent of the same name. So if a notebook calls this function again with the
-    same agents, each agent has only one handoff back, to the newest triage agent. Therefore never create a triage agent for
-    each request with agents that several requests share: create either all of these agents for each request, or none.
+    same agents, each agent has only one handoff back, to the newest triage agent. Therefore, do not create a triage agent for
+    each request if several requests share the other agents. Create all agents for each request, or none of them.
 
     Args:
         name: The name of the triage agent.

@@ -408,7 +408,7 @@ def whole_chunk(accumulator: Accumulator) -> Mapping[str, Any]:
 
 
 def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Return whether the chunk is a whole completion with all call ids. A missing id would become a new one in each reader."""
+    """Return whether the chunk is a whole completion with all call ids. Otherwise each reader would make other ids."""
     message = whole_message(chunk)
     calls: Any = () if message is None else message.get("tool_calls") or ()
     return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)

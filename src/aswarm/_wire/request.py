@@ -62,8 +62,8 @@ class CompletionRequest:
     def chat_body(self) -> dict[str, Any]:
         """Return the body for any server of Chat Completions; `body` does not change.
 
-        The result has no output items of the Responses API (`responses_output`). Images and files of tool messages are in a
-        message of the user after them. If there is nothing to change, the result is `body` itself. Raises
+        The result has no output items of the Responses API (`responses_output`). Images and files of tool messages move to a
+        message of the user after the tool messages. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
@@ -75,8 +75,8 @@ class CompletionRequest:
     def responses_body(self) -> dict[str, Any]:
         """Return the body of this request for any server of the Responses API; `body` does not change.
 
-        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support, and if
-        `Output(mode="schema")` needs a schema in a request with tools.
+        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Raises it too
+        if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
         return responses_body(self.body, self._known)

@@ -141,7 +141,7 @@ class ResponseReader:
             yield _chunk({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
 
     def _end_call(self, call: _StreamedCall | None) -> Iterator[Chunk]:
-        """Report that the arguments of a call are complete, except at the end of the response, which makes this clear."""
+        """Report that the arguments of a call are complete. At the end of the response, this report is not necessary."""
         if call is not None and call.has_payload and not (call.is_done or self.is_done):
             call.is_done = True
             yield {"choices": [{"index": 0, "delta": {}, "finish_reason": None, DONE_CALL: call.index}]}
@@ -250,7 +250,7 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
 
 
 def _whole(response: Mapping[str, Any]) -> Chunk:
-    """Return the chunk of an answer that is one object. Return an object without an output unchanged, such as an error."""
+    """Return the chunk of an answer that is one object. An object without an output, such as an error, does not change."""
     if not is_array(response.get("output")) or response.get("error"):
         return response
     if (failure := _failure(response)) is not None:

@@ -21,7 +21,7 @@ DONE_CALL = "responses_done_call"
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
-# Items that only a client sends, such as answers to calls. In a message of the model, they must be the work of a caller.
+# Items that only a client sends, such as answers to calls. If a message of the model has one, a caller has edited the message.
 _NOT_OF_A_MODEL = frozenset(
     {"additional_tools", "configuration_update", "item_reference", "mcp_approval_response"}
     | {"computer_call_output", "custom_tool_call_output", "function_call_output", "local_shell_call_output"}

@@ -33,7 +33,7 @@ _LINE = 60  # characters of a value in a message
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
-    help="Keep the conversation, as it happens, in this SQLite file, or in the PostgreSQL database of this URL.",
+    help="Save the conversation while it runs, to this SQLite file, or to the PostgreSQL database with this URL.",
 )
 _conversation_option = click.option(
     "--conversation",

@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
         code.meaning = meaning
         return code
 
+    # A code above 128 is 128 plus the number of the signal, as shells report it: SIGINT 2, SIGPIPE 13, SIGTERM 15.
     DONE = 0, "success"
     FAILED = 1, "failure: the reason is on stderr"
     USAGE = 2, "usage or configuration error"

@@ -66,7 +66,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _which_agent(module: ModuleType, target: str) -> str:
-    """Return the error text for a target that names only a module. It lists the agents of the module."""
+    """Return the error text for a target that names only a module."""
     agents = [f"{target}:{name}" for name in _agents_in(module)]
     if not agents:
         return f"{target} is a module without agents; expected module:attribute"
@@ -126,7 +126,7 @@ def _load_file(name: str, path: Path) -> ModuleType:
         name = f"aswarm_target_{name}"
     spec = cast("Any", importlib.util.spec_from_file_location(name, path))  # a .py file always has a spec
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module  # before its execution: `dataclasses`, for example, looks up the module of a class
     spec.loader.exec_module(module)
     return module
 

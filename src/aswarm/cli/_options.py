@@ -86,7 +86,7 @@ context_option = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_merged,
-    help="A context variable: key=value (text), or a JSON object with several. Can be repeated.",
+    help="A context variable: key=value (text), or a JSON object with several variables. Can be repeated.",
 )
 base_url_option = click.option(
     "--base-url",
@@ -116,10 +116,10 @@ mcp_option = click.option(
     metavar="URL|COMMAND",
     multiple=True,
     help="Give AGENT the tools of an MCP server: its URL, or a command that starts it, such as "
-    '"npx -y @modelcontextprotocol/server-filesystem .". Of the environment, the command gets only a few '
-    'variables such as HOME and PATH; "env NAME=VALUE command" adds one. Can be repeated. Needs the extra mcp.',
+    '"npx -y @modelcontextprotocol/server-filesystem .". The command gets only a few environment '
+    'variables, such as HOME and PATH; "env NAME=VALUE command" adds a variable. Can be repeated. Needs the extra mcp.',
 )
-_model_option = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
+_model_option = click.option("-m", "--model", metavar="NAME", help="The model for all agents, instead of their own.")
 _api_option = click.option(
     "--api",
     type=click.Choice(get_args(ApiName)),

@@ -45,14 +45,14 @@ _token_option = click.option(
     "--token",
     metavar="TOKEN",
     envvar="ASWARM_TOKEN",
-    help="The bearer token that each request must have. A --host that other machines can reach needs one. Other users of "
+    help="The bearer token that each request must have. A --host that other machines can reach needs a token. Other users of "
     "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
 )
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
-    help="A SQLite file for the conversations; or the URL of a database for durable runs, sqlite:///runs.db or "
-    "postgresql://user@host/database, which another process can continue. [default: memory]",
+    help="A SQLite file for the conversations. Or, for durable runs, which another process can continue, the URL of a "
+    "database: sqlite:///runs.db or postgresql://user@host/database. [default: memory]",
 )
 _version_option = click.option(
     "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
@@ -123,11 +123,12 @@ def listening(host: str, port: int) -> socket.socket:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = stack.enter_context(socket.socket(family, kind, number))
-            # On POSIX systems: bind beside the closed connections of the last process. On Windows, it would share a port in use.
+            # Otherwise a restart would fail while old connections are in TIME_WAIT. On Windows, the same option would allow a
+            # port that another process uses.
             reuse = "SO_REUSEADDR" if os.name == "posix" else "SO_EXCLUSIVEADDRUSE"
             listener.setsockopt(socket.SOL_SOCKET, getattr(socket, reuse), 1)
             listener.bind(address)
-            listener.listen(2048)  # from now on, a client may connect
+            listener.listen(2048)  # the backlog of uvicorn; from now on, a client may connect
         except OSError as error:
             raise SetupError(
                 f"cannot listen at {host}:{port}: {error.strerror}; choose another port or host"

@@ -40,8 +40,8 @@ class Conversation:
         conversation_id: Any text that is not empty.
         swarm: The swarm that runs the agents.
         agent: The agent that starts a new conversation.
-        agents: Other agents that may be the stored agent of the conversation. The list need not contain an agent that one of
-            these agents can hand off to (see `aswarm.graph`).
+        agents: Other agents that may be the stored agent of the conversation. Agents that these agents can hand off to are
+            found without the list (see `aswarm.graph`).
         context_variables: The context variables of a new conversation.
     """
 
@@ -121,8 +121,8 @@ class Conversation:
     ) -> Response:
         """Add messages and run until the model answers.
 
-        If the history ends with open calls, they are closed: the model reads that a call was not run or, if it had started,
-        that its outcome is unknown. Use `resume` to run open calls.
+        If the history ends with open calls, these calls are closed. The model reads that a call was not run or, if it had
+        started, that its outcome is unknown. Use `resume` to run open calls.
 
         Args:
             messages: Only the new messages; a str is a message of the user.
@@ -249,8 +249,8 @@ class Conversation:
     ) -> None:
         """Replace the whole history, to import a history or to remove the last messages.
 
-        First, this waits for the runs of the conversation in this process. `agent` and `context_variables`: the new values; by
-        default, the stored values stay.
+        First, this waits for the runs of the conversation in this process. By default, the stored agent and context variables
+        stay.
         """
         target = self._target
         slot = await queue_of(target.store, self.id).acquire()

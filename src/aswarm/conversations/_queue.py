@@ -30,7 +30,7 @@ class RunSlot:
         _outer.set((*_outer.get(), self))
 
 
-# The slots of the runs that the current task is inside of: it runs a tool of each of them.
+# The slots of the runs whose tools the current task runs. There may be several, because a tool may start another run.
 _outer: ContextVar[tuple[RunSlot, ...]] = ContextVar("aswarm_conversations", default=())
 
 
@@ -40,7 +40,7 @@ class RunQueue:
     def __init__(self, conversation_id: str, *owners: object) -> None:
         self._id = conversation_id
         # The key of this queue has the `id()` of these objects. These references keep the objects alive, because Python may
-        # give the id of a dead object to a new one.
+        # use the id of a dead object again.
         self._owners = owners
         # Not `anyio.Lock`, which only its owner task may release: another task may close a stream.
         self.free = anyio.Semaphore(1)

@@ -1,6 +1,6 @@
 """One run of a conversation: it acquires a slot in the queue, runs, writes its end, and releases the slot.
 
-The module decides how the run starts. However the run ends, its response is written and its slot is released.
+However the run ends, its response is written and its slot is released.
 """
 
 from __future__ import annotations

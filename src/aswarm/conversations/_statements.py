@@ -20,8 +20,8 @@ from aswarm._values.messages import Message, text_of
 from ._records import encode, message_text
 from ._store import Change, Conflict, ConversationSummary, Stored
 
-# A row of a conversation has its current agent and context, and the agent and context before its first message. If they change,
-# the row of the last message of this write has the new values. So a fork can restore them.
+# A row of a conversation has its current agent and context, and the agent and context before its first message. If a write changes
+# the agent or the context, the row of its last message has the new values. So a fork can restore them.
 TABLES = (
     """CREATE TABLE aswarm_conversation (
         id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, length INTEGER NOT NULL,
@@ -81,7 +81,7 @@ def load(conversation_id: str, until: int | None = None) -> Transaction[Stored |
 def _agent_at(conversation_id: str, position: int) -> Transaction[str | None]:
     """Return the agent that wrote the next answer after this position, or None.
 
-    Inside a run, only this message shows its agent: a run writes its agent only at its end.
+    A run writes its agent only at its end. Before its end, only the senders of its answers show the agent.
     """
     rows = yield (
         """SELECT data FROM aswarm_message WHERE conversation = ? AND position >= ? AND (data LIKE ? OR data LIKE ?)
@@ -173,7 +173,7 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
     )
     if not inserted[0][0]:
         rows = yield "SELECT revision FROM aswarm_conversation WHERE id = ?", (new_id,)
-        if rows == [(revision,)]:  # this is a retry: the first transaction was committed, but its answer was lost
+        if rows == [(revision,)]:  # a retry: the first transaction was committed
             return
         raise Conflict(new_id, (yield from load(new_id)))
     yield (
@@ -216,8 +216,8 @@ def _title_of(first: str | None) -> str:
 
 def _with_words(words: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:
     """Return the ids of the conversations with this text in a message of the user or of an agent."""
-    # The query returns too many rows, never too few: a wildcard replaces each character that JSON escapes, and the data of an
-    # image may contain the text. So each message is checked again below.
+    # The query may return too many rows: a wildcard replaces each character that JSON escapes, and the data of an image may
+    # contain the text. So each message is checked again below.
     pattern = f"%{re.sub(_NOT_IN_JSON, '%', words)}%"
     rows = yield (
         f"""SELECT conversation, data FROM aswarm_message

@@ -1,8 +1,8 @@
 """DBOS as the executor of runs: it only decides which process executes a run, and when.
 
-A run is a DBOS workflow without steps. The only argument of the workflow is the id of the run. All workers of a program share
-one DBOS queue. When this module moves workflows to the queue, DBOS checks neither their status nor their process. So two
-processes may execute one run, and the record of the run refuses the older attempt.
+A run is a DBOS workflow without steps. Its only argument is the id of the run. All workers of a program share one DBOS queue.
+When this module moves workflows to the queue, DBOS does not check their status or process. So two processes may execute one run,
+and the record of the run refuses the older attempt.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class Engine:
         if settings.limiter is not None:
             number, seconds = settings.limiter
             limits["limiter"] = None if math.isinf(number) else {"limit": int(number), "period": seconds}
-        if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS allows no higher limit of a worker
+        if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS refuses a higher worker limit
             limits["worker_concurrency"] = min(limits["worker_concurrency"], limits["global_concurrency"])
         return limits
 
@@ -342,7 +342,7 @@ class Engine:
         self._running[run_id] = self._running.get(run_id, 0) + 1
         try:
             await self._until_alive(run_id)
-            # In an empty context: otherwise DBOS would record a workflow that the run starts as a step of this workflow.
+            # In an empty context: otherwise DBOS would record other workflows that the run starts as steps of this one.
             await asyncio.get_running_loop().create_task(self._execute(run_id), context=contextvars.Context())
         except Exception as error:
             fields = {"run_id": run_id, "agent": None}
@@ -397,7 +397,7 @@ def _dbos_of_host() -> Any:
 
 
 def _application(database: Any, queue: str) -> str:
-    """Return the application name of the queue. If a worker uses the DBOS of its host, this is the name of the host."""
+    """Return the application name of the queue: the name of the host, if a worker uses the DBOS of its host."""
     from dbos import DBOSClient  # noqa: PLC0415 - of an extra
 
     client: Any = DBOSClient(system_database_engine=database)

@@ -1,6 +1,6 @@
 """`DurableRuns`: runs in a queue. Any process that shares the database can execute them.
 
-Runs are recorded and replayed as in `LocalRuns`. DBOS only chooses the run that this process executes next.
+Runs are recorded and replayed as in `LocalRuns`. DBOS only assigns them to processes.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class DurableRuns(LoggedRuns):
         queue: The name of the queue. Programs that share a database need different names.
         concurrency: The limit of concurrent runs in each process; with 0, this process executes no runs. The queue stores
             `concurrency` and `poll_seconds`, and all processes use the values of the process that opened last.
-        global_concurrency: The limit of concurrent runs in all processes together. None keeps the limit that the queue has,
-            math.inf removes it.
-        starts_per: (n, seconds): at most n runs start in this time, in all processes together. None keeps the limit that the
-            queue has, n = math.inf removes it.
+        global_concurrency: The limit of concurrent runs in all processes together. None keeps the limit of the queue, math.inf
+            removes it.
+        starts_per: (n, seconds): at most n runs start in this time, in all processes together. None keeps the limit of the
+            queue, n = math.inf removes it.
         max_deaths: After this number of processes have died while they executed a run, the run fails.
         failover_seconds: The interval of the check for dead processes.
         poll_seconds: The interval of the check for queued runs.
@@ -170,7 +170,7 @@ class DurableRuns(LoggedRuns):
         self.readers.background.start_soon(self._ends.watch, self._changes)
 
     async def _warn(self) -> None:
-        """Log warnings about queued runs that this process cannot execute, and about limits that apply to this process only."""
+        """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
         agents = list(self.factory.known)
         out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
         for version, agent, number in out_of_reach:
@@ -312,7 +312,7 @@ class DurableRuns(LoggedRuns):
         return (row.owner or "").startswith(f"{self._settings.executor}#")
 
     def _work_of(self, attempt: RunAttempt, row: RunRow) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that executes an attempt or closes its run. Not `async`: this saves a frame at each resume."""
+        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each resume."""
         if row.cancel is not None:
             return attempt.close(row.cancel)
         if row.deaths < self._max_deaths:

@@ -1,6 +1,6 @@
-"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers.
+"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers; without callers, there is none.
 
-Without waiting callers, it makes no queries. When the `DurableRuns` are closed, the waiting callers get an error.
+When the `DurableRuns` are closed, the waiting callers get an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Wait:
 
 
 class Ends:
-    """The waits of all callers. `ended`: returns those of the given run ids whose runs have ended."""
+    """The waits of all callers. `ended`: gets run ids, and returns the ids of the runs that have ended."""
 
     def __init__(self, ended: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
         self._ended = ended

@@ -1,6 +1,6 @@
 """Starts a run for each of many items. All processes execute these runs.
 
-The module decides the number of concurrent runs and the id of each item. If the caller stops reading, started runs continue.
+If the caller stops reading, started runs continue.
 """
 
 from __future__ import annotations

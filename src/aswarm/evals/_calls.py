@@ -85,7 +85,7 @@ def _has(call: Call, expected: Mapping[str, Any]) -> bool:
 
 
 def _agrees(expected: Any, actual: Any) -> bool:
-    """Return whether two JSON values are equal. Unlike in Python, true is not equal to 1. A callable `expected` decides itself."""
+    """Return whether two JSON values are equal. Unlike in Python, true is not equal to 1. If `expected` is a callable, return its result."""
     if callable(expected):
         return bool(expected(actual))
     if is_object(expected) and is_object(actual):

@@ -38,8 +38,8 @@ class Case:
 
             - A name: the *first* call must be of this function. More calls of the same message are ignored (Swarm's rule). A
               handoff is also a call. Its name is `transfer_to_<name>`, or the name of its function.
-            - A list of names: the run must make exactly these calls, in any order. `["f"]` means that f is called once, and no
-              other function is called.
+            - A list of names: exactly these calls, in any order. A name may be listed several times. `["f"]` means that f is
+              called once, and no other function is called.
             - None, or "None" as in Swarm's files, or an empty list: no call is allowed.
             - `...` (the default): calls are ignored.
         arguments: Expected values of arguments in the call of `function`; without `function`, in the first call. Other
@@ -51,13 +51,13 @@ class Case:
         context_variables: The context variables of each run.
         run: How far the agent runs.
 
-            - "completion": the model makes one completion, and its calls are not executed. This is the default if the case has
-              only `function` and `arguments`.
-            - "whole": the run continues to its end, and **its functions really run**. This is the default if the case has
-              `output`, `check` or `judge`. A name in `function` then means any call of the run, and so do `arguments`; a list
-              means all calls.
-            - "nothing": no agent runs, and the judge reads the conversation. This is the default if the case has only `judge`,
-              and its conversation ends with an answer of the assistant.
+            - "completion": the model makes one completion, and its calls are not executed. This is the default with only
+              `function` and `arguments`.
+            - "whole": the run continues to its end, and **its functions really run**. This is the default with `output`,
+              `check` or `judge`. A name in `function` then means any call of the run, and so do `arguments`; a list means all
+              calls.
+            - "nothing": no agent runs, and the judge reads the conversation. This is the default with only `judge`, if the
+              conversation ends with an answer of the assistant.
         name: The title in the report; by default the last user message.
         output: Expected values of fields in an answer of the type `Agent(output=...)`. An answer that is not an object has the
             single field "value": `{"value": 7}`.

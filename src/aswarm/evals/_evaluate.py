@@ -56,8 +56,7 @@ async def evaluate(
         cases: Cases from `load_cases` or from Python. A case may be a mapping with the keys of a file.
         swarm: The swarm that runs the agents; by default `AsyncSwarm()`, with the settings of the environment.
         repeats: The number of attempts for each case.
-        concurrency: The maximum number of concurrent attempts, over all cases. The first attempts of all cases start before the
-            second attempts.
+        concurrency: The maximum number of concurrent attempts. The first attempts of all cases start before the second ones.
         model_override: The model of all runs.
         max_turns: The maximum number of completions in one run.
         judge_model: The model of the judge; by default `model_override`, or the model of the case's agent.
@@ -203,7 +202,7 @@ class _AttemptRunner:
     judge_model: str | None
 
     async def run(self, planned: _PlannedCase, number: int) -> Attempt:
-        """Make one attempt. An `Exception` becomes its outcome; only a cancellation or the end of the process is raised."""
+        """Make one attempt. An exception becomes its outcome; only a cancellation or the end of the process is raised."""
         case, agent = planned.report.case, planned.agent
         response: Response | None = None
         outcome: Outcome

@@ -38,7 +38,8 @@ def progress_bar(stream: TextIO, total: int | None) -> Generator[ProgressBar]:
     from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
     columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-    # Output of tools would damage the bar, so rich prints it above the bar. Not if stdout is a file, which must get all output.
+    # If stdout is the terminal, output of tools would damage the bar, so rich prints it above the bar. If stdout is a file, the
+    # file must get this output.
     redirect = sys.stdout.isatty()
     with Progress(*columns, console=Console(file=stream), refresh_per_second=4, redirect_stdout=redirect) as progress:
         yield ProgressBar(progress, progress.add_task("", total=total))

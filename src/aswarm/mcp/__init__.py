@@ -13,7 +13,7 @@ The package turns the tools of a server into functions, calls them, and returns 
 lost, the package opens a new session. If the lost call may have run, it repeats the call only if the server marks the tool as
 safe to repeat. For the loop of a run, these functions are tools like all others.
 
-The package needs the package `mcp`, which the extra `mcp` installs. It supports stdio and streamable HTTP, with the protocol
+`aswarm.mcp` needs the package `mcp`, which the extra `mcp` installs. It supports stdio and streamable HTTP, with the protocol
 of 2026-07-28 and with the earlier versions, which have sessions.
 """
 

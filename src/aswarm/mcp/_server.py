@@ -333,7 +333,7 @@ def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
     logger.warning(
         "the question %r of an MCP server was declined; pass a function as MCPServer(on_input=...) to answer it",
         message,
-        extra=NO_RUN,  # the SDK does not pass the call of the question
+        extra=NO_RUN,  # this callback does not know which call has asked
     )
     return None
 

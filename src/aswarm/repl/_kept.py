@@ -1,8 +1,8 @@
 """Executes the runs of a chat. Its conversation is in memory or in a store.
 
-With a store, `Conversation` executes the runs and writes them. A session also changes its history without a run: a reset, a
-removed message, a stopped answer. Such a change is written after the line of the user that caused it. `/save FILE` and
-`--save FILE` write a SQLite store, whose conversation has the id `ID`. So `--store FILE` can continue this conversation.
+With a store, `Conversation` executes the runs and writes them. Other changes of the history (a reset, a removed message, a
+stopped answer) are written after the line of the user that caused them. `/save FILE` and `--save FILE` write the conversation
+`ID` of a SQLite store. So `--store FILE` can continue it.
 """
 
 from __future__ import annotations

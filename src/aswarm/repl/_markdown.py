@@ -115,7 +115,7 @@ def _keep_line_ends(tokens: Sequence[Token]) -> None:
 class MarkdownTail:
     """The end of an unfinished text: as much as fits on the screen.
 
-    It is rendered many times a second. That is too slow for a text that is larger than the screen, so such a text is shown plain.
+    A text larger than the screen is shown plain, because rendering it many times a second is too slow.
     """
 
     def __init__(self, text: str) -> None:

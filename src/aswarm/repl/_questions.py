@@ -104,5 +104,5 @@ class OpenQuestions:
         return Approve(arguments)
 
     def _answered(self, text: str) -> Decision:
-        # For an approval, a text is not an approval: the model gets the text, and the function does not run.
+        # A text does not approve a call that waits for an approval: the model gets the text, and the function does not run.
         return text if self._tool is None or self._call.index in self._approvals else Answer(text)

@@ -24,7 +24,7 @@ from ._text import BANNER, answer_of, formatted_calls, is_terminal, usage_text
 _COLOURS = ("bright_blue", "bright_yellow", "bright_cyan", "bright_magenta", "bright_green")
 _RESULT_LINES = 6  # at most this number of lines of a tool's result is shown
 _ARGUMENTS = 1000  # at most this number of characters of a call's arguments is shown
-# A piece of the kind of the key follows a piece of one of these kinds without a blank line.
+# For each kind of a piece: after these kinds, it needs no blank line.
 _FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}
 _REASONING = 400  # the last characters of a model's reasoning that are shown
 _REST = 4.0  # after a refresh that took n seconds, the next refresh comes at least 4 * n seconds later

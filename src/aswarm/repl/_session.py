@@ -160,9 +160,9 @@ class Session:
     def end_run(self, start: StartRun, response: Response, *, failed: bool, partial: str = "") -> None:
         """Keep the messages of a run, however it ended. `partial`: the part of a stopped answer that the user has read.
 
-        A stopped answer is kept with a mark, because the user has seen it. Without it, two messages of the user would follow
-        each other. If the run of a new message failed at once, the message is removed: the provider may have rejected it, and
-        would then reject each later request too.
+        A stopped answer is kept with a mark, because the user has seen it. Without an answer, two messages of the user would
+        follow each other. If the run of a new message failed at once, the message is removed. The provider may have rejected
+        this message, and would then reject each later request too.
         """
         is_lost = failed and not response.messages
         self.failed_message = start.new_message if is_lost else None

@@ -123,7 +123,7 @@ class RunAttempt:
                 response = run.response_after(error)
                 change = run.last_change(response, error) if run.key and response is not None else None
                 last = await self._write_end(run.endings(reason, error), change)
-            except Conflict as conflict:  # another program changed the conversation, and its change must not be lost
+            except Conflict as conflict:  # do not overwrite the change of the other program
                 conflict.response = run.response_after(error)
                 last = await self._write_end(run.endings(reason, conflict))
             except StoreError:
@@ -135,7 +135,7 @@ class RunAttempt:
                 last = await self._write_end(maker.failed(failure))
         except StoreError:  # `retry` raises it only while this process drains; the next process ends the run
             logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
-            live.schedule(0)  # if the database answers again, the next attempt has the entries before the end
+            live.schedule(0)  # so that the next attempt can have the entries before the end
         self._runs.detach(live, last)
 
     async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:

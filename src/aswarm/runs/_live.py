@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aswarm")
 
-_KEPT = 256  # written entries that stay in memory, so that a reader that is a little late needs no query
+_KEPT = 256  # written entries that stay in memory, for readers that are almost up to date
 _AFTER_FAILURE = 1.0  # seconds
 _WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
 
@@ -80,7 +80,7 @@ class LiveEntries:
         return None if not entries and self.ended.is_set() else entries
 
     def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` overrides this, and reads the argument
-        """Return whether the oldest entry in memory is the next one for this reader, although numbers are missing between."""
+        """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
         return False
 
     async def read(self, after: int) -> list[Entry]:
@@ -95,7 +95,7 @@ class LiveEntries:
         return []
 
     async def wait(self, seconds: float = math.inf) -> None:
-        """Wait until `wake` is called, or for this number of seconds. It may also return earlier.
+        """Wait until `wake` is called, at most this number of seconds. It may return earlier.
 
         All readers share one timer, because a cancel scope for each wait would double the cost of an entry for a reader.
         """
@@ -132,7 +132,7 @@ class LiveRun(LiveEntries):
         self.failure: StoreError | None = None
         self._database = database
         self._first = self._starts_at = first
-        # The number of the next entry to write, and the unwritten entries. Only the thread of the database removes entries.
+        # The number of the next entry to write, and the unwritten entries, which only the thread of the database removes.
         self._written = first
         self._unwritten: list[bytes] = []
         self._scheduled: object | None = None  # identifies the scheduled write; None after a commit wrote its entries
@@ -144,8 +144,8 @@ class LiveRun(LiveEntries):
         return self.last if self.last >= self._starts_at else self.record.last
 
     def _follows(self, after: int) -> bool:
-        # The numbers of an attempt start at a multiple of `ATTEMPT_NUMBERS`. If this reader has all entries of the earlier
-        # attempts, then the first entry of this attempt is its next entry.
+        # There is a gap between the numbers of two attempts (see `ATTEMPT_NUMBERS`). A reader that has all entries of the earlier
+        # attempts gets the first entry of this attempt next.
         return self._first == self._starts_at > after >= self.record.last >= 0
 
     # --- writing ---

@@ -30,14 +30,14 @@ from ._runs import Limits
 logger = logging.getLogger("aswarm")
 
 _DIED = "process_died"
-_MOST_DEATHS = 3  # a run whose process has died this often is closed, because it may be what kills the process
+_MOST_DEATHS = 3  # after so many deaths of its process, a run is closed, because the run may be the cause
 
 
 class LocalRuns(LoggedRuns):
     """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, store, agents=[...]) as runs: ...`.
 
-    Processes with the same store share their runs: if one process starts a run, another process can read it or stop it. If
-    a process dies, another process with the same `version` continues its runs.
+    Processes with the same store share their runs: a process can read and stop the runs of another process. If a process dies,
+    another process with the same `version` continues its runs.
 
     Args:
         swarm: The swarm that runs the agents; by default an `AsyncSwarm()`, which is closed at the end of the block.
@@ -47,8 +47,8 @@ class LocalRuns(LoggedRuns):
         limits: The limits for clients.
         version: The version of the agents' code. Without a version, the runs of a dead process are closed with RunStopped.
         continues: Whether to continue the runs of a dead process; if False, they are closed with RunStopped.
-        failover_seconds: The interval of the check for dead processes. A new message to a conversation with an active run
-            also starts this check.
+        failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run also
+            starts this check.
         error_text: A function that gets the exception of a failed run, and returns its text for readers.
         task_agent: An agent for titles and similar tasks, which clients name "helper".
 
@@ -97,7 +97,7 @@ class LocalRuns(LoggedRuns):
             return is_over
         async with self._takeover:
             for owner in await self._database.submit(log.owners, reads_only=True):
-                async with self._processes.dead(owner) as is_dead:  # its lock keeps other processes from the same runs
+                async with self._processes.dead(owner) as is_dead:  # locked, so that only one process takes its runs
                     active = (
                         await self._database.submit(partial(log.active_of, owner), reads_only=True) if is_dead else ()
                     )

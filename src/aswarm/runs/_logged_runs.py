@@ -68,8 +68,8 @@ _FORGET_EVERY = 60.0
 class LoggedRuns(ABC):
     """Starts, reads and cancels runs, and keeps their entries in a log.
 
-    `factory`: prepares the runs. `stop_reason`: the reason of the runs that `drain` cancels after its timeout. `version`:
-    the version of the agents' code.
+    `factory`: prepares the runs. `stop_reason`: the reason with which `drain` stops runs after its timeout. `version`: the
+    version of the agents' code.
     """
 
     stop_reason = "shutdown"
@@ -97,7 +97,7 @@ class LoggedRuns(ABC):
         self._failover_seconds = failover_seconds
 
     def _owner(self) -> str | None:
-        """Return a unique owner for a new run: a name for this attempt of this process; None if a queue assigns the run."""
+        """Return a unique name for the first attempt of a new run. Return None if a queue assigns the run to a process."""
         return f"{self._processes.name}#{os.urandom(6).hex()}"
 
     def _enqueue(self, run_id: str) -> Transaction[None]:  # noqa: ARG002 - a subclass with a queue reads it
@@ -128,7 +128,7 @@ class LoggedRuns(ABC):
             raise RuntimeError("these runs are already open; share this object, or create another one")
         self.draining = self.readers.draining = Draining()
         self._deadline, self._resources = math.inf, AsyncExitStack()
-        # This scope is the outermost: when `_close` shields it, no cancellation interrupts the closing.
+        # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
         self._closing = self._resources.enter_context(anyio.CancelScope())
         try:
             await self._open(self._resources)
@@ -140,7 +140,7 @@ class LoggedRuns(ABC):
 
     @abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Open the database, the task groups and the locks, and enter them into the stack, which closes them."""
+        """Open the database, the task groups and the locks. The stack closes them."""
 
     async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
         """Register this process in the database. Returns the locks of the processes. `holds`: whether to acquire its lock."""
@@ -200,7 +200,7 @@ class LoggedRuns(ABC):
         while True:
             self._check_open()
             try:
-                # Otherwise a cancellation between the record and the start would leave a run that nothing executes.
+                # Otherwise a cancellation could leave a recorded run that nothing executes.
                 with anyio.CancelScope(shield=True):
                     started = await self._start(new, has_changed=has_changed)
             except RunActive as active:
@@ -298,7 +298,7 @@ class LoggedRuns(ABC):
         return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
     def detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """Remove a run from the runs of this process. `last`: its last entry; None if other processes continue the run."""
+        """Remove a run from this process. `last`: its last entry; None if other processes continue the run."""
         if self._live.get(live.record.id) is live:
             self._live.pop(live.record.id)
         if last is None:
@@ -343,7 +343,7 @@ class LoggedRuns(ABC):
             await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
             if rows or not is_active:
                 entries = entries_of(rows, after)
-                if entries and entries[-1].is_last:  # it is stored without its messages, which other entries have
+                if entries and entries[-1].is_last:  # the log has its messages only in other entries
                     entries[-1] = whole_end(await self.recorded(run_id))
                 return entries
             await wait()
@@ -363,7 +363,8 @@ class LoggedRuns(ABC):
             await self._database.run(log.request_cancel, run_id, reason)
         await Run(self, record).result()
         record = await self._find(run_id, user)
-        if record.reason == "waiting" and (was_running or self._stops_waiting):  # it finished before the cancellation
+        # With `was_running`, the run finished just before it could be cancelled.
+        if record.reason == "waiting" and (was_running or self._stops_waiting):
             await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
             record = await self._find(run_id, user)
         return record
@@ -417,7 +418,7 @@ class LoggedRuns(ABC):
         return RunAttempt(self, live, self.factory.continued(row.id, entries[0], stored), entries)
 
     async def _apply_cancel_requests(self) -> None:
-        """Cancel the runs of this process for which another process has requested it."""
+        """Cancel the runs of this process if another process has requested this."""
         requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
         for run_id, reason in requests.items():
             if live := self._live.get(run_id):

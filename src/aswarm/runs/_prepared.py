@@ -45,8 +45,8 @@ TASK_MODEL = "helper"  # the name under which clients find the agent for titles 
 def conversation_key(user: str, conversation: str) -> str:
     """Return the id of a user's conversation in the store. Two users never get the same id.
 
-    Raises RequestError for an invalid `conversation`, which comes from the client, and ConfigurationError for an invalid
-    `user`, which comes from `auth`.
+    Raises RequestError if `conversation` is invalid, because it comes from the client. Raises ConfigurationError if `user` is
+    invalid, because it comes from `auth`.
     """
     if not 0 < len(user) <= _MAX_ID_LENGTH:
         raise ConfigurationError(f"the id of a user must have 1 to {_MAX_ID_LENGTH} characters, not {len(user)}")
@@ -98,7 +98,7 @@ def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> di
 
 
 def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict[str, Agent]:
-    """Return these agents and all agents that they can hand off to. Each run uses the result, and need not search again.
+    """Return these agents and all agents that they can hand off to, so that no run has to search for them.
 
     Raises ConfigurationError if `task_agent` has the name of another agent.
     """
@@ -183,8 +183,8 @@ class RunStart:
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
     conversation before the run. `added`: the messages that the run adds to them at its start. `resume`: the decisions about
-    open calls; True to continue a history whose end has no answer yet; False for new messages. `tools`: the tools of the
-    client. `trace`: see `in_trace`; empty in the process that started the run.
+    open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
+    `trace`: see `in_trace`; empty in the process that started the run.
     """
 
     run_id: str
@@ -298,7 +298,7 @@ class PreparedRun:
         return of_error or (None if self._state is None else self._state.response)
 
     def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
-        """Return the last entries of the run, which finished, failed with this error, or was stopped for this reason."""
+        """Return the last entries of the run. The run finished, failed with this error, or was stopped for this reason."""
         response = self.response_after(error)
         if error is not None:
             return self.maker.failed(error, response)
@@ -319,7 +319,7 @@ class PreparedRun:
         before = self.start.messages
         messages = [*before, *response.messages]
         while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
-            del messages[-1]  # a guard has refused this message: the next run must not send it to the model
+            del messages[-1]  # a guard has refused this message; the next run must not send it
         keep = common_messages(before, messages)
         context, _ = storable(response.context_variables, dict(self.start.context))
         name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.start.agent
@@ -358,7 +358,7 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
 
 
 def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Return the unchanged history, and the messages that the run adds: first answers that close open calls, then `messages`."""
+    """Return the unchanged history and the messages that the run adds. Answers that close open calls come before `messages`."""
     whole = with_new(stored, messages) if messages else stored.messages
     pairs = zip(stored.messages, whole, strict=False)
     same = next((at for at, (before, now) in enumerate(pairs) if before != now), len(stored.messages))
@@ -383,7 +383,7 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
 
 
 def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
-    """Return the messages without those at the end of the history: after a run without an answer, a client sends them again."""
+    """Return the messages that are not yet at the end of the history. After a run without an answer, a client repeats messages."""
     count = len(messages)
     while count and [*stored[-count:]] != [*messages[:count]]:
         count -= 1

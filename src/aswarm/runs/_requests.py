@@ -105,7 +105,7 @@ class ClientRequest:
     """The request of a client.
 
     `messages`: the messages of the user since the last assistant message, in order. `answers`: the answers to open calls.
-    `strict`: if True, an answer to a call that is not open is an error; if False, it is a part of old history and ignored.
+    `strict`: if True, an answer to a call that is not open is an error; if False, it is ignored as old history.
     `tools`: the tools of the client. `state`: the state of the client; the service reads only the allowed keys.
     `conversation`, `run_id`, `agent`: ids and a name, None if the client does not send them. `regenerate`: whether to
     replace the last answer. `continues`: whether to call the model without a new message. `protocol_version`: for wires with
@@ -179,7 +179,7 @@ def decisions(
 
 
 def _takes_a_result(mark: Mapping[str, Any]) -> bool:
-    """Return whether the tool runs outside. Its call needs no run id: after the first result, the call is closed."""
+    """Return whether the tool runs in another program. Its answer needs no run id: after the first answer, the call is closed."""
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 

@@ -1,8 +1,8 @@
 """The interface `Runs`, its values and its errors.
 
-A run is independent of the request that starts it: the object that implements `Runs` owns it. A request only reads the log of
-the run, from a position that the reader keeps. There is no buffer for each reader, so a slow reader delays nothing. A caller
-may repeat each method with the same ids; the repeated call has no further effect.
+The object that implements `Runs` owns a run. A request only reads the log of the run, from a position that the reader keeps.
+There is no buffer for each reader, so a slow reader delays nothing. A caller may repeat each method with the same ids; the
+repeated call has no further effect.
 
 Each implementation must pass `tests/runs/test_runs_contract.py`. This module does no I/O.
 
@@ -412,7 +412,7 @@ class RunActive(RunsError):  # noqa: N818 - as above
 
 
 class RunLimit(RunsError):  # noqa: N818 - as above
-    """The user or the service (`whose`) has the most concurrent runs that `Limits` allows. `retry_after`: seconds to wait."""
+    """The user or the service (`whose`) has reached its limit of concurrent runs. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")

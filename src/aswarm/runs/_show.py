@@ -20,8 +20,8 @@ Show: TypeAlias = Callable[[Entry], Entry | None]
 
 _HIDDEN = frozenset({"RequestSent", "MessagesRecorded"})
 _FILTERED = frozenset({"RunStarted", "ToolCallFinished", "ToolProgress", "ContextChanged", *ENDINGS})
-# The text of a tool message about an exception. Group 1 is the part that users may see: the type of the exception and, before
-# it, a line about changed arguments, if the message has this line.
+# The text of a tool message about an exception. Users may see group 1, which ends with the type of the exception. A line about
+# changed arguments may come before the type.
 _EXCEPTION = re.compile(r"((?:\(run with arguments changed by the user: [^\n]*\)\n)?Error: [^\W\d]\w*): .*", re.DOTALL)
 
 

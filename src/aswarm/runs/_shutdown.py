@@ -1,7 +1,7 @@
 """Shutdown: `Draining` wakes the readers that wait, `on_shutdown_signal` calls a function when the process must stop.
 
-uvicorn waits for all streams before it ends the lifespan, but a stream ends only after the service stops. If the service
-waited for the end of its lifespan, neither would ever stop. So the signal is handled here, before the handler of the server.
+uvicorn waits for all streams before it ends the lifespan, but a stream ends only after the service stops. So the service cannot
+wait for the end of its lifespan: both would wait forever. It handles the signal itself, before the handler of the server.
 """
 
 from __future__ import annotations

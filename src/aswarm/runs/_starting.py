@@ -23,11 +23,11 @@ from ._live import LiveRun
 from ._prepared import PreparedRun, conversation_key
 from ._runs import AnswersRefused, Limits, NewRun, RunLimit, RunRecord
 
-_COUNTED = 1_000_000  # a limit from this number means "no limit", and needs no query
+_COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
 
 
 class StartAgain(Exception):  # noqa: N818 - it is no error
-    """A concurrent start was faster. The caller repeats its start, and then finds the run of the other start."""
+    """A concurrent start was faster. The caller repeats its start, and finds the other run."""
 
 
 class Found(NamedTuple):

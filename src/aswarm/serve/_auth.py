@@ -47,7 +47,7 @@ def bearer(tokens: str | Mapping[str, str]) -> Auth:
 
     async def auth(request: Request) -> str | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        received = token.strip().encode("latin-1", "replace")
+        received = token.strip().encode("latin-1", "replace")  # Starlette decodes headers as latin-1
         # Compare with every token. If this stopped at the first match, its time would show which token matched.
         matches = [user for expected, user in tokens_of_users if hmac.compare_digest(expected, received)]
         return matches[0] if matches and scheme.lower() == "bearer" else None
@@ -85,14 +85,13 @@ def _is_loopback(host: str) -> bool:
 def host_name(headers: Headers) -> str:
     """Return the `Host` of a request without its port.
 
-    The service checks this name against DNS rebinding: the owner of a site can make its name resolve to this machine, and then
-    a page of the site could send requests to the service.
+    The service checks this name, because of DNS rebinding: the owner of a site can make its name resolve to this machine.
     """
     return without_port(headers.get("host", ""))
 
 
 def is_origin_allowed(headers: Headers, scheme: str, origins: Collection[str]) -> bool:
-    """Return whether the request may come in: from a page of this service, from a page of a listed origin, or from no page."""
+    """Return whether the origin is allowed: a page of this service, a page of a listed origin, or a client that is no page."""
     origin = headers.get("origin")
     if origin is None or origin in origins:
         return True
@@ -102,8 +101,8 @@ def is_origin_allowed(headers: Headers, scheme: str, origins: Collection[str]) -
         return False
     if not page.netloc or page.netloc != headers.get("host"):  # a page without an origin sends "null"
         return False
-    # A proxy in front of the service may have changed the scheme, so the browser's own Sec-Fetch-Site decides. Browsers do
-    # not send this header over plain HTTP; then the scheme decides.
+    # A proxy in front of the service may have changed the scheme, so the browser's own Sec-Fetch-Site decides
+    # (https://www.w3.org/TR/fetch-metadata/). Browsers do not send this header over plain HTTP; then the scheme decides.
     site = headers.get("sec-fetch-site")
     return page.scheme == scheme if site is None else site == "same-origin"
 

@@ -55,7 +55,7 @@ class Refusal(AswarmError):  # noqa: N818 - not an error of the service
 
 
 def refusal_of(error: AswarmError) -> Refusal:
-    """Return the refusal for an error of `Runs` or of a store. It does not fit a ConfigurationError, the service's own fault."""
+    """Return the refusal for an error of `Runs` or of a store. A ConfigurationError is a fault of the service: do not pass it."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestError):
@@ -77,6 +77,7 @@ def error_response(refusal: Refusal) -> Response:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response that no cache stores."""
+    # "nosniff": a browser must not show texts of models and users as a page.
     all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
     return Response(as_json(jsonable(content)), status, all_headers, "application/json")
 
@@ -126,8 +127,8 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
         app.add_exception_handler(RunsError, answer_error)
 
-    The response is the same as the response of a service: the status of the error, and `{"error": {"code", "message"}}`. For
-    RunActive, the error also has `run`, the id of the active run.
+    A service responds in the same way: with the status of the error, and `{"error": {"code", "message"}}`. For RunActive, the
+    error also has `run`, the id of the active run.
     """
     return error_response(_refusal(request, error))
 
@@ -141,6 +142,7 @@ async def require_user(service: Service, request: Request) -> str:
     if not user:
         cause = getattr(request.state, "why_not_local", None)
         text = "this request has no valid user" if cause is None else f"this request has no valid user: {cause}"
+        # RFC 9110, section 15.5.2: a 401 must have this header.
         raise Refusal(401, "unauthorized", text, headers={"www-authenticate": "Bearer"})
     return user
 
@@ -156,7 +158,7 @@ async def read_json(request: Request, limit: int) -> Any:
     body = bytearray()
     try:
         async for piece in request.stream():
-            body += piece
+            body += piece  # counted here, because Content-Length may be missing
             if len(body) > limit:
                 raise Refusal(413, "too_large", f"the request has more than {limit} bytes")
     except ClientDisconnect as error:
@@ -177,13 +179,14 @@ def stream(
 async def start(service: Service, request: Request, new: NewRun) -> Run:
     """Start a run. If the client disconnects while it waits for an earlier run, start nothing.
 
-    This client never got the id of the new run, so it could not find the run again.
+    Without the id of the new run, the client could not find it again.
     """
     async with while_connected(request.receive, None):
         try:
             return Run(service.runs, await service.runs.start(new))
         except OSError as error:  # `while_connected` would treat an OSError as a disconnect of the client
             raise RunError(f"the runs cannot be reached: {error}") from error
+    # 499 is nginx's status for a client that has disconnected.
     raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")
 
 

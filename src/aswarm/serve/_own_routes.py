@@ -48,7 +48,9 @@ def respond(
         return error_response(refusal)
     # A running run gets no 204. Its record may be behind: readers may have entries that are not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
-        return HttpResponse(status_code=204)  # a browser's EventSource reconnects after a 200, and stops after a 204
+        # A browser's EventSource reconnects after a 200, and stops after a 204:
+        # https://html.spec.whatwg.org/multipage/server-sent-events.html
+        return HttpResponse(status_code=204)
     return RunStream(run, wire, after=after, heartbeat=heartbeat, show=show)
 
 
@@ -79,8 +81,8 @@ def stream_response(
     Args:
         run: The stream. Do not enter it with `async with`; the response does this.
         wire: A new wire for this client.
-        on_end: An async function, called at the end of the run with its response, also if the run failed or was cancelled.
-            Save the response there. It is not called if the run could not start.
+        on_end: An async function that gets the response at the end of the run, also if the run failed or was cancelled. Save
+            the response there. It is not called if the run could not start.
         history: The messages with which the run starts.
         heartbeat: Seconds of silence before a comment is sent.
         show: Filters the entries; None shows all.

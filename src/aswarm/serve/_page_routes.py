@@ -1,4 +1,4 @@
-"""Routes of the page on which a developer tries the agents: its files, the graph of the agents, and the test of a run.
+"""Routes of the playground: its files, the graph of the agents, and the test of a run.
 
 Security: The playground loads nothing from other hosts, and runs no text as code.
 """

@@ -24,7 +24,10 @@ from aswarm.runs._shutdown import Draining
 
 from .wires.sse import HEARTBEAT, retry
 
+# A proxy that compresses a stream would also buffer it: RFC 9111, section 5.2.2.6. The second header stops the buffering of nginx:
+# https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
+# The interval in https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes
 HEARTBEAT_SECONDS = 15.0
 _RECONNECT_AFTER = 1000  # milliseconds before a reader reconnects to a service that restarts
 _GRACE = 3.0  # when the service stops, a client has these seconds to read the last frames
@@ -180,8 +183,7 @@ class RunStream(StreamResponse):
 async def while_connected(receive: Receive, draining: Draining | None, patience: float = 0) -> AsyncGenerator[None]:
     """Cancel the block when the client disconnects.
 
-    When the service stops, wait for `patience` and a grace period, and then cancel the block. Otherwise a client that no longer
-    reads would keep the service from stopping.
+    When the service stops, cancel the block after `patience` and a grace period, because a client may have stopped reading.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as group:

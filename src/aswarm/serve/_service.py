@@ -59,8 +59,7 @@ class Service:
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse it with 401.
             `bearer(...)` and `local_only` are ready-made.
         wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
-        page: Whether to serve, at the root, the page on which a developer tries the agents. With this page, `show` is
-            `everything` by default.
+        page: Whether to serve the playground at the root, a page for developers. With it, `show` is `everything` by default.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
             a state.
@@ -187,6 +186,7 @@ class Service:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
         if self._hosts and host_name(headers) not in self._hosts:
+            # RFC 9110, section 15.5.20: the request was sent to the wrong server.
             return Refusal(
                 421, "wrong_host", "the service does not accept this host name; add it to hosts= of the service"
             )

@@ -42,7 +42,7 @@ The agents are in the module aswarm.cli.demo_agents.
     text="Run two agents with a scripted model, without an API key.\n\nThe answers of the model were written in advance; agents, functions "
     "and handoffs are real.",
 )
-@click.option("--serve", is_flag=True, help="Show them in the playground on this machine, until Ctrl-C.")
+@click.option("--serve", is_flag=True, help="Show the agents in the playground on this machine, until Ctrl-C.")
 @port_option("The port of the playground; 0 for any free port.", 8000)
 def demo(serve: bool, port: int) -> None:
     """Show the conversation."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("agent")
 @provider_options
 @max_turns_option
-@port_option("Serve HTTP at this port, in place of stdin and stdout; 0 for any free port.")
+@port_option("Serve HTTP at this port, instead of stdin and stdout; 0 for any free port.")
 def mcp(
     agent: str,
     base_url: str | None,

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     ExitCode.UNKNOWN_CALLS,
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, the question is read from "
     "stdin. The output of functions goes to stderr.\n\nIf a call waits for a decision, such as an approval, the run stops: the "
-    "open calls are written as a JSON list, and the exit code is 3. Keep the conversation with --save FILE. Then run the "
-    "command with --load FILE and --resume DECISIONS, and without a QUESTION. A conversation in --store needs neither file.",
+    "open calls are written as a JSON list, and the exit code is 3. Save the conversation with --save FILE. Then run the "
+    "command with --load FILE and --resume DECISIONS, and without a QUESTION. With --store, --save and --load are not needed.",
 )
 @click.argument("agent")
 @click.argument("question", required=False)
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
 @click.option("--load", metavar="FILE", help="Continue the conversation in a file of --save, or of /save in a chat.")
-@click.option("--save", metavar="FILE", help="Keep the conversation in a file, also if the run fails.")
+@click.option("--save", metavar="FILE", help="Save the conversation to a file, even if the run fails.")
 @store_options
 @click.option(
     "--resume",

@@ -170,7 +170,7 @@ class Turns:
     def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
         """Return the answers to these calls in the last entry. They follow the message that made the calls, or the last message.
 
-        The calls need not be in the last message: if the process of the run died, the log may lack the last turns of the run.
+        If the process of the run died, the log may lack the last turns. Then the calls are not in the last message.
         """
         recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
         made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]

@@ -26,7 +26,7 @@ from .readers import BadLine, InputRecord
 from .threads import DaemonWorker
 
 FAILED = "error"
-_LINE_START = b'{"id": '  # starts each line: so a line that was cut off differs from a line of another program
+_LINE_START = b'{"id": '  # the start of each line; without it, a line that is not JSON is from another program
 PATIENCE = 0.5  # at its end, the command waits this number of seconds for a line that is being written
 _SECONDS_UNTIL_ROOM = 0.01
 
@@ -185,7 +185,7 @@ class FileOutput(BatchOutput):
             self._done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
 
     async def add(self, line: bytes) -> None:
-        """Append the line. This blocks the event loop, because the write is faster than a call of a thread."""
+        """Append the line, without a thread: a write to a file is faster than a call in a thread."""
         with writing(self._path):
             _write(self._file, line)
 

@@ -48,10 +48,7 @@ class InputRecord:
 
     @property
     def digest(self) -> str:
-        """A hash of the messages, the context variables and the decisions: 16 hexadecimal digits.
-
-        It shows whether a line of an earlier command with the same id had another conversation.
-        """
+        """A hash of the conversation, with 16 hexadecimal digits. It shows whether one id has had two conversations."""
         decided = [] if self.resume is False else [self.resume]
         content = json.dumps([self.messages, self.context_variables, *decided], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -155,6 +152,7 @@ def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | Ba
 def _json_records(file: Iterable[bytes], input_format: InputFormat) -> Generator[_WithText]:
     for number, raw in enumerate(file, 1):
         if raw.strip():
+            # "utf-8-sig" removes the byte order mark that some programs write at the start of a file.
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape").rstrip("\r\n")
             yield _record(number, text, _json_fields, input_format), text
 
@@ -170,7 +168,7 @@ def _json_fields(text: str) -> Mapping[str, Any]:
 
 
 def _csv_records(file: BinaryIO, input_format: InputFormat) -> Generator[_WithText]:
-    csv.field_size_limit(2**31 - 1)  # a conversation can be long
+    csv.field_size_limit(2**31 - 1)  # a conversation can be long; the limit is a C long, which has 32 bits on Windows
     record_lines: list[str] = []
     with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as whole:
         lines = _noted(whole, record_lines)

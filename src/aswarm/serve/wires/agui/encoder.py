@@ -213,8 +213,7 @@ class AguiWire:
             return []
         events: list[dict[str, Any]] = []
         if not call.is_announced:
-            # A call of an earlier run, which the client may or may not have. If it has the call, it keeps the arguments,
-            # because these events have none.
+            # A call of an earlier run. If the client has this call, it keeps the arguments, because these events have none.
             call.is_announced = True
             events = [
                 {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name},

@@ -80,7 +80,7 @@ def _part(part: object, param: str) -> dict[str, Any]:
 
 def _url(value: object, param: str) -> str:
     url = a_text(value, param)
-    if not url.startswith(("data:", "https:", "http:")):  # some model servers would read a file of theirs for "file:"
+    if not url.startswith(("data:", "https:", "http:")):  # for "file:", a model server might read its own files
         raise invalid(param, 'a URL that starts with "data:", "https:" or "http:"', url)
     return url
 

@@ -1,7 +1,7 @@
 """Encoder of Chat Completions: a run becomes the chunks of one completion, or one whole completion.
 
-The `tool_calls` never contain handoffs or functions that run here, because a client executes every call that it gets and then
-sends another request. The texts of several turns become one text, with a blank line between them.
+The `tool_calls` never contain handoffs or functions that run here. A client would execute such a call itself, and then send
+another request. The texts of several turns become one text, with a blank line between them.
 """
 
 from __future__ import annotations

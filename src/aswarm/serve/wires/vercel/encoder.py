@@ -31,7 +31,7 @@ class VercelWire:
     """The wire of Vercel's AI SDK (`useChat`): encodes the entries of one run for one reader, from the first entry.
 
     If a run waited, then this run and the runs that resumed it make one message in the client. To replay this message, encode
-    the entries of all these runs in order. Leave out the last entry of each run, except of the last run.
+    the entries of all these runs in order. Of each run except the last run, leave out the last entry.
     """
 
     media_type = MEDIA_TYPE
