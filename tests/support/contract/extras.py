@@ -33,7 +33,7 @@ _NO_PSYCOPG = {"postgres", "durable"}
 _NO_YAML = {"evals", "cli"}
 EXCEPTIONS = {("Windows, arm64", python): _NO_PSYCOPG for python in PYTHONS}
 EXCEPTIONS["Windows, arm64", "3.11"] = _NO_PSYCOPG | _NO_YAML
-# A module of each extra that imports its packages.
+# A module that imports the packages of an extra; for a new extra at least aswarm.
 MODULES = {
     "aiohttp": "aiohttp",
     "otel": "aswarm.otel",
@@ -45,6 +45,7 @@ MODULES = {
     "serve": "aswarm.serve",
     "durable": "aswarm.durable",
     "cli": "aswarm.cli",
+    "code": "pydantic_monty",
 }
 
 
@@ -86,7 +87,7 @@ def _installs(wheel: Path, extra: str, environment: Path) -> bool:
     # With the packages of the extra only: others of the extra before it would hide that one is missing.
     subprocess.run(["uv", "venv", "--quiet", "--clear", f"--python={program.resolve()}", environment], check=True)
     install = ["uv", "pip", "install", "--quiet", f"--python={program}", "--only-binary=:all:", target]
-    load = [program, "-c", f"import {MODULES[extra]}"]
+    load = [program, "-c", f"import {MODULES.get(extra, 'aswarm')}"]
     return all(subprocess.run(command, check=False).returncode == 0 for command in (install, load))
 
 
