@@ -84,9 +84,13 @@ def test_a_removed_public_name_is_found(repository: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("aswarm.shop: ")
 
 
-def test_only_the_unreleased_section_announces() -> None:
-    """The names of earlier versions were announced for those versions."""
-    assert announced(CHANGELOG.format("`aswarm.Budget.seconds` is `a.b`")) == {"aswarm.Budget.seconds", "a.b"}
+def test_the_sections_above_the_last_release_announce() -> None:
+    """The names of earlier versions were announced for those versions. A release renames "Unreleased" before its tag."""
+    text = CHANGELOG.format("`aswarm.Budget.seconds` is `a.b`")
+    assert announced(text, "v0.1.0") == {"aswarm.Budget.seconds", "a.b"}
+    released = text.replace("## [Unreleased]", "## [Unreleased]\n\n## [0.2.0] - 2027-01-01")
+    assert announced(released, "v0.1.0") == {"aswarm.Budget.seconds", "a.b"}
+    assert announced(released, "v0.2.0") == set()
 
 
 def test_a_deprecated_name_is_gone_in_the_version_that_removes_it(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What a release promises and a later one must keep: public names, compared with the last tag, and the ends of deprecations.
 
 `python tests/support/contract/stability.py` prints the breaking changes since the last tag that the changelog does not announce. An
-announced change has its name, in backticks, in a line under "Changed" or "Removed" of "Unreleased".
+announced change has its name, in backticks, under "Changed" or "Removed" in a section above that of the tag.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ def _public_name(value: griffe.Object | griffe.Alias) -> str:
     return path.partition("._")[0] + path.removeprefix(value.module.path)
 
 
-def announced(changelog: str) -> set[str]:
-    """Return the names that "Changed" and "Removed" of "Unreleased" have in backticks."""
-    unreleased = re.split(r"^## ", changelog, flags=re.MULTILINE)[1]
-    sections = re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", unreleased, re.MULTILINE | re.DOTALL)
+def announced(changelog: str, tag: str) -> set[str]:
+    """Return the names in backticks under "Changed" and "Removed", in the sections above the section of the tag.
+
+    These are "Unreleased" and, in the commit of a release, the section of the new version.
+    """
+    newer = changelog.partition(f"\n## [{tag.removeprefix('v')}]")[0]
+    sections = re.findall(r"^### (\w+)\n(.*?)(?=^###? |\Z)", newer, re.MULTILINE | re.DOTALL)
     return {name for title, text in sections if title in _ANNOUNCED for name in re.findall(r"`([\w.]+)`", text)}
 
 
@@ -74,7 +77,7 @@ def main(repository: Path = PROJECT) -> int:
     if tag is None:
         print("there is no release yet: nothing to compare the public names with")
         return 0
-    names = announced((repository / "CHANGELOG.md").read_text(encoding="utf-8"))
+    names = announced((repository / "CHANGELOG.md").read_text(encoding="utf-8"), tag)
     changes = {name: text for name, text in breaking_changes(repository, tag).items() if name not in names}
     for name, text in sorted(changes.items()):
         print(f"{name}: {text}")
