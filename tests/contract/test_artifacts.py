@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from artifacts import _IN_SDIST, BUNDLED, HOME, MOST_BYTES, add_bundled, faults
+from artifacts import _IN_SDIST, BUNDLED, HOME, MOST_BYTES, completed, faults
 from documentation import PROJECT
 
 METADATA = (
@@ -90,7 +90,8 @@ def test_a_missing_file_of_an_sdist_is_a_fault(tmp_path: Path) -> None:
 
 def test_the_sbom_names_the_scripts_of_the_page() -> None:
     """They are those that the licence file beside them names."""
-    sbom = add_bundled({"components": [{"name": "anyio"}]})
-    assert [each["name"] for each in sbom["components"]] == ["anyio", "htm", "preact"]  # type: ignore[attr-defined]
+    sbom = completed({"metadata": {"component": {"name": "aswarm"}}, "components": [{"name": "anyio"}]}, "0.1.0")
+    assert sbom["metadata"]["component"] == {"name": "aswarm", "version": "0.1.0"}
+    assert [each["name"] for each in sbom["components"]] == ["anyio", "htm", "preact"]
     licence = (PROJECT / "src/aswarm/serve/page/vendor/LICENSE.txt").read_text(encoding="utf-8")
     assert re.search(r"npm package htm (\S+),", licence)[1] == BUNDLED[0][1]  # type: ignore[index]

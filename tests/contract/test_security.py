@@ -143,6 +143,7 @@ def test_a_yaml_file_creates_no_objects(tmp_path: Path, tag: str) -> None:
         load_cases(file)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_durable_run_stores_no_pickle(tmp_path: Path) -> None:
     """The tables of DBOS contain JSON with the id of the run."""

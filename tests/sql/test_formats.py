@@ -218,6 +218,7 @@ async def test_a_failing_migration_changes_nothing(place: Path | str) -> None:
     assert [tuple(row) for row in await answers(place, FIRST, "SELECT * FROM item")] == [("four",)]
 
 
+@pytest.mark.slow
 async def test_a_migration_waits_for_a_writer(tmp_path: Path) -> None:
     """Another process may have the file open; the file is refused if it stays locked."""
     await answers(tmp_path / "data", FIRST, "INSERT INTO item VALUES (?)", "four")

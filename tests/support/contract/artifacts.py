@@ -1,7 +1,7 @@
 """What is published: checks of a wheel and an sdist, and the SBOM.
 
 `python tests/support/contract/artifacts.py check DIST AGAIN` prints the faults of the files in DIST; the files in AGAIN are a second
-build. `python tests/support/contract/artifacts.py sbom FILE` adds the JavaScript that the wheel contains to an SBOM.
+build. `python tests/support/contract/artifacts.py sbom FILE` completes an SBOM, whose name is that of its wheel.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 PROJECT = Path(__file__).parents[3]
 HOME = "https://github.com/aswarm-dev/aswarm"
@@ -103,8 +104,8 @@ def _faults_of_sdist(sdist: Path) -> Iterator[str]:
             yield f"{sdist.name}: {member.name} does not belong into it"
 
 
-def add_bundled(sbom: dict[str, object]) -> dict[str, object]:
-    """Add the bundled scripts as components to an SBOM in CycloneDX's JSON."""
+def completed(sbom: dict[str, Any], version: str) -> dict[str, Any]:
+    """Return an SBOM in CycloneDX's JSON with the version of aswarm, and with the bundled scripts as components."""
     components = [
         {
             "type": "library",
@@ -116,16 +117,15 @@ def add_bundled(sbom: dict[str, object]) -> dict[str, object]:
         }
         for name, version, licence in BUNDLED
     ]
-    present = sbom.get("components", [])
-    assert isinstance(present, list)
-    return {**sbom, "components": [*present, *components]}
+    about = {**sbom["metadata"], "component": {**sbom["metadata"]["component"], "version": version}}
+    return {**sbom, "metadata": about, "components": [*sbom["components"], *components]}
 
 
 def main(command: str, *paths: str) -> int:
     """Print the faults, or complete an SBOM. Returns the exit code."""
     if command == "sbom":
         [path] = map(Path, paths)
-        sbom = add_bundled(json.loads(path.read_text(encoding="utf-8")))
+        sbom = completed(json.loads(path.read_text(encoding="utf-8")), path.name.split("-")[1])
         path.write_text(json.dumps(sbom, indent=2) + "\n", encoding="utf-8")
         return 0
     dist, again = map(Path, paths)
