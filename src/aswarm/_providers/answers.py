@@ -32,7 +32,7 @@ class OpenResponse(Protocol):
     def headers(self) -> Mapping[str, str]: ...
     @property
     def read(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns, when awaited, the whole body."""
+        """The function that reads the whole body."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class OpenResponse(Protocol):
 
     @property
     def next_piece(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns, when awaited, the next bytes; b"" at the end."""
+        """The function that reads the next bytes; b"" at the end."""
         ...
 
     async def aclose(self) -> None:
@@ -103,7 +103,7 @@ class HttpxResponse:
 
     @functools.cached_property
     def next_piece(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns, when awaited, the next bytes; b"" at the end."""
+        """The function that reads the next bytes; b"" at the end."""
         self._pieces = self._response.aiter_bytes()
         return functools.partial(anext, self._pieces, b"")
 

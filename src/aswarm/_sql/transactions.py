@@ -19,8 +19,8 @@ from aswarm._values.errors import ConfigurationError
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str | Callable[[Any], object], Sequence[object]]
-"""A statement and its parameters. Instead of a statement, it may be a function that gets the driver's connection, for a
-library that writes in the same transaction.
+"""A statement and its parameters. In place of the statement, a function may get the driver's connection: with this function,
+a library writes in the same transaction.
 """
 Transaction: TypeAlias = Generator[Statement, Any, T]
 Execute: TypeAlias = Callable[[str | Callable[[Any], object], Sequence[object]], Any]

@@ -200,8 +200,8 @@ def _warn_of_unknown_calls(response: Response) -> None:
 def _exit_code(response: Response, how: str) -> ExitCode:
     """Return the exit code of the run. Without an answer, print the reason to stderr. `how`: the options that continue the run.
 
-    A call with an unknown outcome decides the code even if there is no answer, because the call may have had its effect. It is
-    the same in a batch.
+    A call with an unknown outcome decides the code even if there is no answer, because the call may have had its effect. A
+    batch does the same.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))
