@@ -264,7 +264,7 @@ async def test_code_that_has_started_cannot_be_changed(desk: Desk) -> None:
         await resumed(desk.agent(), response, Approve({"code": "await pay(100)"}))
     with pytest.raises(ConfigurationError, match="no open call has this id"):
         await resumed(desk.agent(), response, Answer({"outer.9": True}))
-    with pytest.raises(ConfigurationError, match="has no decisions; pass decisions by the ids"):
+    with pytest.raises(ConfigurationError, match="has no decisions; pass a dict of decisions"):
         await resumed(desk.agent(), response, Answer("yes"))
     assert desk.notes == ["look 2"]
 

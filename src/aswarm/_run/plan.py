@@ -6,7 +6,7 @@ another, in call order. This module decides only; it runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,11 +185,13 @@ def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool
     ]
 
 
-def plan(calls: Iterable[ToolCall], *, concurrent: bool = True, may_hold: bool = False) -> list[list[ToolCall]]:
+def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool = False) -> list[list[ToolCall]]:
     """Return the calls in groups. The groups run one after another; the calls of one group run together.
 
     `may_hold`: whether a middleware of the run may raise Hold for any call, so that the call waits for a decision.
     """
+    if len(calls) == 1:
+        return [[*calls]]
     groups: list[list[ToolCall]] = []
     # `tools`: all tools of the last group. `waiting`: the tools of its calls that may wait for a decision. A dict contains
     # each tool once, so a turn with thousands of calls takes linear time.

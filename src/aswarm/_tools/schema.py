@@ -63,6 +63,8 @@ class FunctionSchema:
     `validate`: converts the arguments from the model. Raises ToolArgumentsError.
     `fault`: the error text for a hint that pydantic cannot describe; empty if there is no such hint. As in Swarm, the
     parameter with this hint then has the type "string".
+    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text; `validate`
+    then finds the faults. None if some keys have rules that only `validate` knows.
     """
 
     name: str
@@ -71,6 +73,7 @@ class FunctionSchema:
     returns: object
     validate: Callable[[Mapping[str, Any]], dict[str, Any]]
     fault: str = ""
+    validate_json: Callable[[str], dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,10 @@ class _Validator:
             raise ToolArgumentsError("\n".join(faults))
         return valid
 
+    def of_json(self, text: str) -> dict[str, Any]:
+        valid: dict[str, Any] = self.named.validator.validate_json(text)
+        return valid
+
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
     """Return the schema of a function. Raises ConfigurationError with the function and the parameter."""
@@ -118,19 +125,21 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     }
     optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
     accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
+    validator = _Validator(
+        _adapter(accepted, {**_LAX, "extra": "forbid"}),
+        _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
+        # Bound parameters count as known, so that the model cannot set them by `**parameters`.
+        frozenset(hints) | bound_by_partials(function),
+        # In strict mode the model must send all parameters. So null stands for an omitted parameter.
+        frozenset(key for key in optional if strict and not _admits_none(hints[key])),
+    )
     return FunctionSchema(
         name=name,
         json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
         context_hint=resolved.get(CONTEXT),
         returns=resolved["return"],
-        validate=_Validator(
-            _adapter(accepted, {**_LAX, "extra": "forbid"}),
-            _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
-            # Bound parameters count as known, so that the model cannot set them by `**parameters`.
-            frozenset(hints) | bound_by_partials(function),
-            # In strict mode the model must send all parameters. So null stands for an omitted parameter.
-            frozenset(key for key in optional if strict and not _admits_none(hints[key])),
-        ),
+        validate=validator,
+        validate_json=None if validator.extra or validator.null_is_default else validator.of_json,
         fault=next(iter(faults), ""),
     )
 
