@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias, cast
 
+from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted, set_attribute, with_causes
 
 # permanent: the same request would fail again.
@@ -135,7 +136,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if at is None:
         return None
     # Use the server's clock if it sends the time: the clock of this machine may be wrong.
-    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    return max(0.0, (at - (now or datetime.fromtimestamp(clocks.time(), UTC))).total_seconds())
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

@@ -10,8 +10,10 @@ A universe has a virtual clock, so its delays take no time. Equal seeds are equa
 
 from aswarm._values import public as _public
 
+from ._clients import Clients
 from ._invariants import (
     DEFAULT,
+    budget_kept,
     context_as_sequential,
     log_folds_to_history,
     nothing_twice,
@@ -19,24 +21,29 @@ from ._invariants import (
     valid_history,
 )
 from ._loop import Deadlock, Endless
+from ._process import Crash
 from ._provider import Fault, Provider
 from ._pytest import pytest_addoption, pytest_configure, simulate
 from ._search import Invariant, Program, Simulation, SimulationError, timeline
-from ._world import DELAYS, SimulatedRun, World
+from ._world import DELAYS, SimulatedCall, SimulatedRun, World
 
 __all__ = [
     "DEFAULT",
     "DELAYS",
+    "Clients",
+    "Crash",
     "Deadlock",
     "Endless",
     "Fault",
     "Invariant",
     "Program",
     "Provider",
+    "SimulatedCall",
     "SimulatedRun",
     "Simulation",
     "SimulationError",
     "World",
+    "budget_kept",
     "context_as_sequential",
     "log_folds_to_history",
     "nothing_twice",

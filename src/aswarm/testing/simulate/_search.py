@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+import random
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from aswarm._runtime import seams
-
 from ._invariants import DEFAULT, context_as_sequential
-from ._loop import Deadlock, Endless, UniverseLoop
-from ._world import World, run_sync
+from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop
+from ._process import files_of, funeral
+from ._threads import simulated
+from ._world import World
 
 Program: TypeAlias = Callable[[World], Awaitable[object]]
 """An async function of a world: the code that a simulation runs."""
@@ -126,45 +126,51 @@ def _line(event: Mapping[str, Any]) -> str:
 # --- one universe ---
 
 
-class _RealLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop, which collects reports as `UniverseLoop` does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reported: list[dict[str, Any]] = []
-        self.set_exception_handler(lambda _, context: self.reported.append(context))
-
-
 def _run(program: Program, world: World, *, is_real: bool = False) -> BaseException | None:
     """Run the program on a new event loop. Returns its exception, a left task, a reported exception, or None."""
-    loop = _RealLoop() if is_real else UniverseLoop(world.draw)
-    clock = seams.monotonic if is_real else loop.time
+    loop: ProcessLoop = RealLoop() if is_real else UniverseLoop(world.draw)
     error: BaseException | None = None
-    with seams.replaced(functools.partial(run_sync, world), clock):
+    with funeral(world), _seeded(world.seed), files_of(world), simulated(world, loop):
         try:
             loop.run_until_complete(_supervised(program, world))
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - the failure of the universe
             error = raised
         finally:
-            _close(loop)
+            _close(loop, world)
     if error is None and loop.reported:
         error = AssertionError(f"reported to the event loop: {loop.reported[0]}")
     return error
+
+
+@contextmanager
+def _seeded(seed: int) -> Generator[None]:
+    """Set the seed of the module `random`, which spreads the retries, during the block."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 async def _supervised(program: Program, world: World) -> None:
     await program(world)
     for _ in range(20):  # tasks that were cancelled at the end of the program
         await asyncio.sleep(0)
-    left = asyncio.all_tasks() - {asyncio.current_task()}
+    left = asyncio.all_tasks() - _dead_tasks(world) - {asyncio.current_task()}
     assert not left, f"tasks are left: {[task.get_name() for task in left]}"  # noqa: S101
 
 
-def _close(loop: UniverseLoop | _RealLoop) -> None:
+def _dead_tasks(world: World) -> set[asyncio.Task[Any]]:
+    return {task for process in world.processes if process.is_dead for task in process.tasks}
+
+
+def _close(loop: ProcessLoop, world: World) -> None:
     with suppress(Deadlock, Endless):
-        for task in (tasks := asyncio.all_tasks(loop)):
+        for task in (tasks := asyncio.all_tasks(loop) - _dead_tasks(world)):
             task.cancel()
         if tasks:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
+    world.delete_files()
