@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from aswarm._values.agent import Agent
     from aswarm.serve import Runs
 
+    from ._opened import Logs
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOOPBACK = "127.0.0.1"
@@ -74,8 +76,12 @@ def serve_until_stopped(
     store: str | None,
     code_version: str | None = None,
     servers: Sequence[str] = (),
+    logs: Logs | None = None,
 ) -> None:
-    """Serve the agents until Ctrl-C, with the playground and all wires. The first agent gets the tools of the MCP `servers`."""
+    """Serve the agents until Ctrl-C, with the playground and all wires.
+
+    `servers`: MCP servers, whose tools the first agent gets. `logs`: recorded runs that the playground shows too.
+    """
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
@@ -85,8 +91,10 @@ def serve_until_stopped(
 
         from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
 
+        from ._opened import show_logs  # noqa: PLC0415 - as above
+
         runs = _runs(swarm, agents, store, code_version)
-    auth = local_only if token is None else bearer(token)
+    auth, user = (local_only, "local") if token is None else (bearer(token), "user")
     service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True)
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:
@@ -94,6 +102,8 @@ def serve_until_stopped(
         async def serve() -> None:
             _ = swarm.client  # a missing key is an error of the command, not of the first message
             async with swarm, with_mcp_servers(agents[0], servers), runs:
+                if logs is not None:
+                    await show_logs(runs, user, logs)
                 names = ", ".join(agent.name for agent in agents)
                 click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
                 await server.serve(sockets=[listener])

@@ -135,14 +135,15 @@ def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Trans
     """
     row = live.unwritten(last)
     assert row is not None  # noqa: S101 - it has at least the last entry
-    if not (yield from log.end(live.record.id, live.attempt, row, _ending_of(last))):
+    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last))):
         return False
     if change is not None:
         yield from _statements.write(key, change, clocks.time())
     return True
 
 
-def _ending_of(last: Entry) -> Ending:
+def ending_of(last: Entry) -> Ending:
+    """Return the status and the reason of a run with this last entry."""
     match last.type:
         case "RunFinished":
             stop = last.response["stop"] if last.response else "answer"

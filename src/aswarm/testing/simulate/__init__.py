@@ -24,7 +24,8 @@ from ._loop import Deadlock, Endless
 from ._process import Crash
 from ._provider import Fault, Provider
 from ._pytest import pytest_addoption, pytest_configure, simulate
-from ._search import Invariant, Program, Simulation, SimulationError, timeline
+from ._report import timeline
+from ._search import Invariant, Program, Simulation, SimulationError
 from ._world import DELAYS, SimulatedCall, SimulatedRun, World
 
 __all__ = [

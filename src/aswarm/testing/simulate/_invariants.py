@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import Any
 
 from aswarm._record.entries import Entry
@@ -43,8 +44,10 @@ def valid_history(world: World) -> None:
         check_history([*run.messages, *response.messages], allow_open=response.stop != "answer", ordered=False)
     for log in world.logs.values():
         first, last = log[0].fields, log[-1]
-        if last.response and not first["calls"]:  # the heads of these calls are in an earlier run
-            made = [*first["messages"], *last.response["messages"]]
+        if last.response and not first["calls"]:
+            # Tool messages before the message of the user answer calls of an earlier run.
+            asked = dropwhile(lambda message: message["role"] == "tool", first["messages"])
+            made = [*asked, *last.response["messages"]]
             check_history(made, allow_open=last.response["stop"] != "answer", ordered=False)
 
 

@@ -67,10 +67,7 @@ class Process:
         try:
             await asyncio.wait([task, self.died], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         except BaseException:
-            task.cancel()
-            if not self.is_dead:
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+            task.cancel()  # as a server does after its client has disconnected
             raise
         if self.is_dead:
             raise _Died

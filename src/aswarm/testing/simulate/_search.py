@@ -7,11 +7,14 @@ import random
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from ._invariants import DEFAULT, context_as_sequential
 from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop
 from ._process import files_of, funeral
+from ._report import timeline, write_file
 from ._threads import simulated
 from ._world import World
 
@@ -19,6 +22,7 @@ Program: TypeAlias = Callable[[World], Awaitable[object]]
 """An async function of a world: the code that a simulation runs."""
 Invariant: TypeAlias = Callable[[World], None]
 """A function of a world at the end of its program. It raises AssertionError if the world breaks it."""
+FOLDER = "simulations"
 _MOST_TRIES = 200  # of the shrinking
 _CONFIRMATIONS = 3
 
@@ -31,12 +35,14 @@ class SimulationError(AssertionError):
 class Simulation:
     """A program and its invariants.
 
-    `sequential`: whether the context variables are compared with the same universe with one call at a time.
+    `sequential`: whether the context variables are compared with the same universe with one call at a time. `folder`: the folder
+    for the files of failed universes, which the playground opens; None writes no file.
     """
 
     program: Program
     invariants: Sequence[Invariant] = DEFAULT
     sequential: bool = True
+    folder: str | PathLike[str] | None = FOLDER
 
     def failure(self, world: World, *, is_real: bool = False) -> BaseException | None:
         """Return the failure of the program in a world, or None. `is_real`: on asyncio's loop, with the real clock."""
@@ -65,6 +71,7 @@ class Simulation:
         if error is not None:
             choices = self._shrink(world, error)
             shrunk = World(seed, choices=choices)
+            shrunk.has_entries = True
             raise SimulationError(self._report(shrunk, self.failure(shrunk) or error, choices)) from error
 
     def _shrink(self, world: World, error: BaseException) -> dict[str, int]:
@@ -87,17 +94,31 @@ class Simulation:
 
     def _report(self, world: World, error: BaseException, choices: Mapping[str, int]) -> str:
         confirmed = "also" if self._is_confirmed(world, error) else "not"
+        path = self._write_file(world)
+        shown = f"Look at its runs with: aswarm serve --open {path}" if path else ""
         schedule = [f"  {name}: {value}" for name, value in choices.items()] or ["  every choice is 0"]
         return "\n".join(
             [
                 f"seed {world.seed}: {type(error).__name__}: {error}",
                 f"Run it again with --simulate-seed={world.seed}. With the delays of asyncio's real clock it fails: {confirmed}.",
+                *([shown] if shown else []),
                 "Schedule (the choices other than 0):",
                 *schedule,
                 "Time line:",
                 *timeline(world),
             ]
         )
+
+    def _write_file(self, world: World) -> Path | None:
+        if self.folder is None or not (world.runs or world.logs):
+            return None
+        name = getattr(self.program, "__name__", "program")
+        path = Path(self.folder, f"{name}-{world.seed}.jsonl")
+        try:
+            write_file(world, path)
+        except OSError:  # the report is more important
+            return None
+        return path
 
 
 def _parts(keys: list[str], size: int) -> list[set[str]]:
@@ -106,21 +127,6 @@ def _parts(keys: list[str], size: int) -> list[set[str]]:
 
 def _is_same(error: BaseException | None, other: BaseException) -> bool:
     return type(error) is type(other)
-
-
-def timeline(world: World) -> list[str]:
-    """Return the lines of the time line: virtual seconds, the run, the event."""
-    lines = [(at, text) for at, text in world.notes]
-    for run in world.runs:
-        lines += [(at, f"{run.name}: {_line(event.to_dict())}") for at, event in run.events]
-    return [f"  {at:9.4f}  {text}" for at, text in sorted(lines, key=lambda line: line[0])]
-
-
-def _line(event: Mapping[str, Any]) -> str:
-    shown = {
-        key: event[key] for key in ("turn", "index", "name", "text", "arguments", "content", "reason") if key in event
-    }
-    return f"{event['type']} {' '.join(f'{key}={value!r}' for key, value in shown.items())}"[:150]
 
 
 # --- one universe ---

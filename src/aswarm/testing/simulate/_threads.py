@@ -24,10 +24,9 @@ from aswarm._runtime import seams
 from aswarm._runtime.seams import Steps
 
 from ._loop import ProcessLoop, UniverseLoop
-from ._world import World
+from ._world import START, World
 
 T = TypeVar("T")
-_START = 1_800_000_000.0  # the time of the day at which each universe starts, in seconds since the epoch
 
 
 @contextmanager
@@ -39,7 +38,7 @@ def simulated(world: World, loop: ProcessLoop) -> Generator[None]:
     }
     clocks: dict[str, Any] = {"urandom": _random_bytes(world.seed)}
     if isinstance(loop, UniverseLoop):
-        clocks |= {"monotonic": loop.time, "time": lambda: _START + loop.time(), "sleep": loop.move_on}
+        clocks |= {"monotonic": loop.time, "time": lambda: START + loop.time(), "sleep": loop.move_on}
     with seams.replaced(threads, clocks):
         yield
 

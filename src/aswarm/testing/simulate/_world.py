@@ -23,6 +23,7 @@ from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import Budget
 from aswarm._values.events import Event
 
+from ._entries import RunEntries
 from ._loop import UniverseLoop
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 # Seconds of a drawn delay. The short ones are often equal, so that arrivals coincide.
 DELAYS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005, 0.02, 0.1)
 """The delays that `World.delay` chooses from, in seconds."""
+START = 1_800_000_000.0
+"""The time at which each universe starts, in seconds since the epoch."""
 _MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory: a universe needs no disk
 
 
@@ -45,6 +48,7 @@ class SimulatedRun:
         response: The response; None before the end.
         error: The exception of the run, or None.
         budget: The budget of the run, or None.
+        entries: The entries that a log of the run would have, in the report of a failure.
     """
 
     name: str
@@ -53,6 +57,7 @@ class SimulatedRun:
     response: Response | None = None
     error: BaseException | None = None
     budget: Budget | None = None
+    entries: list[Entry] = field(default_factory=list[Entry])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,7 @@ class World:
         self.processes: list[Process] = []
         self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
+        self.has_entries = False  # whether runs have `entries`
         self._choices = choices
         self._counts: Counter[str] = Counter()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -206,10 +212,13 @@ class World:
         self.runs.append(recorded)
         leaves_after = self.draw(f"reader of {recorded.name}", 24) if may_leave else 0
         stream = swarm.stream(agent, messages, context_variables, **keywords)
+        entries = self._entries(recorded, agent, context_variables) if self.has_entries else None
         try:
             async with stream as run:
                 async for event in run:
                     recorded.events.append((anyio.current_time(), event))
+                    if entries is not None:
+                        entries.add(event, run.response)
                     if len(recorded.events) == leaves_after:
                         break
         except BaseException as error:
@@ -217,7 +226,13 @@ class World:
             raise
         finally:
             recorded.response = stream.response
+            if entries is not None:
+                entries.end(recorded.response, recorded.error)
         return recorded.response
+
+    def _entries(self, run: SimulatedRun, agent: Agent, context: Mapping[str, Any] | None) -> RunEntries:
+        name = f"seed {self.seed} {run.name}"
+        return RunEntries(run.entries, name, agent, run.messages, context)
 
 
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
