@@ -11,7 +11,7 @@ from drawn import FAULTS, agent, answers, several
 
 from aswarm import Agent, AswarmError, tool
 from aswarm.conversations import Conversation, SQLiteStore
-from aswarm.runs import CallAnswer, LocalRuns, NewRun, RunsError
+from aswarm.runs import CallAnswer, LocalRuns, NewRun
 from aswarm.testing import ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
 
@@ -186,4 +186,3 @@ async def crashed_batches(world: World) -> None:
 
 
 CRASHING = {each.__name__: each for each in (crashed_runs, two_processes, crashed_conversations, crashed_batches)}
-REFUSED = RunsError

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from aswarm import Agent, AswarmError, Hold, Result, tool
+from aswarm import Agent, AswarmError, Budget, Hold, Result, current_call, tool
 from aswarm.testing import Answer, ScriptedCall
 from aswarm.testing.simulate import Provider, World
 
@@ -49,9 +49,9 @@ async def fails(number: int) -> str:
 
 
 async def waits(number: int) -> str:
-    if number > 2:
-        raise Hold("approval")
-    return "did not wait"
+    if number > 1 and current_call().answer is None:
+        raise Hold("a question")
+    return "was answered"
 
 
 @tool(approve=True)
@@ -97,6 +97,14 @@ def answers(world: World, name: str) -> Callable[[Any], Any]:
 def agent(name: str) -> Agent:
     functions = [plain, together, reads, writes, slow, fails, waits, needs_approval, again]
     return Agent(name=name, functions=functions)
+
+
+def budget(world: World, name: str) -> Budget | None:
+    """Draw a budget, or None."""
+    then: Any = ("stop", "answer", "raise")[world.draw(f"{name}: then", 3)]
+    drawn = world.draw(f"{name}: budget", 4)
+    limits = (None, {"tool_calls": 4}, {"turns": 2}, {"tokens": 25})[drawn]
+    return None if limits is None else Budget(**limits, then=then)
 
 
 async def ends(world: World, work: Awaitable[object]) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import anyio
 from crashing import CRASHING
-from drawn import agent, provider, several
+from drawn import agent, budget, provider, several
 
-from aswarm import Agent, Budget, RateLimits, tool
+from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedCall, check_history
@@ -35,14 +35,19 @@ async def exits(world: World) -> None:
         seconds = (None, 0.001, 0.005, 0.05)[world.draw(f"{name}: timeout", 4)]
         swarm = world.swarm(provider(world, name))
         async with asyncio.timeout(seconds):
-            budget = Budget(tool_calls=4) if world.draw(f"{name}: budget", 2) else None
-            await world.run(swarm, agent(name), "go", {"start": 1}, name=name, may_leave=True, budget=budget)
+            limits = budget(world, name)
+            await world.run(swarm, agent(name), "go", {"start": 1}, name=name, may_leave=True, budget=limits)
 
     await several(world, one)
 
 
 async def waiting_calls(world: World) -> None:
-    """Runs with calls that wait, which are answered in any order, and some of them rejected."""
+    """Runs with calls that wait, which are approved, denied or answered; some of them stay open."""
+
+    def decided(name: str, call: OpenCall) -> Any:
+        if call.name == "needs_approval":
+            return (True, Deny("no"), "rejected")[world.draw(f"{name}: decision", 3)]
+        return (Answer("yes"), "rejected")[world.draw(f"{name}: answer", 2)]
 
     async def one(name: str) -> None:
         swarm, history = world.swarm(provider(world, name)), [{"role": "user", "content": "go"}]
@@ -51,7 +56,7 @@ async def waiting_calls(world: World) -> None:
             if not response.waiting:
                 return
             history = [*history, *response.messages]
-            decisions = {call.index: "rejected" for call in response.waiting}
+            decisions = {call.index: decided(name, call) for call in response.waiting}
             response = await world.run(
                 swarm, agent(name), history, response.context_variables, name=f"{name} {round_}", resume=decisions
             )
