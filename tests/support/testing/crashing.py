@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
-from drawn import FAULTS, agent, answers, several
+from drawn import FAULTS, agent, answers, api, several
 
 from aswarm import Agent, AswarmError, tool
 from aswarm.conversations import Conversation, SQLiteStore
@@ -71,7 +71,7 @@ async def check_stored(world: World, path: str) -> None:
 async def crashed_runs(world: World) -> None:
     """Runs of `LocalRuns` whose process dies, with readers that come back, and answers that are sent twice."""
     path = world.path("runs.sqlite")
-    model = Provider(world, answers(world, "model"), faults=FAULTS)
+    model = Provider(world, answers(world, "model"), faults=FAULTS, api=api(world, "model"))
     crash = Crash[LocalRuns](world, most=2, power=True)
 
     async def main() -> None:
@@ -93,7 +93,7 @@ async def crashed_runs(world: World) -> None:
 async def two_processes(world: World) -> None:
     """Two processes share the file of their runs; either may die, and the other one takes over."""
     path = world.path("runs.sqlite")
-    model = Provider(world, answers(world, "model"), faults=FAULTS)
+    model = Provider(world, answers(world, "model"), faults=FAULTS, api=api(world, "model"))
     crashes = [Crash[LocalRuns](world, most=1, name=f"process {number}") for number in "ab"]
 
     def main(crash: Crash[LocalRuns]) -> Any:
@@ -120,7 +120,7 @@ async def two_processes(world: World) -> None:
 async def crashed_conversations(world: World) -> None:
     """A process sends messages to a conversation in a file, dies, and goes on with the stored history."""
     path = world.path("conversations.sqlite")
-    model = Provider(world, answers(world, "model"), faults=FAULTS)
+    model = Provider(world, answers(world, "model"), faults=FAULTS, api=api(world, "model"))
     sent: list[str] = []
 
     async def main() -> None:

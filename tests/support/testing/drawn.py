@@ -12,7 +12,7 @@ from aswarm import Agent, AswarmError, Budget, Hold, Result, current_call, tool
 from aswarm.testing import Answer, ScriptedCall
 from aswarm.testing.simulate import Provider, World
 
-FAULTS = ("429", "500", "refused", "cut", "ids")
+FAULTS = ("429", "500", "refused", "reset", "cut", "ids")
 TOOLS = ("plain", "together", "reads", "writes", "slow", "fails", "waits", "needs_approval", "again", "unknown")
 
 
@@ -107,6 +107,11 @@ def budget(world: World, name: str) -> Budget | None:
     return None if limits is None else Budget(**limits, then=then)
 
 
+def api(world: World, name: str) -> Any:
+    """Draw the API of a provider."""
+    return ("chat", "responses")[world.draw(f"{name}: API", 2)]
+
+
 async def ends(world: World, work: Awaitable[object]) -> None:
     """Await the run, and accept an error of aswarm or the end of the time."""
     try:
@@ -122,4 +127,4 @@ async def several(world: World, one: Callable[[str], Awaitable[object]]) -> None
 
 
 def provider(world: World, name: str) -> Provider:
-    return Provider(world, script(world, name), faults=FAULTS, name=name)
+    return Provider(world, script(world, name), faults=FAULTS, name=name, api=api(world, name))
