@@ -187,7 +187,7 @@ def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transact
 
 
 def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
-    """Close the open calls of a conversation. Returns the new messages. Raises Conflict."""
+    """Close the open calls of a conversation. Returns their new messages. Raises Conflict."""
     stored = yield from _statements.load(key)
     if stored is None:
         return []
@@ -198,4 +198,5 @@ def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
         stored.unknown_calls,
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
-    return history[keep:]
+    kept = set(map(id, stored.messages))  # the run has recorded the answers of its finished calls
+    return [message for message in history[keep:] if id(message) not in kept]
