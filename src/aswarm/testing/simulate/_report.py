@@ -22,6 +22,7 @@ def timeline(world: World) -> list[str]:
         lines += [(at, f"{run.name}: {_line(event.to_dict())}") for at, event in run.events]
     for run_id, log in world.logs.items():
         lines += [((entry.at / 1000) - START, f"{run_id[:8]}: {_line(entry.to_dict())}") for entry in log]
+    lines = [line for line in lines if "Delta " not in line[1]]  # the pieces of texts and arguments
     return [f"  {at:9.4f}  {text}" for at, text in sorted(lines, key=lambda line: line[0])]
 
 
