@@ -11,10 +11,11 @@ from drawn import FAULTS, agent, answers, api, several
 
 from aswarm import Agent, AswarmError, tool
 from aswarm.conversations import Conversation, SQLiteStore
-from aswarm.runs import CallAnswer, LocalRuns, NewRun
+from aswarm.runs import CallAnswer, LocalRuns, NewRun, RunNotFound, RunsError
 from aswarm.testing import ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
 
+START = 1_800_000_000.0  # the time at which a universe starts
 PATIENCE = 600.0  # seconds of a universe, after which a client that still waits is a failure
 
 
@@ -35,21 +36,47 @@ def decisions(world: World, name: str, run: str, response: Mapping[str, Any]) ->
     return drawn
 
 
+# The errors of a run whose provider fails. Any other error is a fault of aswarm.
+OF_PROVIDERS = {"CompletionError", "StreamInterrupted"}
+
+
 async def user(world: World, clients: Clients, name: str) -> None:
     """Send a message, read its run, and answer its calls, up to three times."""
     conversation = f"conversation {world.draw(f'{name}: conversation', 2)}"
     policy: Any = ("refuse", "wait", "replace")[world.draw(f"{name}: while running", 3)]
     new = NewRun("u", conversation, messages=user_message(name), key=name, while_running=policy)
-    record = await clients.start(new)
-    for round_ in range(3):
-        if world.draw(f"{name}: cancels", 6) == 5:
-            await clients.call(lambda runs: runs.cancel(record.id, user="u"))  # noqa: B023 - awaited here
-        log = await clients.read(record.id, user="u")
-        response = log[-1].response
+    for round_ in range(4):
+        try:
+            record = await clients.start(new)
+        except RunsError:
+            return  # another run is active, or the calls were answered or closed
+        try:
+            response = await follow(world, clients, name, record.id)
+        except RunNotFound as error:
+            raise AssertionError(f"an acknowledged run is lost: {error}") from error
         if not response or response["stop"] != "waiting":
             return
         answered = decisions(world, f"{name} {round_}", record.id, response)
-        record = await clients.start(NewRun("u", conversation, answers=answered))
+        new = NewRun("u", conversation, answers=answered)
+
+
+async def follow(world: World, clients: Clients, name: str, run: str) -> Mapping[str, Any]:
+    """Read a run to its end, and cancel it in some universes. Returns its response."""
+
+    async def cancel(runs: LocalRuns) -> None:
+        now = START + anyio.current_time()
+        record = await runs.cancel(run, user="u")
+        last = (await runs.recorded(run))[-1]
+        assert record.reason != "waiting" or last.at <= now * 1000, "a cancelled run waits for an answer"
+
+    if world.draw(f"{name}: cancels", 4) == 3:
+        await world.pause(f"{name}: cancel")
+        await clients.call(cancel)
+    last = (await clients.read(run, user="u"))[-1]
+    if last.type == "RunFailed":
+        kind = last.fields["error"]["type"]
+        assert kind in OF_PROVIDERS, f"the run {run} failed: {last.fields['error']}"
+    return last.response
 
 
 async def check_stored(world: World, path: str) -> None:

@@ -60,9 +60,9 @@ def nothing_twice(world: World) -> None:
         for kind in (ToolCallStarted, ToolCallFinished):
             twice = [place for place, number in _by_call(run, kind).items() if number > 1]
             assert not twice, f"{run.name}: {kind.__name__} more than once for (turn, index) {twice}"
-    counts = Counter((call.run, call.turn, call.index, call.name) for call in world.calls if not call.repeatable)
+    counts = Counter((call.run, call.turn, call.index) for call in world.calls if not call.repeatable)
     started = [key for key, number in counts.items() if number > 1]
-    assert not started, f"functions started more than once: (run, turn, index, name) {started}"
+    assert not started, f"functions started more than once: (run, turn, index) {started}"
     for run_id, log in world.logs.items():
         finished = Counter(key for key, kind, _ in _calls(log) if kind == "ToolCallFinished")
         twice = [key for key, number in finished.items() if number > 1]
