@@ -69,6 +69,7 @@ class SimulatedCall:
         run: The id of its run. A run that continues after a crash has the same id.
         turn: The number of completions of the run, from 1; 0 for the calls that a resumed run starts with.
         index: The position of the call in its message.
+        id: The id of the call.
         name: The name of the tool.
         arguments: The arguments as JSON text.
         repeatable: Whether the function may run again after a crash.
@@ -78,6 +79,7 @@ class SimulatedCall:
     run: str
     turn: int
     index: int
+    id: str
     name: str
     arguments: str
     repeatable: bool
@@ -238,7 +240,7 @@ class World:
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
     turn, now = handlers.run._state.turns, anyio.current_time()  # noqa: SLF001 - a middleware of aswarm itself
     return SimulatedCall(
-        now, handlers.run.id, turn, call.position, call.name, call.arguments, repeatable=call.is_repeatable
+        now, handlers.run.id, turn, call.position, call.id, call.name, call.arguments, repeatable=call.is_repeatable
     )
 
 
