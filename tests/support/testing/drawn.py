@@ -103,7 +103,7 @@ def budget(world: World, name: str) -> Budget | None:
     """Draw a budget, or None."""
     then: Any = ("stop", "answer", "raise")[world.draw(f"{name}: then", 3)]
     drawn = world.draw(f"{name}: budget", 4)
-    limits = (None, {"tool_calls": 4}, {"turns": 2}, {"tokens": 25})[drawn]
+    limits = (None, {"tool_calls": 2}, {"turns": 2}, {"tokens": 25})[drawn]
     return None if limits is None else Budget(**limits, then=then)
 
 

@@ -134,6 +134,10 @@ def _is_same(error: BaseException | None, other: BaseException) -> bool:
 
 def _run(program: Program, world: World, *, is_real: bool = False) -> BaseException | None:
     """Run the program on a new event loop. Returns its exception, a left task, a reported exception, or None."""
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public function raises an exception
+        raise RuntimeError(
+            "a simulation makes its own event loops: call it from a plain function, not from a coroutine"
+        )
     loop: ProcessLoop = RealLoop() if is_real else UniverseLoop(world.draw)
     error: BaseException | None = None
     with funeral(world), _seeded(world.seed), files_of(world), simulated(world, loop):
