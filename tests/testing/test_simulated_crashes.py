@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Callable
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -50,10 +50,10 @@ def test_a_sqlite_store_works_in_a_universe() -> None:
         assert response.text == "Hello."
         assert stored is not None
         assert len(stored.messages) == 2
-        assert os.path.exists(paths[-1])
+        assert Path(paths[-1]).exists()
 
     in_universes(program, 5)
-    assert not any(map(os.path.exists, paths))
+    assert not any(Path(path).exists() for path in paths)
 
 
 def test_a_failure_with_a_store_is_confirmed_on_the_real_loop() -> None:

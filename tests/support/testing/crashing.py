@@ -11,6 +11,7 @@ import anyio
 from drawn import FAULTS, agent, answers, api, several
 
 from aswarm import Agent, AswarmError, tool
+from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RunNotFound, RunsError
 from aswarm.testing import ScriptedCall, check_history
@@ -81,7 +82,8 @@ async def follow(world: World, clients: Clients, name: str, run: str) -> Mapping
 
 
 async def check_stored(world: World, path: str) -> None:
-    """The histories of all conversations are valid, and no run is left running."""
+    """The histories of all conversations are valid, no run is left, and no live process was taken for dead."""
+    deaths = sum("dies" in text for _, text in world.notes)
     swarm = world.swarm(Provider(world, []))
     async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
         records = await runs.list(user="u")
@@ -91,7 +93,10 @@ async def check_stored(world: World, path: str) -> None:
             assert stored is not None
             check_history(stored.messages, allow_open=True, ordered=False)
         for record in records:
-            last = [entry.is_last for entry in await runs.recorded(record.id)]
+            entries = await runs.recorded(record.id)
+            attempts = {1, *(1 + entry.seq // ATTEMPT_NUMBERS for entry in entries)}
+            assert max(attempts) <= 1 + deaths, f"{deaths} processes died, and {record.id} has the attempts {attempts}"
+            last = [entry.is_last for entry in entries]
             assert last.count(True) == 1, f"the log of {record.id} has {last.count(True)} ends"
             assert last[-1], f"the log of {record.id} goes on after its end"
 

@@ -99,7 +99,7 @@ class Simulation:
         schedule = [f"  {name}: {value}" for name, value in choices.items()] or ["  every choice is 0"]
         return "\n".join(
             [
-                f"seed {world.seed}: {type(error).__name__}: {error}",
+                f"seed {world.seed}: {'; '.join(f'{type(each).__name__}: {each}' for each in _causes(error))}",
                 f"Run it again with --simulate-seed={world.seed}. With the delays of asyncio's real clock it fails: {confirmed}.",
                 *([shown] if shown else []),
                 "Schedule (the choices other than 0):",
@@ -126,7 +126,14 @@ def _parts(keys: list[str], size: int) -> list[set[str]]:
 
 
 def _is_same(error: BaseException | None, other: BaseException) -> bool:
-    return type(error) is type(other)
+    return error is not None and {type(each) for each in _causes(error)} == {type(each) for each in _causes(other)}
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """Return the exceptions of a group, such as that of a task group; otherwise the exception itself."""
+    if isinstance(error, BaseExceptionGroup):
+        return [cause for each in error.exceptions for cause in _causes(each)]
+    return [error]
 
 
 # --- one universe ---
