@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from cli_runs import invoke
-from served import running
+from cli_server import running
 
 from aswarm import Agent, AswarmError, AsyncSwarm
 from aswarm.cli._exits import SetupError

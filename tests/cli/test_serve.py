@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 from cli_runs import AGENTS, invoke, model
-from served import running
+from cli_server import running
 
 pytestmark = pytest.mark.sampled
 

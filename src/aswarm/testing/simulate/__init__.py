@@ -11,6 +11,7 @@ A universe has a virtual clock, so its delays take no time. Equal seeds are equa
 from aswarm._values import public as _public
 
 from ._clients import Clients
+from ._crash import Crash
 from ._invariants import (
     DEFAULT,
     budget_kept,
@@ -21,7 +22,6 @@ from ._invariants import (
     valid_history,
 )
 from ._loop import Deadlock, Endless
-from ._process import Crash
 from ._provider import Fault, Provider
 from ._pytest import pytest_addoption, pytest_configure, simulate
 from ._report import timeline

@@ -10,7 +10,7 @@ import anyio
 
 from aswarm._record.entries import Entry
 
-from ._process import Crash
+from ._crash import Crash
 from ._world import World
 
 T = TypeVar("T")

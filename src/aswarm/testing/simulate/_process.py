@@ -1,4 +1,4 @@
-"""`Crash`: a process that dies at any await, and starts again with nothing but its files."""
+"""`Process`: the tasks of one simulated process, and its death."""
 
 from __future__ import annotations
 
@@ -8,31 +8,23 @@ import gc
 import inspect
 import logging
 import math
-import os
-import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet
-
-import anyio
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from aswarm._runtime import seams
 
+from ._files import Connection, close_as_killed
 from ._loop import ProcessLoop, owner
 from ._world import World
 
 T = TypeVar("T")
-S = TypeVar("S")
-# The steps of a process before its death: none, or a number below one of these. A step is one callback of the event loop.
-_STEPS = (0, 60, 250, 1000)
 _TASKS_KEPT = 100  # with ended tasks
 _CLOSES = 100  # of a coroutine that awaits in its `finally` blocks
 
 
-class _Died(Exception):  # noqa: N818 - named after the event
+class Died(Exception):  # noqa: N818 - named after the event
     """The process has died."""
 
 
@@ -48,7 +40,7 @@ class Process:
         self.is_dead = False
         self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks: list[asyncio.Task[Any]] = []
-        self.connections: list[_Connection] = []
+        self.connections: list[Connection] = []
         self.locks: list[Any] = []
         self._world = world
         self._steps = 0
@@ -63,14 +55,14 @@ class Process:
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
     async def result(self, task: asyncio.Task[T]) -> T:
-        """Wait for a task of this process, and return its result. Raises _Died if the process dies before."""
+        """Wait for a task of this process, and return its result. Raises Died if the process dies before."""
         try:
             await asyncio.wait([task, self.died], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         except BaseException:
             task.cancel()  # as a server does after its client has disconnected
             raise
         if self.is_dead:
-            raise _Died
+            raise Died
         return task.result()
 
     # --- as the owner of callbacks ---
@@ -152,176 +144,3 @@ def _quiet() -> Generator[None]:
     finally:
         sys.unraisablehook = hook
         logging.disable(before)
-
-
-# --- files ---
-
-
-class _Connection(sqlite3.Connection):
-    """A connection to a SQLite file. It notes the size of the write-ahead log whenever a commit has waited for the disk."""
-
-    world: World
-    path: str
-    _waits = True  # the default of SQLite is `synchronous = FULL`
-
-    def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:
-        cursor = super().execute(statement, *parameters)
-        if statement.startswith("PRAGMA synchronous"):
-            self._waits = statement.endswith("FULL")
-        elif statement == "COMMIT" and self._waits:
-            self.world.synced[self.path] = _size(f"{self.path}-wal")
-        return cursor
-
-    def close(self) -> None:
-        super().close()
-        if (process := owner.get()) is not None and self in process.connections:  # type: ignore[attr-defined]
-            process.connections.remove(self)  # type: ignore[attr-defined]
-
-
-@contextmanager
-def files_of(world: World) -> Generator[None]:
-    """Note the connections and the locks of each process during the block."""
-
-    def connected(path: Any, *options: Any, **named: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(path, *options, **{"factory": _Connection, **named})
-        if isinstance(connection, _Connection):
-            connection.world, connection.path = world, os.fspath(path)
-            if (process := owner.get()) is not None:
-                process.connections.append(connection)  # type: ignore[attr-defined]
-        return connection
-
-    connect: Any = sqlite3.connect
-    sqlite3.connect = connected  # type: ignore[assignment]
-    try:
-        with seams.replaced({"held": _Held()}, {}):
-            yield
-    finally:
-        sqlite3.connect = connect
-
-
-class _Held(WeakSet[Any]):
-    """The locks of all processes. Each process has a list of its own locks."""
-
-    def add(self, item: Any) -> None:
-        super().add(item)
-        if (process := owner.get()) is not None:
-            process.locks.append(item)  # type: ignore[attr-defined]
-
-
-def close_as_killed(world: World, connections: list[_Connection], *, loses_power: bool) -> None:
-    """Close connections, and leave the files as a killed process does.
-
-    SQLite would move the write-ahead log into the file, so the files of the last connection are written back.
-    """
-    others = {each.path for process in world.processes if not process.is_dead for each in process.connections}
-    left: dict[Path, bytes] = {}
-    for path in {each.path for each in connections} - others:
-        wal = Path(f"{path}-wal")
-        left |= {each: each.read_bytes() for each in (Path(path), wal) if each.exists()}
-        if loses_power and wal in left:
-            size = len(left[wal])
-            synced = min(size, world.synced.get(path, 0))
-            left[wal] = left[wal][: size - world.draw("bytes that the disk loses", size - synced + 1)]
-    for connection in connections:
-        connection.close()
-    connections.clear()
-    for file, data in left.items():
-        file.write_bytes(data)
-
-
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-# --- the part of a test ---
-
-
-class Crash(Generic[S]):
-    """A process of the universe that dies at drawn moments, and starts again.
-
-        crash = Crash(world, most=2)
-
-        async def main() -> str:
-            async with SQLiteStore(world.path("orders.sqlite")) as store:
-                conversation = store.conversation("1", world.swarm(model), agent=agent)
-                response = await conversation.run("Where is my order?")
-                return response.text
-
-        print(await crash.run(main))
-
-    Objects outside of `main` survive a crash, as other machines do: a `Provider`, and what clients remember. Make stores and
-    swarms in `main`. A crash loses the tasks of the process, and its locks are free afterwards. Commits that did not wait for
-    the disk are lost only with `power`.
-
-    Args:
-        world: The world.
-        most: The largest number of crashes. In each life, one universe of four has no crash.
-        power: Whether a crash may be a power failure.
-        name: The name of the process in the time line, and in the names of its choices.
-    """
-
-    def __init__(self, world: World, *, most: int = 1, power: bool = False, name: str = "process") -> None:
-        self._world = world
-        self._most = most
-        self._power = power
-        self._name = name
-        self._stopped = anyio.Event()
-        self._serving: tuple[Process, S] | None = None
-        self._started = anyio.Event()
-
-    async def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `main` in a process, again after each crash. Returns its first result; raises its first exception."""
-        for life in range(self._most + 1):
-            process = self._process(life)
-            with suppress(_Died):
-                return await process.result(process.start(main()))
-            if self._serving is not None:  # otherwise clients wait for the event
-                self._serving, self._started = None, anyio.Event()
-            await self._world.pause(f"{self._name} starts again")
-        raise AssertionError("the last life has no crash")
-
-    def _process(self, life: int) -> Process:
-        name, steps = f"{self._name} {life + 1}", 0
-        if life < self._most and (most := _STEPS[self._world.draw(f"{self._name}: crash", len(_STEPS))]):
-            steps = 1 + self._world.draw(f"{self._name}: step of the crash", most)
-        loses_power = bool(steps) and self._power and bool(self._world.draw(f"{self._name}: power failure", 2))
-        return Process(self._world, name, dies_after=steps or math.inf, loses_power=loses_power)
-
-    # --- a server ---
-
-    async def serve(self, value: S) -> None:
-        """Let clients `call` an object of this process, until `stop`. Call it in `main`."""
-        process: Any = owner.get()
-        self._serving = process, value
-        self._started.set()
-        await self._stopped.wait()
-
-    def stop(self) -> None:
-        """End `serve`, in this life and the next."""
-        self._stopped.set()
-
-    async def call(self, function: Callable[[S], Awaitable[T]]) -> T:
-        """Call a function with the served object, in the process, as a client calls a server.
-
-        Waits for a process that serves. Raises ConnectionResetError if the process dies before its answer arrives.
-        """
-        await self._started.wait()
-        await self._world.pause(f"{self._name}: request")
-        if self._serving is None or self._serving[0].is_dead:
-            raise ConnectionResetError("the process has died")
-        process, value = self._serving
-
-        async def request() -> T:
-            return await function(value)
-
-        try:
-            answer = await process.result(process.start(request()))
-        except _Died:
-            raise ConnectionResetError("the process has died") from None
-        await self._world.pause(f"{self._name}: answer")
-        if process.is_dead:
-            raise ConnectionResetError("the process has died before its answer arrived")
-        return answer

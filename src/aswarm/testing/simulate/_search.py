@@ -11,9 +11,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ._files import files_of
 from ._invariants import DEFAULT, context_as_sequential
 from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop
-from ._process import files_of, funeral
+from ._process import funeral
 from ._report import timeline, write_file
 from ._threads import simulated
 from ._world import World
