@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aswarm.serve import Runs
 
 Logs: TypeAlias = Mapping[str, Sequence[Entry]]
-_ANSWER = "This page shows the runs of a file, and no model answers. To go on with your agents: aswarm serve AGENT --open FILE"
+_ANSWER = "This page shows the runs of a file, and no model answers. To continue with your agents: aswarm serve AGENT --open FILE"
 
 
 def read_logs(path: str) -> Logs:

@@ -16,7 +16,7 @@ from ._loop import owner
 from ._world import World
 
 
-class Connection(sqlite3.Connection):
+class KillableConnection(sqlite3.Connection):
     """A connection to a SQLite file. It notes the size of the write-ahead log whenever a commit has waited for the disk."""
 
     world: World
@@ -42,8 +42,8 @@ def files_of(world: World) -> Generator[None]:
     """Note the connections and the locks of each process during the block."""
 
     def connected(path: Any, *options: Any, **named: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(path, *options, **{"factory": Connection, **named})
-        if isinstance(connection, Connection):
+        connection: sqlite3.Connection = connect(path, *options, **{"factory": KillableConnection, **named})
+        if isinstance(connection, KillableConnection):
             connection.world, connection.path = world, os.fspath(path)
             if (process := owner.get()) is not None:
                 process.connections.append(connection)  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ class _Held(WeakSet[Any]):
             process.locks.append(item)  # type: ignore[attr-defined]
 
 
-def close_as_killed(world: World, connections: list[Connection], *, loses_power: bool) -> None:
+def close_as_killed(world: World, connections: list[KillableConnection], *, loses_power: bool) -> None:
     """Close connections, and leave the files as a killed process does.
 
     SQLite would move the write-ahead log into the file, so the files of the last connection are written back.

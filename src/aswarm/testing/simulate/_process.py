@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from aswarm._runtime import seams
 
-from ._files import Connection, close_as_killed
+from ._files import KillableConnection, close_as_killed
 from ._loop import ProcessLoop, owner
 from ._world import World
 
@@ -40,7 +40,7 @@ class Process:
         self.is_dead = False
         self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.tasks: list[asyncio.Task[Any]] = []
-        self.connections: list[Connection] = []
+        self.connections: list[KillableConnection] = []
         self.locks: list[Any] = []
         self._world = world
         self._steps = 0
