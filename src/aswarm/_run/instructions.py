@@ -1,4 +1,4 @@
-"""The instructions of an agent: a text, or a function of the user that returns it."""
+"""The instructions of an agent: a text, or a function of the user that returns the text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aswarm._values.errors import RunError
 async def resolve_instructions(
     agent: Agent, context: dict[str, Any], function_runner: Callable[[], FunctionRunner]
 ) -> Any:
-    """Return the instructions as text. A plain callable runs in a worker thread as plain tools do, because it may block."""
+    """Return the instructions as text. A plain function runs in a worker thread, like a plain tool, because it may block."""
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
@@ -43,7 +43,7 @@ async def resolve_instructions(
 
 async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any]) -> Any:
     slot = await function_runner.acquire()
-    enter_tool()  # instructions may start runs, as tools may
+    enter_tool()  # a function for instructions may start runs, like a tool
     try:
         return await slot.run(work)
     finally:
@@ -51,7 +51,7 @@ async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any])
 
 
 def _with_context(function: Callable[..., Any], context: dict[str, Any]) -> Callable[[], Any]:
-    """Return the function, bound to the context variables if it has a parameter for them."""
+    """Return the function without arguments. If it has a parameter for the context variables, bind them."""
     if _takes_positional(function):
         return functools.partial(function, defaultdict(str, copy_containers(context)))
     if CONTEXT in signature_of(function).parameters and CONTEXT not in bound_by_partials(function):

@@ -1,4 +1,4 @@
-"""Converts the model's text to arguments, and the result of a function to text. Never calls a function."""
+"""Converts the model's text to arguments, and the result of a function to text. It never calls a function."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from aswarm._values.json import is_object, shown
 from .schema import CONTEXT
 from .tool import Tool, reads_context, takes_context
 
-_SHOWN = 1000  # characters of broken arguments that the model reads
+_SHOWN = 1000  # at most this many characters of invalid arguments are quoted to the model
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments as a dict, empty for an empty text. Raises ToolArgumentsError with the parser's reason."""
+    """Return the arguments as a dict. An empty text means no arguments. Raises ToolArgumentsError with the parser's reason."""
     if not text.strip():
         return {}
     try:
@@ -45,9 +45,10 @@ def arguments_or_text(text: str) -> dict[str, Any] | str:
 
 
 def as_result(value: object) -> Result:
-    """Return the value of a function as a `Result` whose value is the content of the tool message.
+    """Convert the return value of a function to a `Result`. The `value` of the result is the content of the tool message.
 
-    The content is a text, or a list of parts if there are images or files. An exception of a value without a text propagates.
+    The content is a text. If the function returned images or files, it is a list of parts. If the conversion to text fails,
+    the exception propagates.
     """
     match value:
         case str():
@@ -69,10 +70,10 @@ def _content(value: object) -> str | list[Part]:
 
 
 def to_text(value: object) -> str:
-    """Return a value as text for the model: a str unchanged, data as JSON (not ASCII-escaped), other values by `str()`."""
+    """Convert a value to text for the model: a str unchanged, data as JSON (not ASCII-escaped), other values with `str()`."""
     if isinstance(value, str):
-        text = str.__str__(value)  # the text itself, also for an Enum whose members are str
-        text.encode()  # half a surrogate pair cannot be sent; raise here, not in the next request
+        text = str.__str__(value)  # also for a member of a str Enum, which has its own `__str__`
+        text.encode()  # half a surrogate pair cannot be sent: raise the error now, as an error of the tool
         return text
     if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         try:
@@ -90,7 +91,7 @@ def sendable(text: str) -> str:
 
 
 def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of the call. A function with the hint `Mapping` gets a read-only view of `context`."""
+    """Add the context variables to the arguments, if the function takes them. For the hint `Mapping`, add a read-only view."""
     if not takes_context(tool):
         return arguments
     return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}

@@ -1,4 +1,4 @@
-"""Converts each `typing.TypedDict` on Python 3.11, where pydantic accepts only `typing_extensions.TypedDict`."""
+"""Converts each `typing.TypedDict` on Python 3.11. There, pydantic accepts only `typing_extensions.TypedDict`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 
 def modern(hint: Any) -> Any:
-    """Return the hint with each TypedDict of `typing` converted. A TypedDict inside itself becomes Any."""
+    """Return the hint with each TypedDict of `typing` converted. A TypedDict that contains itself has Any at that place."""
     return _modern(hint, {}) if sys.version_info < (3, 12) else hint
 
 
