@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cli_runs import invoke
+from cli_runs import AGENTS, invoke
 from cli_server import running
 
 from aswarm import Agent, AswarmError, AsyncSwarm
@@ -85,6 +85,14 @@ def test_another_file_is_refused(tmp_path: Path, content: str | None, text: str)
         path.write_text(content)
     with pytest.raises(SetupError, match=text):
         read_logs(str(path))
+
+
+@pytest.mark.parametrize("agents", [[], ["agents:triage"]])
+def test_an_address_is_checked_with_a_file_too(failed: str, folder: Path, agents: list[str]) -> None:
+    """With agents of the user and without."""
+    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+    result = invoke("serve", *agents, "--open", failed, "--host", "no host", "--token", "t")
+    assert "cannot listen at no host" in result.stderr
 
 
 def test_without_a_file_an_agent_is_needed() -> None:

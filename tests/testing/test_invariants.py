@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from aswarm.testing.simulate import (
     budget_kept,
     log_folds_to_history,
     nothing_twice,
+    timeline,
     unknown_outcomes_reported,
     valid_history,
 )
+from aswarm.testing.simulate._report import write_file
 
 AGENT = Agent(name="a")
 CALLS = [{"id": str(index), "type": "function", "function": {"name": "f", "arguments": "{}"}} for index in range(2)]
@@ -91,11 +94,23 @@ BROKEN: list[tuple[Callable[[World], None], World, str]] = [
     (budget_kept, with_budget(Budget(turns=1), *turns(2)), "1 requests after the end"),
     (budget_kept, with_budget(Budget(tokens=10, then="answer"), *turns(3)), "2 requests after the end"),
 ]
+NO_RESPONSE = log_of(STARTED, FINISHED, messages=GOOD)
+NO_RESPONSE.logs["1"] = [*NO_RESPONSE.logs["1"][:-1], Entry(9, 0, "RunFailed", {"error": {}})]
 KEPT = [
+    NO_RESPONSE,
     log_of(STARTED, FINISHED, messages=GOOD),
     log_of(STARTED, messages=[HEAD, {**RESULT, "content": "cancelled; its outcome is unknown"}], unknown_calls=[{}]),
     with_budget(Budget(turns=2, tool_calls=2, tokens=10, then="answer"), *turns(2)),
 ]
+
+
+def test_the_time_line_and_the_file_have_the_logs_that_clients_have_read(tmp_path: Path) -> None:
+    """A run of `World.run` has entries only in a report."""
+    world = log_of(STARTED, FINISHED, messages=GOOD)
+    world.runs.append(SimulatedRun("left out", []))
+    assert any("1: ToolCallFinished index=0" in line for line in timeline(world))
+    write_file(world, tmp_path / "runs.jsonl")
+    assert (tmp_path / "runs.jsonl").read_text().count('{"run":"1"') == len(world.logs["1"])
 
 
 @pytest.mark.parametrize(("invariant", "world", "text"), BROKEN, ids=[text for _, _, text in BROKEN])
@@ -105,7 +120,7 @@ def test_an_invariant_fails(invariant: Callable[[World], None], world: World, te
         invariant(world)
 
 
-@pytest.mark.parametrize("world", KEPT, ids=["a call", "an unknown outcome", "a budget"])
+@pytest.mark.parametrize("world", KEPT, ids=["no response", "a call", "an unknown outcome", "a budget"])
 def test_a_good_world_keeps_all_invariants(world: World) -> None:
     """No invariant is too strict for it."""
     for invariant in DEFAULT:

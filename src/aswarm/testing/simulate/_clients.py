@@ -108,26 +108,21 @@ class Clients:
 
     async def _follow(self, run_id: str, user: str) -> list[Entry]:
         seen: list[Entry] = []
-        while True:
+        while not (seen and seen[-1].is_last):
             after = seen[-1].seq if seen else -1
             patience = _PATIENCE[self._world.draw(f"{self._name}: patience", len(_PATIENCE))]
-            batch: Sequence[Entry] | None = None
+            batch: Sequence[Entry] = ()
             with anyio.move_on_after(patience):
                 batch = await self.call(lambda runs: runs.read(run_id, after, user=user))  # noqa: B023 - awaited here
-            if batch is None:
-                await self._world.pause(f"{self._name}: comes back")
-            elif not batch:
-                return seen
-            else:
+            if batch:
                 seen += batch[: len(batch) - self._world.draw(f"{self._name}: misses", len(batch))]
-                if seen[-1].is_last:
-                    return seen
+            else:
+                await self._world.pause(f"{self._name}: comes back")
+        return seen
 
 
 async def _whole(runs: RecordedRuns, run_id: str, user: str) -> list[Entry]:
     entries: list[Entry] = []
-    while batch := await runs.read(run_id, entries[-1].seq if entries else -1, user=user):
-        entries += batch
-        if entries[-1].is_last:
-            break
+    while not (entries and entries[-1].is_last):
+        entries += await runs.read(run_id, entries[-1].seq if entries else -1, user=user)
     return entries

@@ -95,8 +95,7 @@ class Process:
         close_as_killed(self._world, self.connections, loses_power=self._loses_power)
         for lock in self.locks:
             seams.abandon(lock)
-        if not self.died.done():
-            self.died.set_result(None)
+        self.died.set_result(None)
 
     def bury(self) -> None:
         """Close the coroutines after the end of the universe. Their `finally` blocks run now, and change nothing."""
@@ -112,7 +111,7 @@ class Process:
 
 
 def _close(coroutine: Any) -> None:
-    for _ in range(_CLOSES):
+    for _ in range(_CLOSES):  # pragma: no branch - no task of aswarm awaits so often
         try:
             coroutine.close()
         except BaseException:  # noqa: BLE001, S112 - of its `finally` blocks; it awaits again
