@@ -80,7 +80,8 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
 @contextmanager
 def replaced(threads: Mapping[str, Any], of_clocks: Mapping[str, Any]) -> Generator[None]:
     """Replace names of this module, and of `clocks`, during the block, for all event loops of this process."""
-    modules = ((globals(), threads), (vars(clocks), of_clocks))
+    names_of_clocks: Any = vars(clocks)
+    modules = ((globals(), threads), (names_of_clocks, of_clocks))
     before = [(module, {name: module[name] for name in names}) for module, names in modules]
     for module, names in modules:
         module.update(names)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 _STEP = 1e-5  # seconds of one iteration, so that a program that waits for a deadline reaches it
 _MOST_STEPS = 1_000_000
@@ -106,13 +106,13 @@ class ProcessLoop(asyncio.BaseEventLoop):
 
     def forget_generators(self, process: Owner) -> None:
         """Do not close the generators of a dead process at the end of the loop."""
-        generators: Any = self._asyncgens  # type: ignore[attr-defined]
+        generators = cast("set[Any]", self._asyncgens)  # type: ignore[attr-defined]
         for agen in list(generators):
             if self._owners.get(id(agen)) is process:
                 generators.discard(agen)
 
 
-class RealLoop(ProcessLoop, asyncio.SelectorEventLoop):
+class RealLoop(ProcessLoop, asyncio.SelectorEventLoop):  # pyright: ignore[reportIncompatibleMethodOverride] - asyncio calls it
     """asyncio's own loop with the real clock."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import anyio
 import httpx
@@ -67,8 +67,9 @@ class Provider(ScriptedModel):
         if fault == "reset":
             raise httpx.ReadError("the connection was reset")
         if response.is_success and isinstance(response.stream, httpx.AsyncByteStream):
-            size = len(response.content) if isinstance(response.stream, httpx.ByteStream) else response.stream.size  # type: ignore[attr-defined]
-            body = _FaultyBody(self._world, self._name, response.stream, fault, size)
+            stream: Any = response.stream
+            size = len(response.content) if isinstance(stream, httpx.ByteStream) else stream.size
+            body = _FaultyBody(self._world, self._name, stream, fault, size)
             return httpx.Response(response.status_code, headers=response.headers, stream=body)
         return response
 

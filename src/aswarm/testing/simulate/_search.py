@@ -132,9 +132,8 @@ def _is_same(error: BaseException | None, other: BaseException) -> bool:
 
 def _causes(error: BaseException) -> list[BaseException]:
     """Return the exceptions of a group, such as that of a task group; otherwise the exception itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [cause for each in error.exceptions for cause in _causes(each)]
-    return [error]
+    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return [cause for each in inside for cause in _causes(each)] if inside else [error]
 
 
 # --- one universe ---
