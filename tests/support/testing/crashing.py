@@ -62,18 +62,20 @@ async def user(world: World, clients: Clients, name: str) -> None:
         new = NewRun("u", conversation, answers=answered)
 
 
+async def cancel(runs: LocalRuns, run: str) -> None:
+    """Cancel a run: it does not wait for an answer afterwards, unless it waited before."""
+    now = START + anyio.current_time()
+    record = await runs.cancel(run, user="u")
+    last = (await runs.recorded(run))[-1]
+    assert record.reason != "waiting" or last.at <= now * 1000, "a cancelled run waits for an answer"
+
+
 async def follow(world: World, clients: Clients, name: str, run: str) -> Mapping[str, Any]:
     """Read a run to its end, and cancel it in some universes. Returns its response."""
 
-    async def cancel(runs: LocalRuns) -> None:
-        now = START + anyio.current_time()
-        record = await runs.cancel(run, user="u")
-        last = (await runs.recorded(run))[-1]
-        assert record.reason != "waiting" or last.at <= now * 1000, "a cancelled run waits for an answer"
-
     if world.draw(f"{name}: cancels", 4) == 3:
         await world.pause(f"{name}: cancel")
-        await clients.call(cancel)
+        await clients.call(lambda runs: cancel(runs, run))
     last = (await clients.read(run, user="u"))[-1]
     if last.type == "RunFailed":
         kind = last.fields["error"]["type"]
@@ -150,6 +152,29 @@ async def two_processes(world: World) -> None:
     await check_stored(world, path)
 
 
+async def cancelled_approvals(world: World) -> None:
+    """Runs are cancelled about when their call begins to wait; afterwards they do not wait, unless they waited before."""
+
+    def answer(request: Any) -> Any:
+        return (
+            "finished"
+            if request.messages[-1]["role"] == "tool"
+            else ScriptedCall("needs_approval", '{"number": 1}', "1")
+        )
+
+    swarm = world.swarm(Provider(world, answer))
+    async with LocalRuns(swarm, world.path("runs.sqlite"), agents=[agent("agent")]) as runs:
+
+        async def one(name: str) -> None:
+            clients = Clients(world, runs, name=name)
+            record = await clients.start(NewRun("u", name, messages=user_message(name), key=name))
+            for _ in range(world.draw(f"{name}: pauses", 4)):
+                await world.pause(f"{name}: before the cancel")
+            await cancel(runs, record.id)
+
+        await several(world, one)
+
+
 async def crashed_conversations(world: World) -> None:
     """A process sends messages to a conversation in a file, dies, and goes on with the stored history."""
     path = world.path("conversations.sqlite")
@@ -222,4 +247,7 @@ async def crashed_batches(world: World) -> None:
             assert is_known is (item in charged) or outcome.response.unknown_calls, f"{item}: {results}, {charged}"
 
 
-CRASHING = {each.__name__: each for each in (crashed_runs, two_processes, crashed_conversations, crashed_batches)}
+CRASHING = {
+    each.__name__: each
+    for each in (crashed_runs, two_processes, crashed_conversations, crashed_batches, cancelled_approvals)
+}
