@@ -17,6 +17,7 @@ from aswarm._values.agent import Agent
 from aswarm.cli._command import AppCommand, command
 from aswarm.cli._exits import SetupError
 from aswarm.cli._load import extra, load_runs
+from aswarm.cli._signals import received
 
 if TYPE_CHECKING:
     from aswarm._values.decisions import Decision
@@ -56,19 +57,19 @@ def worker(target: str, drain: float) -> None:
 async def _work(runs: DurableRuns, drain: float) -> None:
     if runs.concurrency < 1:
         raise SetupError("these runs have concurrency=0, so no process executes them; a worker needs at least 1")
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with received(signal.SIGTERM, signal.SIGINT) as signals:
         async with runs.factory.swarm, runs:
             click.echo(
                 f"executing runs of the version {runs.version}, {runs.concurrency} at once (Ctrl-C ends it)", err=True
             )
-            await anext(aiter(signals))
+            await anext(signals)
             async with anyio.create_task_group() as group:
                 group.start_soon(_drain_at_once, runs, signals)
                 await runs.drain(drain)
                 group.cancel_scope.cancel()
 
 
-async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[signal.Signals]) -> None:
+async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[int]) -> None:
     """Wait for another signal, and then stop waiting for runs."""
     await anext(signals)
     await runs.drain(0)
@@ -143,7 +144,8 @@ def _runs_command(
 @click.option(
     "--status",
     type=click.Choice(_STATUSES),
-    help="Only runs with this status; waiting: runs that wait for an answer; unreachable: queued runs of another version or agent.",
+    help="Only runs with this status; waiting: runs that wait for an answer; unreachable: queued runs with a version or an agent "
+    "that TARGET does not have.",
 )
 @click.option(
     "--limit",
@@ -170,8 +172,8 @@ async def show(client: DurableRuns, run_id: str) -> None:
 
 @_runs_command(
     "cancel",
-    "Stop a run, and wait until its functions stop.\n\nAny worker may execute it. A run that waits for an answer can be "
-    f"stopped too: its waiting calls do not run. {_OR_URL}",
+    "Stop a run in any worker, and wait until its functions stop.\n\nA run that waits for an answer can be stopped too: its "
+    f"waiting calls do not run. {_OR_URL}",
 )
 @click.argument("run_id")
 async def cancel(client: DurableRuns, run_id: str) -> None:
