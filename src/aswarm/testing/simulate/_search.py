@@ -153,9 +153,10 @@ def _run(program: Program, world: World, *, is_real: bool = False) -> BaseExcept
         except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - the failure of the universe
             error = raised
         finally:
+            reported = loop.reported.copy()  # before the end of the loop, which may destroy tasks of dropped generators
             _close(loop, world)
-    if error is None and loop.reported:
-        error = AssertionError(f"reported to the event loop: {loop.reported[0]}")
+    if error is None and reported:
+        error = AssertionError(f"reported to the event loop: {reported[0]}")
     return error
 
 
