@@ -18,16 +18,18 @@ from aswarm import (
     Budget,
     Progress,
     Result,
+    RunError,
     RunFinished,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
+    ToolFailure,
     ToolProgress,
     current_call,
     tool,
 )
 from aswarm.code import code_tool
-from aswarm.guards import Block, guard_tool
+from aswarm.guards import Block, Blocked, guard_tool
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -237,6 +239,31 @@ results
     assert json.loads(text)[:2] == [0, 10]
     assert "too large" in json.loads(text)[2]
     assert (seen, desk.notes) == ([0, 1, 2], ["look 0", "look 1"])
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_guard_that_fails_blocks_the_run(before: int, desk: Desk) -> None:
+    """As outside of code: the model gets no text, and the code cannot catch it. Functions that ran leave an unknown outcome."""
+
+    async def broken(checked: Any) -> None:
+        if checked.name == "plain":
+            raise ZeroDivisionError("in the check")
+
+    code = f"for number in range({before}):\n    await look(number)\ntry:\n    await plain(9)\nexcept Exception:\n    pass"
+    model = ScriptedModel([call("run_code", code=code), "Done."])
+    with pytest.raises(Blocked) as caught:
+        await AsyncSwarm(model.client(), middleware=[guard_tool(broken)]).run(agent_of(desk.look, desk.plain), "Go")
+    assert len(model.requests) == 1
+    assert desk.notes == ["look 0"][:before]
+    assert [each.name for each in caught.value.response.unknown_calls] == ["run_code"][:before]
+
+
+async def test_an_error_of_the_hook_for_failed_calls_ends_the_run(desk: Desk) -> None:
+    def hook(failure: ToolFailure) -> str:
+        raise LookupError(failure.name)
+
+    with pytest.raises(RunError, match="LookupError: fails"):
+        await run_code("await fails(1)", desk.fails, swarm={"tool_error": hook})
 
 
 async def test_a_budget_counts_calls_inside_code(desk: Desk) -> None:

@@ -116,6 +116,21 @@ async def test_an_unknown_call_raises_its_text_in_the_code_and_is_listed() -> No
 
 
 @pytest.mark.anyio
+async def test_a_recorded_result_that_reads_like_a_refusal_is_a_result() -> None:
+    """The code gets the recorded text as before, and no RuntimeError."""
+
+    async def state(number: int) -> str:
+        """Get the state."""
+        return f"not running since {number}"
+
+    code = "[await state(1), await state(2)]"
+    log, response = await recorded(code, [state])
+    end = max(n for n, entry in enumerate(log.entries) if entry.type == "ToolProgress")
+    _, again = await recorded(code, [state], log.entries[: end + 1])
+    assert told(again) == told(response) == '["not running since 1", "not running since 2"]'
+
+
+@pytest.mark.anyio
 async def test_unknown_calls_are_in_the_record_of_the_finished_code() -> None:
     """A third process, which only replays, lists them too."""
     code = "try:\n    await look(1)\nexcept RuntimeError:\n    pass\nawait look(2)"

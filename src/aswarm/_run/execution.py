@@ -34,6 +34,7 @@ from aswarm._values.errors import (
     CallerMistake,
     CallLost,
     ConfigurationError,
+    FailedInside,
     Hold,
     RunError,
     ToolArgumentsError,
@@ -113,6 +114,9 @@ class ToolCaller:
         except CallerMistake as error:
             call.started = call.started and error.has_started  # False: no function has started, and the call stays open
             raise
+        except FailedInside as failed:
+            call.started = failed.has_started
+            raise failed.error from failed.error.__cause__
         except RunError as error:
             if not call.started:  # raised by `started`, so the function must not run
                 raise
