@@ -201,6 +201,16 @@ async def test_code_that_fails_names_its_line_and_the_calls_that_ran(desk: Desk)
     check_history(response.messages)
 
 
+async def test_the_log_has_no_results_of_calls(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """The text of failed code contains what it printed. The model gets it, and the logger does not."""
+    caplog.set_level("INFO", "aswarm")
+    text = await result_of("x = await look(4242)\nprint(x)\nraise ValueError(str(x))", desk.look)
+    assert text.count("42420") == 2
+    assert [record.message for record in caplog.records if record.name == "aswarm"] == [
+        "tool run_code: the code failed"
+    ]
+
+
 async def test_what_the_code_prints_comes_before_its_value(desk: Desk) -> None:
     assert await result_of('print("one")\nprint(2, end="!")\nawait look(3)', desk.look) == "one\n2!\n30"
     assert await result_of("x = 1", desk.look) == "(the code printed nothing, and its last line has no value)"
@@ -249,7 +259,9 @@ async def test_a_guard_that_fails_blocks_the_run(before: int, desk: Desk) -> Non
         if checked.name == "plain":
             raise ZeroDivisionError("in the check")
 
-    code = f"for number in range({before}):\n    await look(number)\ntry:\n    await plain(9)\nexcept Exception:\n    pass"
+    code = (
+        f"for number in range({before}):\n    await look(number)\ntry:\n    await plain(9)\nexcept Exception:\n    pass"
+    )
     model = ScriptedModel([call("run_code", code=code), "Done."])
     with pytest.raises(Blocked) as caught:
         await AsyncSwarm(model.client(), middleware=[guard_tool(broken)]).run(agent_of(desk.look, desk.plain), "Go")

@@ -71,9 +71,7 @@ def restored(
             for position, each in enumerate(made)
         ]
         delivered = [[*map(int, each)] for each in code["delivered"]]
-        state = CodeState(
-            Surroundings(**code["surroundings"]), calls, delivered, failed=set(map(int, code["failed"]))
-        )
+        state = CodeState(Surroundings(**code["surroundings"]), calls, delivered, failed=set(map(int, code["failed"])))
         answers = match_answers(made, [each for each in behind if WAITING not in each])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(
