@@ -79,7 +79,7 @@ class Facts:
 
 
 def key_of(turn: int, entry: Entry) -> _Key:
-    """Return a key that is equal for a recorded entry and for its replayed entry."""
+    """Return a key that is equal for a recorded entry and for the entry that its replay makes."""
     if entry.type in _OF_CALLS:
         return turn, entry.type, entry.fields["index"]
     if entry.type == "ContextChanged":
