@@ -1,4 +1,4 @@
-"""Transactions as generators of statements, which SQLite and PostgreSQL both run.
+"""Transactions as generators of statements, for both SQLite and PostgreSQL.
 
     def rename(old: str, new: str) -> Transaction[bool]:
         rows = yield "UPDATE thing SET name = ? WHERE name = ?", (new, old)
