@@ -108,7 +108,7 @@ def check_batch(name: str, fingerprint: Mapping[str, str]) -> Transaction[None]:
             verb = "are" if key.endswith("s") else "is"
             raise ConfigurationError(
                 f"{name} is the journal of another batch: its {key} {verb} {shown(then, _SHOWN)}, and in this batch "
-                f"{shown(current, _SHOWN)}. Continue that batch with its settings, or use another journal for this batch"
+                f"{shown(current, _SHOWN)}. Continue that batch with its settings, or give this batch a journal of its own"
             )
 
 
