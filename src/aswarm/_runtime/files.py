@@ -67,7 +67,7 @@ def lock(file: FileIO) -> bool:
 
 
 def _close_in_child() -> None:
-    # A forked child inherits the lock. Without this, the file would stay locked after the end of the parent.
+    # A forked child inherits the lock. Without this function, the file would stay locked after the end of the parent.
     for file in _locked_files:
         file.close()
 
@@ -77,7 +77,7 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
 
 
 class SideLock:
-    """A lock for a database file of SQLite, by a side file `<path>-lock`, because SQLite uses the locks of the file itself.
+    """A lock for a SQLite file. It locks a side file, `<path>-lock`, because SQLite uses the locks of the file itself.
 
     Two paths of one file (a symbolic link) share one lock. The lock ends with `release`, or with the process. `release` removes
     the side file. After a killed process, the side file remains, which does no harm. On Windows, there is no lock and no side
@@ -90,7 +90,7 @@ class SideLock:
 
     @classmethod
     def acquire(cls, path: str, seconds: float) -> SideLock | None:
-        """Return the lock, or None if the file stays locked for these seconds. Raises OSError if there is no side file."""
+        """Return the lock, or None if the file stays locked for these seconds. Raises OSError if no side file can be made."""
         name = f"{os.path.realpath(path)}-lock"
         if find_spec("fcntl") is None:
             return cls(None, name)
@@ -108,7 +108,7 @@ class SideLock:
             time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
     def release(self) -> None:
-        """Release the lock. A forked child does nothing: the lock belongs to the parent."""
+        """Release the lock. In a forked child, do nothing: the lock belongs to the parent."""
         if self._file is not None and not self._file.closed:
             with suppress(OSError):  # other code may have deleted the folder
                 Path(self._name).unlink()
