@@ -77,7 +77,7 @@ class RunRefused(RunError):  # noqa: N818 - named after the event
 class StoreError(RunError):
     """A database cannot be used: it is locked, full, or its server cannot be reached. The text contains the reason.
 
-    `retry_after`: the seconds to wait before a retry. If a write raises this error, it may have succeeded nevertheless.
+    `retry_after`: the seconds to wait before a retry. A write that raises this error may have succeeded nevertheless.
     """
 
     retry_after: float = 5.0
