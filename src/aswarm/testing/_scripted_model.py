@@ -130,7 +130,7 @@ class ScriptedModel:
         return source_for(self.client())
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks of one completion, through its own `client`; see `CompletionSource`."""
+        """Yield the chunks of one completion, through a `client` of this model; see `CompletionSource`."""
         return self._source.complete(request)
 
     def next_step(self, request: Request) -> Step:
@@ -220,7 +220,7 @@ def _response_bytes(answer: Answer, cut: Cut) -> list[bytes]:
 
 
 class _Body(httpx.AsyncByteStream):
-    # Not an async generator, because httpx drops it without closing it, and trio then emits a warning.
+    # Not an async generator: httpx would drop the generator without closing it, and trio would emit a warning.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, *, breaks: bool) -> None:
         self._model = model
         self._pieces = iter(pieces)
