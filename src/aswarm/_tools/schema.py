@@ -1,8 +1,8 @@
 """Creates the JSON schema of a function, and checks the arguments from the model. It never calls the function.
 
 For hints that Swarm supports, the schema is the same as Swarm's (`{"type": ...}` and nothing else). For other hints, pydantic
-makes it. The same hints validate and convert the arguments (pydantic's lax mode). So a parameter with the hint `date` gets a
-date.
+makes the schema. pydantic also validates and converts the arguments by the hints (lax mode). So a parameter with the hint
+`date` gets a date.
 """
 
 from __future__ import annotations

@@ -291,7 +291,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
-    if isinstance(function, Tool):  # a second @tool adds its options to the first
+    if isinstance(function, Tool):  # a second @tool adds its options to the tool
         return dataclasses.replace(cast("Tool[P, R]", function), **options)
     return Tool(function, **options)
 

@@ -77,7 +77,7 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
 
     A function that is listed twice counts once. An agent becomes a handoff, named `transfer_to_<name>` with the agent's name in
     lower case. `_` replaces each sequence of characters that the API rejects; if no other character remains, the name is a
-    number. It has at most 64 characters. Raises ConfigurationError if two different functions have the same name.
+    number. A name has at most 64 characters. Raises ConfigurationError if two different functions have the same name.
     """
     tools: dict[str, Tool[..., Any]] = {}
     for made in _distinct_tools(agent.functions if functions is None else functions):
