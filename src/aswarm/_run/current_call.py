@@ -31,7 +31,7 @@ class OuterRun:
     `start`: starts a run with the same client, limits and middleware. It returns the state and the events; reading the events
     drives the run.
     `call_soon`: schedules a callback in the thread of the event loop; None if the events of tools are not delivered live.
-    `thread`: the id of that thread.
+    `thread`: the id of the thread of the event loop.
     """
 
     state: RunState
@@ -120,7 +120,7 @@ def current_call() -> CurrentCall:
 class Progress:
     """A progress report, for a tool that is an async generator function: yield it.
 
-    The result of the tool is the last value that it yields of another type. Earlier values of other types are dropped.
+    The result of the tool is the last value that it yields and that is not a `Progress`. Earlier such values are dropped.
     """
 
     value: Any

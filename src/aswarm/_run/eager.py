@@ -107,11 +107,11 @@ class _EagerCalls:
     async def complete(
         self, request: CompletionRequest, accumulator: Accumulator | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks unchanged, and start calls between them. If the completion fails, stop these calls and await them.
+        """Yield the chunks unchanged, and start calls between them. If the completion fails, stop and await the started calls.
 
         `accumulator`: contains the chunks so far; by default the accumulator of the run.
         """
-        await self.close()  # calls that the last turn did not execute
+        await self.close()  # stops the calls that the last turn did not execute
         self._calls, self._is_blocked = [], False
         self._state.eager_calls = self._started = []
         try:

@@ -116,7 +116,7 @@ def _provider_at(url: str | None) -> str | None:
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    """Return the counts by their names in genai-prices. A server may report a part larger than the whole: it is reduced."""
+    """Return the counts by their names in genai-prices. If a server reports a part that exceeds the whole, reduce the part."""
     details = usage.details.get("prompt_tokens_details")
     # Some providers count reasoning tokens in the total, but not in the output tokens. They are priced as output.
     output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens, 0)

@@ -1,7 +1,7 @@
 """The state of one run, and its `Response` at any moment.
 
 `RunState` decides the active agent, the context variables and the next step. `history`, `turn`, `typed_answers` and
-`budget_control` decide the rest. It does no I/O.
+`budget_control` decide the rest. None of these modules does I/O.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RunState:
     `turns`: the number of completions.
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
-    `close_handlers`: called at the end of the run; stops the background work of the handlers and awaits its end. Or None.
+    `close_handlers`: called at the end of the run; stops and awaits background work of the handlers. None: no such work.
     """
 
     # Class attributes, so that a run without eager tools does not have to set them.
@@ -107,7 +107,7 @@ class RunState:
     def _read_history(
         self, history: list[Message], resume: bool | Decisions, empty_content: str | None, *, is_plain: bool
     ) -> None:
-        with_calls = [] if is_plain else history  # a long history is not searched in vain
+        with_calls = [] if is_plain else history  # a plain history has no calls, so nothing searches it
         unanswered = open_calls(with_calls)
         check_resume(resume, [call["id"] for call in unanswered])
         # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
@@ -208,7 +208,7 @@ class RunState:
 
     @property
     def partial_output(self) -> Any:
-        """The typed answer so far, or None. Each access parses it."""
+        """The typed answer so far, or None. Each access parses the text again."""
         return None if self._typed is None else self._typed.partial(self.agent, self.accumulator)
 
     def record_completion(self, completion: Completion) -> Message:
