@@ -170,7 +170,7 @@ class _AgentTool:
         return state.response
 
     def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
-        """Return the active agent of the waiting inner run. Raises ConfigurationError if there is none of this name."""
+        """Return the active agent of the waiting inner run. Raises ConfigurationError if no agent has its name."""
         from .graph._directory import AgentDirectory  # noqa: PLC0415 - a run that has not waited does not need the graph
 
         return AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
@@ -227,7 +227,7 @@ def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str,
 
 
 def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any], *, has_started: bool) -> Hold:
-    """Return the `Hold` of the outer call. It contains the data to continue the inner run, also in another process."""
+    """Return the `Hold` of the outer call. Its data is enough to continue the inner run, even in another process."""
     reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
     changed, removed = changes(context, response.context_variables)
     for key, value in changed.items():

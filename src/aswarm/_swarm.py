@@ -50,14 +50,14 @@ T = TypeVar("T")
 
 
 class AsyncSwarm:
-    """Runs agents. Any number of concurrent runs may share a swarm, also in several event loops. Creating a swarm is cheap.
+    """Runs agents. Any number of concurrent runs may share a swarm, even in several event loops. Creating a swarm is cheap.
 
         async with AsyncSwarm() as swarm:
             response = await swarm.run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
     Without a client, the swarm creates an `AsyncOpenAI()` at the first use in each event loop, and `aclose()` closes it. The
     swarm never closes a client that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block.
-    After `aclose()`, the swarm starts no run in this event loop, until you enter it with `async with` again.
+    After `aclose()`, the swarm starts no run in this event loop, until you enter the swarm with `async with` again.
 
     Args:
         client: An `AsyncOpenAI` (also for Azure, or a subclass), any object with an async or plain
@@ -238,7 +238,7 @@ class AsyncSwarm:
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` the result for the `Response`. With `stream=True`, iterate over Swarm's events.
 
-        Each error has a partial `.response`. If an awaited run is cancelled, the cancellation exception has one too.
+        Each error has a partial `.response`, and so has the exception that cancels an awaited run.
 
         Args:
             agent: The first agent.
@@ -303,7 +303,7 @@ class AsyncSwarm:
     ) -> EventStream:
         """Run with live typed events: `async with swarm.stream(...) as run: async for event in run: ...`.
 
-        Arguments and errors are as for `run`. `run.response` is always valid, also after an error in the block. With
+        Arguments and errors are as for `run`. `run.response` is always valid, even after an error in the block. With
         `deltas=False`, the provider sends each completion as a whole; the events of tools are still live.
         """
         check_keywords("stream", keywords, RunKeywords)
@@ -437,7 +437,7 @@ class AsyncSwarm:
     ) -> Handlers:
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
         source = self._source_of(self.client)
-        # The sources of aswarm do not change a request. A source of the user may, so it gets a copy.
+        # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:
