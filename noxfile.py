@@ -1,4 +1,4 @@
-"""The commands of the project. `nox -l` lists them; `nox -s deep` lists the rare and long ones, which are in `noxfile_deep.py`.
+"""The commands of the project. `nox -l` lists them. `nox -s deep` lists the rare and long commands of `noxfile_deep.py`.
 
 Run `nox -s quick` before each commit. If its environment exists, it takes less than 20 seconds on two cores. CI runs `.ci/run`.
 """
@@ -99,7 +99,7 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Run two agents with a real model on this machine. `-- --scripted`: without it; `--live`: examples; `--chat`: a chat."""
+    """Run two agents with a real model on this machine. `-- --scripted`: with a script; `--live`: examples; `--chat`: a chat."""
     options = [option for option in session.posargs if option not in ("--chat", "--live")]
     if "--chat" in session.posargs:
         session.install(".[cli]")

@@ -21,7 +21,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 # Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
 SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
 PYTHONS = nox.project.python_versions(PROJECT)
-# `nox -s tests` uses the newest versions. These are openai 2, and the oldest versions that pyproject.toml allows.
+# `nox -s tests` uses the newest versions. `tests_versions` uses openai 2, and the oldest versions that pyproject.toml allows.
 LOWEST = [requirement.replace(">=", "==") for requirement in PROJECT["project"]["dependencies"]]
 VERSIONS = {"openai2": ["openai<3"], "lowest": LOWEST}
 FAST = ["-m", "not slow and not heavy", "--hypothesis-profile=quick"]
@@ -39,7 +39,7 @@ def group(name: str) -> list[str]:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Run the tests of `nox -s tests`, and check that they cover all lines and branches. Takes 1.5 times as long."""
+    """Run the tests of `nox -s tests`, and check that they cover all lines and branches. Takes 1.5 times their time."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     with tempfile.TemporaryDirectory() as folder:
         session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
@@ -51,7 +51,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run all tests, also the heavy ones, with a thousand generated examples of each property. About an hour."""
+    """Run all tests, including the heavy ones, with a thousand generated examples of each property. About an hour."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 
@@ -97,7 +97,7 @@ def tests_artifact(session: nox.Session, pattern: str) -> None:
 
 @nox.session
 def serve(session: nox.Session) -> None:
-    """Test `aswarm.serve` with clients and servers of other projects (PyPI, npm), under load, and killed at random."""
+    """Test `aswarm.serve` with clients and servers of other projects (PyPI, npm), under load, and with kills at random."""
     session.install(".", *group("test"), *group("serve"))
     install_aider(session)
     if shutil.which("node") and shutil.which("npm"):
@@ -202,8 +202,8 @@ def simulate(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Run mutation tests of the core; `-- sse plan`: only of these modules. About 40 minutes on two cores.
 
-    mutmut changes one expression after another in a copy, and runs the tests of the module's room that are not slow. The session
-    prints the changes that no test detects, and counts all changes. mutmut changes only functions without a decorator.
+    mutmut changes one expression after another in a copy, and runs the tests of the module's room, except the slow tests. The
+    session prints the changes that no test detects, and counts all changes. mutmut changes only functions without a decorator.
     """
     if unknown := set(session.posargs).difference(*CORE.values()):
         session.error(f"the core has no module {', '.join(sorted(unknown))}")
@@ -228,7 +228,7 @@ def mutate(session: nox.Session, room: str, names: list[str]) -> list[str]:
         "do_not_mutate_patterns": [r"\bcast\("],  # `cast` has no effect at run time
         "pytest_add_cli_args_test_selection": [f"tests/{room[1:]}", "-m", "not slow"],
         "pytest_add_cli_args": ["--hypothesis-seed=0"],
-        "timeout_multiplier": 5.0,  # times the duration of the tests, because a change may make a loop endless
+        "timeout_multiplier": 5.0,  # of the duration of the tests; needed because a change may make a loop endless
     }
     lines = ["[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
     (copy / "pyproject.toml").write_text("\n".join([Path("pyproject.toml").read_text(), *lines]))
