@@ -100,7 +100,7 @@ def api_at(base_url: str, api: ApiName) -> Api:
 
 
 def responses_api(host: Any, path: Any) -> Api | None:
-    """Return the Responses API for a host of OpenAI or the v1 API of Azure. Return None for others, which may not have it."""
+    """Return the Responses API for OpenAI or the v1 API of Azure. Return None for other servers, which may not have it."""
     host = f".{host}"
     if host.endswith(_OPENAI_HOST):
         return OPENAI_RESPONSES

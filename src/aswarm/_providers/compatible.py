@@ -35,7 +35,7 @@ class BlockingCall(Protocol):
     """Protocol of a function that calls the code of a blocking client."""
 
     async def __call__(self, work: Callable[[], T], /, *, must_run: bool = False) -> T:
-        """Call `work` in a place where it may block, and return its value. With `must_run`, call it in a cancelled run too."""
+        """Call `work` in a place where it may block, and return its value. With `must_run`, call it even in a cancelled run."""
         ...
 
 

@@ -215,8 +215,8 @@ def _checked_url(url: str) -> str:
 def _key(api_key: Any) -> str:
     if api_key is not None and not isinstance(api_key, str):
         raise ConfigurationError(
-            f"api_key of HTTPSource must be a str, not {type(api_key).__name__}; for a function that returns a token, such as "
-            f"that of Azure AD (Entra ID), {_USE_SDK}"
+            f"api_key of HTTPSource must be a str, not {type(api_key).__name__}; for a function that returns a token, for "
+            f"example of Azure AD (Entra ID), {_USE_SDK}"
         )
     key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
     if not key:
