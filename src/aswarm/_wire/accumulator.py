@@ -190,8 +190,8 @@ def provider_error(error: Any) -> CompletionError:
 # --- tool calls -------------------------------------------------------------------------------------------------------
 
 # A fragment belongs to the call with the same `index`. But a fragment with a name and a new id always starts a new call,
-# because vLLM and others send the index 0 for all calls. A fragment without an index continues the call with the same id. If
-# no call has this id, the fragment continues the last call.
+# because some servers, such as vLLM, send the index 0 for all calls. A fragment without an index continues the call with the
+# same id. If no call has this id, the fragment continues the last call.
 
 
 class _Brackets:
@@ -244,8 +244,8 @@ class CallSoFar:
         wire = fragment.wire
         new_id = None if self.id else fragment.id or None
         new_type = None if self.type else wire.get("type") or None
-        # Some servers repeat the whole name in each fragment, others send the name in pieces. A text that is not the name so
-        # far is a piece.
+        # Some servers repeat the whole name in each fragment, other servers send the name in pieces. A text that differs from
+        # the name so far is a piece.
         new_name = fragment.name if fragment.name and fragment.name != self.name else None
         self.id = self.id or fragment.id
         self.type = self.type or new_type or ""

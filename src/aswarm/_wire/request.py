@@ -89,7 +89,7 @@ class CompletionRequest:
         if self._has_schema_beside_tools:
             raise ConfigurationError(
                 f'mode="schema" cannot be used by agent {self.agent.name!r}, which has functions: most servers suppress or '
-                "force calls if a request has both. Only OpenAI's Responses API supports both. Use "
+                "force calls if a request has functions and a schema. Only OpenAI's Responses API supports both. Use "
                 'mode="auto" or mode="tool"'
             )
 
