@@ -6,8 +6,8 @@ Never waits, never sends, never reads a clock. Rules:
 - In any second, at most a sixtieth of `requests_per_minute` is sent; in any ten seconds, at most a sixth. Both numbers are
   rounded up. The reason is that Azure checks a limit over 1 or 10 seconds. If the limit is below 60, requests are sent at equal
   intervals. Tokens are limited only per minute.
-- A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer, otherwise for
-  1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
+- A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer or, if it has no
+  time, for 1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
 - After its second rejection, a request waits behind some other requests. If they are accepted and this request is rejected
   again, this request is the cause of its rejections, and only this request waits longer. It fails after four such rejections.
   A rejection counts only if no other request was rejected since the previous rejection of this request.
