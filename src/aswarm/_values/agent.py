@@ -241,7 +241,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
     """The result of a run. Its history is always valid, even after an error or a cancellation.
 
     `model_dump()` has all fields except the `run_id`. `model_dump_json()` and `model_dump(mode="json")` write the agent as its
-    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from such data again,
+    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from the JSON later,
     exclude the agent: `model_dump_json(exclude={"agent"})`.
 
     Args:

@@ -70,7 +70,7 @@ class RunRefused(RunError):  # noqa: N818 - named after the event
     """A guard has refused the messages or the answer of a run (internal).
 
     A conversation then removes the last messages of the user if no other message follows them. Otherwise the next run would
-    send them again, and would be refused again.
+    send the same messages, and the guard would refuse them again.
     """
 
 

@@ -41,7 +41,7 @@ class Output(Generic[T]):
 
     Args:
         type: Any type that pydantic can describe: a model, a dataclass, a TypedDict, `list[Trip]`, a union. If a union contains
-            `str`, as in `Trip | str`, a plain text is a valid answer too. The run checks the type before the first request.
+            `str`, as in `Trip | str`, a plain text is also a valid answer. The run checks the type before the first request.
         mode: How the request asks for the type.
 
             - "schema": `response_format`, for an agent without functions.
