@@ -374,7 +374,7 @@ async def _play(new_scene: Callable[[], _Scene], act: Act) -> None:
 
 
 async def _becomes_true(condition: Callable[[], bool]) -> bool:
-    """Wait until the condition is true: for `_STEPS` steps of the event loop, and then for `_SOON` seconds."""
+    """Wait until the condition is true: at most `_STEPS` steps of the event loop, and then `_SOON` seconds."""
     for _ in range(_STEPS):
         if condition():
             return True

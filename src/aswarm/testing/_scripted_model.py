@@ -119,7 +119,7 @@ class ScriptedModel:
         """Return a real `AsyncOpenAI` that sends requests to this model. `options`: its arguments; by default no retries."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - slow to import, and not always needed
 
-        # The type hints of openai 3 require httpx2, but it accepts httpx too. openai 2 accepts only httpx.
+        # The type hints of openai 3 require httpx2, but openai 3 also accepts httpx. openai 2 accepts only httpx.
         http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
         # No retries of the client, so that aswarm sees each scripted failure.
         defaults: dict[str, Any] = {"api_key": "scripted", "base_url": self._base_url, "max_retries": 0}
