@@ -63,8 +63,8 @@ class FunctionSchema:
     `validate`: converts the arguments from the model. Raises ToolArgumentsError.
     `fault`: the error text for a hint that pydantic cannot describe; empty if there is no such hint. As in Swarm, the
     parameter with this hint then has the type "string".
-    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text; `validate`
-    then finds the faults. None if some keys have rules that only `validate` knows.
+    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text, in which
+    `validate` finds the faults. None if some keys have rules that only `validate` knows.
     """
 
     name: str

@@ -55,7 +55,7 @@ class Toolbox:
         return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
     def is_current(self, agent: Agent) -> bool:
-        """Return whether a new toolbox would have the same tools. A renamed target of a handoff makes a difference too."""
+        """Return whether a new toolbox would have the same tools. They also differ if the target of a handoff was renamed."""
         return self.fits(agent) and self._names == _handoff_names(agent.functions)
 
 
@@ -129,5 +129,5 @@ def _identity(function: Any) -> object:
         made = cast("Tool[..., Any]", function)
         options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
         return (_identity(made.function), *options)
-    # Each access to a bound method creates a new object too. But two of them are equal if function and instance are the same.
+    # Each access to a bound method also creates a new object. But two bound methods of one function and instance are equal.
     return function if inspect.ismethod(function) else id(function)
