@@ -83,7 +83,7 @@ class BudgetControl:
     # --- a request ---
 
     def admit_request(self, *, may_ask: bool) -> bool:
-        """Return whether the budgets allow a request now. If `max_turns` allows it too (`may_ask`), count the request.
+        """Return whether the budgets allow a request now. If `max_turns` also allows it (`may_ask`), count the request.
 
         Raises BudgetError if a budget with `then="raise"` has reached a limit.
         """
@@ -144,7 +144,7 @@ class BudgetControl:
     # --- the calls of a turn ---
 
     def admit_calls(self, calls: Iterable[ToolCall]) -> None:
-        """Count, in call order, the calls that may run, and refuse the others.
+        """Count, in call order, the calls that may run, and refuse the other calls.
 
         A call that waits for an approval is not counted, because its function has not started. If the function raises Hold, it
         has started, so its call is counted.

@@ -51,7 +51,7 @@ def eager_middleware(
 
     Args:
         state: The run.
-        always: Whether to stream completions even if the run does not. The run then still gets each completion as one chunk.
+        always: Whether to stream completions even if the run does not. Such a run still gets each completion as one chunk.
         include_usage: Whether these streamed requests ask for the usage.
         concurrent: Whether calls of the run may run together.
         threads_only: Whether a plain function may start early only if it gets its own thread.

@@ -188,7 +188,7 @@ class ToolCaller:
         return value
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
-        """Warn that the model gets a text such as `<Order object at 0x7f...>`, once for each class and tool."""
+        """Once for each class and tool, warn that the model gets a text such as `<Order object at 0x7f...>`."""
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__

@@ -73,7 +73,7 @@ class History:
         self._pending = [message]
 
     def settle(self, messages: list[Message]) -> None:
-        """Record messages after the last message of the model, such as the tool messages that answer all its calls."""
+        """Record messages that follow the last message of the model, such as the tool messages that answer all its calls."""
         self.messages += messages
         sent = [*wire_blocks([*self._pending, *messages], self._empty_content)]
         if self._known.is_chat:

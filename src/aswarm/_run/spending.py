@@ -107,7 +107,7 @@ def price_of(model: str, usage: Usage, prices: Mapping[str, tuple[float, float]]
 
 
 def _provider_at(url: str | None) -> str | None:
-    """Return the provider of this URL in genai-prices. None for a proxy or a private server: the model name then decides."""
+    """Return the provider of this URL in genai-prices. None for a proxy or a private server: only the model name decides."""
     snapshot = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
     with suppress(LookupError):
         name: str = snapshot.find_provider(None, None, url).id

@@ -290,7 +290,7 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
 
     @property
     def unsent(self) -> list[dict[str, Any]]:
-        """The messages of `send` that are not in `response.messages`, because a turn or open calls are not finished."""
+        """The messages of `send` that are not in `response.messages` yet, because the turn has not ended or calls are open."""
         return self._state.unsent
 
     async def __aenter__(self) -> Self:
