@@ -59,7 +59,7 @@ def agent_tool(
 
     The inner run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the outer run. If
     the outer run is cancelled, the inner run is cancelled too. Its events appear as `ToolProgress`. Several calls run together.
-    The options of `@tool` work too, for example `tool(approve=True)(agent_tool(...))`.
+    The options of `@tool` can be added, for example `tool(approve=True)(agent_tool(...))`.
 
     If a call of the inner run waits for a decision, the call of this tool waits too, and its `data["waiting"]` contains the
     inner calls. To decide on them, pass `Answer({id: decision})`; True runs them all. Meanwhile the stored history contains the

@@ -73,7 +73,7 @@ class AsyncSwarm:
         concurrent_tools: False: all calls run one after another.
         eager_tools: True: a call of a tool with `repeatable=True` starts while the model still writes the rest of a streamed
             completion. The tool must need no context variables and no approval, and its return hint must exclude `Result` and
-            agents. "always": stream the completions of `run()` too; the caller still gets them whole.
+            agents. "always": also stream the completions of `run()`; the caller still gets whole completions.
         tool_error: A plain or async function that gets a `ToolFailure`. It returns the text for the model, or raises to end
             the run.
         max_threads: The maximum of plain functions that run concurrently in an event loop. A run inside a tool has a separate
@@ -133,7 +133,7 @@ class AsyncSwarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed. Without one, the swarm's own client; then an event loop must be running."""
+        """The client that was passed, or else the swarm's own client, which needs a running event loop."""
         if self._client is not None:
             return self._client
         if self._closed_loops and current_loop() in self._closed_loops:
