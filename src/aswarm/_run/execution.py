@@ -45,7 +45,7 @@ from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, Tool
 from aswarm._values.json import shown
 from aswarm._wire.failures import hide_header_values
 
-from .current_call import OuterRun, Progress, progress, running_call, running_run
+from .current_call import OuterRun, Progress, progress, running_call, running_handler, running_run
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
 
@@ -384,6 +384,7 @@ async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], hand
 
     async def run_one(call: ToolCall) -> None:
         running_call.set(call)
+        running_handler.set(handler)
         call.emit = emit
         try:
             if call.hold is not None:  # the user has not yet decided on this call

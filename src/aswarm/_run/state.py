@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
 
+from aswarm._runtime import clocks
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox, toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
@@ -65,11 +65,14 @@ class RunState:
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
     `close_handlers`: called at the end of the run; stops and awaits background work of the handlers. None: no such work.
+    `concurrent_tools`, `may_hold`: the arguments of `plan`, for calls inside code.
     """
 
-    # Class attributes, so that a run without eager tools does not have to set them.
+    # Class attributes, so that a run with the usual values does not have to set them.
     eager_calls: Sequence[ToolCall] = ()
     close_handlers: Callable[[], Awaitable[None]] | None = None
+    concurrent_tools: bool = True
+    may_hold: bool = False
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class RunState:
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        self.id = run_id or os.urandom(16).hex()
+        self.id = run_id or clocks.urandom(16).hex()
         self.agent = agent
         self.context = _own_context(context_variables)
         self.spending = spending or Spending()

@@ -48,7 +48,7 @@ class Turn:
             if call.hold is not None:
                 has_hold = True
         if has_hold and _waits(self.calls):
-            self.waits, self.calls = True, [*map(_reopened, self.calls)]
+            self.waits, self.calls = True, [*map(reopened, self.calls)]
             return False
         return True
 
@@ -78,7 +78,7 @@ class Turn:
 
     def as_stopped(self) -> Turn:
         """Return the turn as it is if the run stops now. If a call waits, some other calls are open again too."""
-        return Turn([*map(_reopened, self.calls)], self._recorded) if _waits(self.calls) else self
+        return Turn([*map(reopened, self.calls)], self._recorded) if _waits(self.calls) else self
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
@@ -255,7 +255,7 @@ def _waits(calls: list[ToolCall]) -> bool:
     return not _resumable(calls).isdisjoint(held)
 
 
-def _reopened(call: ToolCall) -> ToolCall:
+def reopened(call: ToolCall) -> ToolCall:
     """Return the call for a turn that stays open. If the call must change, return a new object.
 
     A handoff to an agent is open again, because the waiting calls must belong to the active agent. If the run has not reached

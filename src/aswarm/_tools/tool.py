@@ -31,6 +31,8 @@ from typing import (
     overload,
 )
 
+from typing_extensions import is_typeddict
+
 from aswarm._values.agent import Agent, Result
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
@@ -75,6 +77,7 @@ class Tool(Generic[P, R]):
     `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
     `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
     does not suit the call.
+    `is_replayed`: whether its function makes calls of the run, which are recorded. So an interrupted call may run again.
     """
 
     function: Callable[P, R]
@@ -93,6 +96,7 @@ class Tool(Generic[P, R]):
     is_external: bool = False
     check_decision: Callable[[Any, Any], None] | None = None
     origin: str = ""
+    is_replayed: bool = False
     # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.
@@ -423,7 +427,7 @@ def _admits(hint: Any, kind: type) -> bool:
         isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable)
     ):
         return any(_admits(each, kind) for each in get_args(hint))
-    if hint is None or origin is Literal:
+    if hint is None or origin is Literal or is_typeddict(hint):
         return False
     hint = get_origin(hint) or hint
     if hint is Any or hint is EMPTY or not isinstance(hint, type):
