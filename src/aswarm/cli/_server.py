@@ -50,7 +50,7 @@ _token_option = click.option(
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
-    help="A SQLite file for the conversations. Or, for durable runs, which another process can continue, the URL of a "
+    help="A SQLite file for the conversations. Or, for durable runs (another process can continue them), the URL of a "
     "database: sqlite:///runs.db or postgresql://user@host/database. [default: memory]",
 )
 _version_option = click.option(

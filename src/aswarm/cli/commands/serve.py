@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def serve(agent: tuple[str, ...], base_url: str | None, model: str | None, api: ApiName, **options: Any) -> None:
     """Serve until Ctrl-C."""
     agents = [load_agent(target) for target in agent]
-    if model is not None:  # the page shows it too
+    if model is not None:  # the page shows the model too
         for each in agents:
             for reached in reachable_agents(each):
                 reached.model = model
