@@ -43,8 +43,8 @@ class EngineSettings:
     `url`: the URL of the database, for SQLAlchemy. `queue`: the name of the queue, different for each program. `executor`: the
     id of this process. `works`: whether this process executes runs. `concurrency`: the limit of concurrent runs in each worker.
     `global_concurrency`: the limit of concurrent runs in all workers together. `limiter`: `(starts, seconds)`, the limit of
-    starts in this time. For the last two limits, None keeps the limit of the queue, and math.inf removes it. `poll_seconds`:
-    the seconds between two polls of the queue. `threads`: the number of threads of DBOS.
+    starts in this number of seconds. For the last two limits, None keeps the limit of the queue, and math.inf removes it.
+    `poll_seconds`: the seconds between two polls of the queue. `threads`: the number of threads of DBOS.
 
     Raises ConfigurationError for an invalid number.
     """
@@ -104,7 +104,9 @@ class Engine:
     # --- opening and closing ---
 
     async def open(self) -> None:
-        """Connect, and create the tables of DBOS and the queue. A worker also acquires the lock of this process, and listens.
+        """Connect, and create the tables of DBOS and the queue.
+
+        A worker also acquires the lock of this process, and listens to the queue.
 
         If the database cannot be reached, this retries for ten seconds and then raises StoreError. Raises ConfigurationError
         if this process already has a worker, or if the host (the program) has launched a DBOS with other settings.
@@ -179,7 +181,7 @@ class Engine:
         DBOS.launch()  # not in another thread: DBOS executes workflows in the event loop of the caller
 
     def stop_listening(self) -> None:
-        """Start no more runs in this process. Its running executions continue."""
+        """Start no more runs in this process. Running executions continue."""
         self._is_stopping = True
         if self._dbos is not None:
             for event in self._dbos.background_thread_stop_events:
@@ -237,7 +239,7 @@ class Engine:
         self._borrower.enqueue(connection, options, run_id)
 
     async def requeue(self, run_ids: Sequence[str]) -> None:
-        """Requeue runs. If a process is executing a run, its execution continues, and the run also starts again."""
+        """Requeue runs. If a process is executing a run, this execution continues, and the run also starts again."""
         await in_thread(self._requeue, run_ids)
 
     async def orphans(self, executor: str) -> list[str]:
@@ -266,7 +268,7 @@ class Engine:
                 taken[executor] = self._own_strays(set(run_ids))
             elif self._liveness.take(executor):
                 try:
-                    # Listed again: the worker may have dequeued more runs before it died.
+                    # List the runs again: the worker may have dequeued more runs before it died.
                     taken[executor] = self._orphans(executor)
                     self._requeue(taken[executor])
                 finally:
@@ -276,7 +278,7 @@ class Engine:
     def _own_strays(self, run_ids: set[str]) -> list[str]:
         """Requeue the runs that this process did not execute at two checks in a row.
 
-        After only one check, DBOS may just be starting a run.
+        At the first check, DBOS may still be starting a run.
         """
         unexecuted = run_ids - self._running.keys()
         strays, self._strays = sorted(unexecuted & self._strays), unexecuted
@@ -342,7 +344,8 @@ class Engine:
         self._running[run_id] = self._running.get(run_id, 0) + 1
         try:
             await self._until_alive(run_id)
-            # In an empty context: otherwise DBOS would record other workflows that the run starts as steps of this one.
+            # In an empty context: otherwise, if the run starts other workflows, DBOS would record them as steps of this
+            # workflow.
             await asyncio.get_running_loop().create_task(self._execute(run_id), context=contextvars.Context())
         except Exception as error:
             fields = {"run_id": run_id, "agent": None}
