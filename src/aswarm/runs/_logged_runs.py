@@ -88,7 +88,7 @@ class LoggedRuns(ABC):
         self.task_agent, self.limits = factory.task_agent, factory.limits
         self.logs_requests = False
         self._database = store.database
-        self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set when it is recorded
+        self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set after the record
         self._live: dict[str, LiveRun] = {}
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self.draining = Draining()
@@ -106,7 +106,7 @@ class LoggedRuns(ABC):
 
     @abstractmethod
     async def _take_over(self) -> bool:
-        """Take over the runs of dead processes. Returns True if one of them ended."""
+        """Take over the runs of dead processes. Returns True if one of these runs ended."""
 
     @property
     def is_failing(self) -> bool:
@@ -143,7 +143,10 @@ class LoggedRuns(ABC):
         """Open the database, the task groups and the locks. The stack closes them."""
 
     async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
-        """Register this process in the database. Returns the locks of the processes. `holds`: whether to acquire its lock."""
+        """Register this process in the database.
+
+        Returns the locks of the processes. `holds`: whether to acquire the lock of this process.
+        """
         self._processes, self._changes = processes, Changes(processes.version)
         locks = await stack.enter_async_context(processes.joined(holds=holds))
         self.readers.background = await task_group(stack)
@@ -343,7 +346,7 @@ class LoggedRuns(ABC):
             await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
             if rows or not is_active:
                 entries = entries_of(rows, after)
-                if entries and entries[-1].is_last:  # the log has its messages only in other entries
+                if entries and entries[-1].is_last:  # in the log, only other entries have the messages
                     entries[-1] = whole_end(await self.recorded(run_id))
                 return entries
             await wait()
@@ -418,7 +421,7 @@ class LoggedRuns(ABC):
         return RunAttempt(self, live, self.factory.continued(row.id, entries[0], stored), entries)
 
     async def _apply_cancel_requests(self) -> None:
-        """Cancel the runs of this process if another process has requested this."""
+        """Cancel the runs of this process that another process has requested to cancel."""
         requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
         for run_id, reason in requests.items():
             if live := self._live.get(run_id):

@@ -1,7 +1,7 @@
 """`RunFactory` makes a `PreparedRun` from a request, or from the first entry of a recorded run.
 
-Both decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O: the
-caller has already loaded the conversation.
+These two classes decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O:
+the caller has already loaded the conversation.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ class PreparedRun:
         return AgentDirectory((self.agent, *self._factory.known.values()))
 
     def open(self, recorder: Recorder, *, logs_requests: bool = False) -> AsyncGenerator[LoopEvent, None]:
-        """Prepare the events of the run, and return them. The run executes and is recorded while they are read.
+        """Prepare the events of the run, and return them. The run executes and is recorded while the events are read.
 
         `logs_requests`: whether to add an entry for each request to the model.
         """
@@ -383,7 +383,10 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
 
 
 def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
-    """Return the messages that are not yet at the end of the history. After a run without an answer, a client repeats messages."""
+    """Return the messages that are not yet at the end of the history.
+
+    After a run without an answer, a client sends old messages again.
+    """
     count = len(messages)
     while count and [*stored[-count:]] != [*messages[:count]]:
         count -= 1

@@ -33,8 +33,8 @@ class StartAgain(Exception):  # noqa: N818 - it is no error
 class Found(NamedTuple):
     """The data in the database for a new run.
 
-    `same`: the existing run with its id or key. `active`: the id of the active run of its conversation. `last`: the newest
-    run of the conversation. `stored`: the conversation, None if it is new.
+    `same`: the existing run with the id or key of the new run. `active`: the id of the active run of the conversation. `last`:
+    the newest run of the conversation. `stored`: the conversation, None if it is new.
     """
 
     same: RunRow | None
