@@ -106,10 +106,9 @@ class Engine:
     async def open(self) -> None:
         """Connect, and create the tables of DBOS and the queue.
 
-        A worker also acquires the lock of this process, and listens to the queue.
-
-        If the database cannot be reached, this retries for ten seconds and then raises StoreError. Raises ConfigurationError
-        if this process already has a worker, or if the host (the program) has launched a DBOS with other settings.
+        A worker also acquires the lock of this process, and listens to the queue. If the database cannot be reached, this
+        retries for ten seconds and then raises StoreError. Raises ConfigurationError if this process already has a worker, or
+        if the host (the program) has launched a DBOS with other settings.
         """
         ends = anyio.current_time() + _SECONDS_TO_OPEN
         while True:

@@ -97,7 +97,7 @@ class LocalRuns(LoggedRuns):
             return is_over
         async with self._takeover:
             for owner in await self._database.submit(log.owners, reads_only=True):
-                async with self._processes.dead(owner) as is_dead:  # locked, so that only one process takes the owner's runs
+                async with self._processes.dead(owner) as is_dead:  # locked: only one process takes the owner's runs
                     active = (
                         await self._database.submit(partial(log.active_of, owner), reads_only=True) if is_dead else ()
                     )

@@ -256,9 +256,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
         """Wait for entries with numbers above `after`, and return one or more in order.
 
-        After the last entry, the result is empty.
-
-        The caller keeps the position, so it may cancel this call and repeat it.
+        After the last entry, the result is empty. The caller keeps the position, so it may cancel this call and repeat it.
         """
         ...
 
