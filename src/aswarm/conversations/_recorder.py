@@ -140,7 +140,10 @@ class ConversationRecorder:
                 written.set()
 
     async def finish(self) -> None:
-        """Write the end of the run, even if the current task is cancelled. Raises the error of the write; it has the response."""
+        """Write the end of the run, even if the current task is cancelled.
+
+        Raises the error of the write, which has the response.
+        """
         if not isinstance(self._failure, Conflict) and (self._failure is not None or not self._is_final):
             self._is_final = True
             self._failure = None
@@ -155,7 +158,7 @@ class ConversationRecorder:
 
     async def _finish_shielded(self) -> None:
         interrupted: BaseException | None = None
-        while not self._is_finished:  # `asyncio.run` cancels all tasks at its end, also this background task
+        while not self._is_finished:  # `asyncio.run` cancels all tasks at its end, even this background task
             ended = anyio.Event()
             BackgroundTask(self._finish, on_end=ended.set)
             try:
@@ -167,7 +170,7 @@ class ConversationRecorder:
             raise interrupted
 
     async def _finish(self) -> None:
-        with suppress(Exception):  # `finish` raises it from `_failure`
+        with suppress(Exception):  # `finish` raises the exception, which is in `_failure`
             await self.save()
         self._is_finished = True
 
