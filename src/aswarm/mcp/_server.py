@@ -52,7 +52,7 @@ _SDK_ERRORS = (
     MCPError,
     RuntimeError,
     ValidationError,
-)  # errors of a request; an invalid result: RuntimeError, ValidationError
+)  # errors of a request; RuntimeError and ValidationError mean an invalid result
 _CLOSED = "Connection closed"  # the SDK's text if the server process stopped
 _MOST_ROUNDS = 10  # rounds of questions during one call
 _POLL_SECONDS = 0.1  # pause before the next round, if the server returned a state without a question
@@ -157,7 +157,7 @@ class MCPServer:
 
         The list is read only here and at opening. If functions changed during a run, the model would be confused, and the prompt
         cache of the provider would miss. Raises ConfigurationError for the same reasons as opening, or if the list cannot be
-        read. Then `functions` does not change.
+        read. If this raises, `functions` does not change.
         """
         try:
             client = await self._opened().session().opened()
@@ -326,7 +326,7 @@ class MCPServer:
 
 
 async def _answers_requests(client: Client, seconds: float) -> bool:
-    """Return whether the server answers another request. If it does, its session works, and only the call is slow."""
+    """Return whether the server answers another request. If it answers, the session works, and only the call is slow."""
     with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
         await client.session.list_tools()
         return True

@@ -18,9 +18,9 @@ from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
 
-_CLOSE_SECONDS = 5.0  # a server has this time to stop; then its process is killed, or its connection is dropped
-# A server has this time if its session is still being opened. Not 0: asyncio kills a process whose start is cancelled, but does
-# not wait for its end.
+_CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process is killed, or its connection is dropped
+# The time to stop for a server whose session is still being opened. Not 0: asyncio kills a process whose start is cancelled,
+# but does not wait for its end.
 _START_SECONDS = 0.5
 _MOST_PAGES = 100  # of the list of tools, because a broken server may always return another page
 
@@ -98,7 +98,7 @@ class ServerSession:
 
 
 class Connection:
-    """The sessions with one server, one at a time. If a session is lost, the next call opens another."""
+    """The sessions with one server, one at a time. If a session is lost, the next call opens a new session."""
 
     def __init__(self, name: str, connect: Callable[[], Client], timeout: float) -> None:
         self._name = name
