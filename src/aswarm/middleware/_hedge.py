@@ -27,7 +27,7 @@ from ._retry import checked
 
 logger = logging.getLogger("aswarm")
 
-# With one of these settings, the provider stores data or searches the web. Such a request is not sent twice.
+# With one of these settings, the provider stores data or searches the web. A request with such a setting is not sent twice.
 _KEPT = ("store", "background", "conversation", "previous_response_id", "web_search_options")
 _COUNTED = 200
 # With the 95th percentile, about 5 % more requests are sent (Dean and Barroso). At least 20 waits are needed to estimate it.
