@@ -49,7 +49,7 @@ class Job(TaskResult[T]):
         self._context = contextvars.copy_context()
 
     def run(self, interrupts: Interrupts) -> None:
-        """Call the function. Called in the caller's thread."""
+        """Call the function, in the caller's thread."""
         self._run(functools.partial(interrupts.call, self._call))
 
     def run_here(self) -> None:
