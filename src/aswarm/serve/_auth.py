@@ -54,7 +54,7 @@ def bearer(tokens: str | Mapping[str, str]) -> Auth:
 async def local_only(request: Request) -> str | None:
     """Accept requests from this machine to localhost, 127.0.0.1 or [::1], as the user "local".
 
-    A request with a header of a proxy is refused. But some proxies send no such header, and then every client looks local. Use
+    A request with a header of a proxy is refused. But behind a proxy that sends no such header, every client looks local. Use
     `bearer` behind a proxy, and on a machine with several users. The 401 response of a service contains the cause.
     """
     request.state.why_not_local = cause = _why_not_local(request)

@@ -86,7 +86,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
 def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str, Any]]:
     """Return the open calls with their public ids.
 
-    `kind` is null for a call that needs no answer: it waits until the other calls have their answers.
+    `kind` is null for a call that needs no answer, and only waits until the other calls have their answers.
     """
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
