@@ -290,7 +290,7 @@ class Engine:
         return self._dequeued(executor)[executor]
 
     def _dequeued(self, executor: str | None = None) -> defaultdict[str, list[str]]:
-        """Return the ids of the active dequeued runs by executor. `executor`: return only its runs."""
+        """Return the ids of the active dequeued runs by executor. `executor`: return only the runs of this executor."""
         by_executor: defaultdict[str, list[str]] = defaultdict(list)
         for row in self._client.list_workflows(
             status="PENDING", queue_name=self._settings.queue, executor_id=executor, load_input=False, load_output=False
