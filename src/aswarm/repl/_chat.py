@@ -85,7 +85,10 @@ class Chat:
         return None
 
     def question(self, action: CopyTo, length: int) -> str:
-        """Return the question whether to replace a conversation with this number of messages. The next line is the answer."""
+        """Return the question whether to replace another conversation, which has `length` messages.
+
+        The next line is the answer.
+        """
         self._to_confirm = action
         messages = counted(length, "message")
         return (
