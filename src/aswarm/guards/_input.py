@@ -48,7 +48,7 @@ def guard_input(
     `sent_input`. Every later run with this history sends the replacement, with or without the guard.
 
     A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the start of a run are not
-    judged here; see `guard_tool`. If the check returns any other value, the run raises ConfigurationError.
+    judged here; see `guard_tool`. If the check returns a value that is not listed here, the run raises ConfigurationError.
 
     Args:
         check: The check.
