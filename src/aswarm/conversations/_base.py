@@ -1,15 +1,17 @@
-"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Each method is a transaction of a `Database`."""
+"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Each method is a transaction of a `Database`.
+
+Security: A deleted conversation is overwritten in the file, at the latest when the store is closed.
+"""
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
+from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
 from aswarm._sql.transactions import single
@@ -54,13 +56,13 @@ class SQLStore(Store):
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
         """See `Store`."""
-        key, now = checked_id(conversation_id), time.time()
+        key, now = checked_id(conversation_id), clocks.time()
         await self.database.submit(partial(_statements.write, key, change, now), durable=True)
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
         """See `Store`."""
-        source, copy, revision = checked_id(conversation_id), checked_id(new_id), os.urandom(8).hex()
-        now = time.time()
+        source, copy, revision = checked_id(conversation_id), checked_id(new_id), clocks.urandom(8).hex()
+        now = clocks.time()
         await self.database.submit(partial(_statements.fork, source, copy, until, revision, now), durable=True)
 
     async def list(
@@ -92,7 +94,7 @@ class SQLStore(Store):
         """See `Store`."""
         if not older_than >= 0:
             raise ConfigurationError(f"older_than must be a number of seconds, at least 0, not {older_than!r}")
-        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", time.time() - older_than)
+        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", clocks.time() - older_than)
         return int((await self.database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:
@@ -144,7 +146,7 @@ class PostgresStore(SQLStore):
 
     `conninfo`: a connection string such as "postgresql://user@host/database". Needs the extra `postgres`.
 
-    Opening raises ConfigurationError if the server cannot be reached, or if its tables have another version. A method raises
+    Opening raises ConfigurationError if the server cannot be reached, or if its tables have a newer version. A method raises
     StoreError if the server cannot be reached for ten seconds.
     """
 

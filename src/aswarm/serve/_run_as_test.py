@@ -1,6 +1,8 @@
 """Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run.
 
 This module does no I/O.
+
+Security: The texts of a run are literals in the code of its test, whatever they contain.
 """
 
 from __future__ import annotations
