@@ -133,8 +133,8 @@ def listening(host: str, port: int) -> socket.socket:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = stack.enter_context(socket.socket(family, kind, number))
-            # Otherwise a restart would fail while old connections are in TIME_WAIT. On Windows, the same option would allow a
-            # port that another process uses.
+            # Otherwise a restart would fail while old connections are in TIME_WAIT. On Windows, SO_REUSEADDR would allow a port
+            # that another process uses.
             reuse = "SO_REUSEADDR" if os.name == "posix" else "SO_EXCLUSIVEADDRUSE"
             listener.setsockopt(socket.SOL_SOCKET, getattr(socket, reuse), 1)
             listener.bind(address)

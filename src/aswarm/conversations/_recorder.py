@@ -82,7 +82,7 @@ class ConversationRecorder:
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         self._slot.enter_tool()
-        if call.tool is not None and call.tool.is_handoff:  # it has no side effect, so its start needs no record
+        if call.tool is not None and call.tool.is_handoff:  # a handoff has no side effect, so its start needs no record
             return await handlers.call_tool(call, context, started)
         has_started = False
 
@@ -90,7 +90,7 @@ class ConversationRecorder:
             nonlocal has_started
             has_started = call.started = True
             try:
-                await self.save()  # if this raises, the function does not start
+                await self.save()  # if `save` raises, the function does not start
             except BaseException:
                 call.started = False
                 raise

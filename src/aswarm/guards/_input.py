@@ -96,7 +96,7 @@ class _InputGuard:
         self._names = names
         self._passed: list[Message] | None = None  # the user's messages that have passed
         self._answer: Say | None = None  # the answer to all further requests, for example retries of structured output
-        # Pairs of a message of the user and its replacement. None: the message is removed. The history keeps the originals.
+        # Pairs of a message of the user and its replacement; None if the message is removed. The history keeps the originals.
         # Messages are compared by value, because other middleware may send copies, or only a part of the history.
         self._replacements: list[tuple[Message, Message | None]] = []
         self._sent: Any = None  # the content of a replacement that the history does not contain yet

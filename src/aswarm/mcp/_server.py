@@ -197,7 +197,7 @@ class MCPServer:
         )
 
     async def _answer_now(self, context: object, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG002 - the SDK's
-        """Answer a question of a server older than 2026-07-28, which waits for the answer during the call."""
+        """Answer a question of a server older than 2026-07-28. Such a server waits for the answer during the call."""
         return await ask(self._on_input or _decline, params)
 
     # --- calls ---

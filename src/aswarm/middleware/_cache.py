@@ -124,7 +124,7 @@ class _File:
 
         self._connect = partial(sqlite3.connect, path)
         try:
-            # It has the texts of users. Without this, the umask would decide who can read a new file.
+            # The file has the texts of users. Without this mode, the umask would decide who can read a new file.
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._execute("CREATE TABLE IF NOT EXISTS completion (key TEXT PRIMARY KEY, value TEXT NOT NULL)")

@@ -300,7 +300,7 @@ class LoggedRuns(ABC):
         return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
     def detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """Remove a run from this process. `last`: its last entry; None if other processes continue the run."""
+        """Remove a run from this process. `last`: the last entry of the run; None if other processes continue the run."""
         if self._live.get(live.record.id) is live:
             self._live.pop(live.record.id)
         if last is None:
@@ -345,7 +345,7 @@ class LoggedRuns(ABC):
             await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
             if rows or not is_active:
                 entries = entries_of(rows, after)
-                if entries and entries[-1].is_last:  # in the log, only other entries have the messages
+                if entries and entries[-1].is_last:  # in the log, the last entry has no messages
                     entries[-1] = whole_end(await self.recorded(run_id))
                 return entries
             await wait()
@@ -365,7 +365,7 @@ class LoggedRuns(ABC):
             await self._database.run(log.request_cancel, run_id, reason)
         await Run(self, record).result()
         record = await self._find(run_id, user)
-        # With `was_running`, the run finished just before it could be cancelled.
+        # With `was_running`, the run finished just before this method could cancel it.
         if record.reason == "waiting" and (was_running or self._stops_waiting):
             await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
             record = await self._find(run_id, user)
@@ -436,7 +436,7 @@ class LoggedRuns(ABC):
 
 
 async def task_group(stack: AsyncExitStack) -> TaskGroup:
-    """Return a task group. The stack cancels it when it closes."""
+    """Return a task group. When the stack closes, it cancels the task group."""
     group = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(group.cancel_scope.cancel)
     return group

@@ -198,5 +198,5 @@ def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
         stored.unknown_calls,
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
-    kept = set(map(id, stored.messages))  # the run has recorded the answers of its finished calls
+    kept = set(map(id, stored.messages))  # the run has already recorded the answers to its finished calls
     return [message for message in history[keep:] if id(message) not in kept]

@@ -137,7 +137,7 @@ class StreamResponse(HttpResponse):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except OSError:  # with ASGI 2.4, `send` raises it if the client has disconnected
+        except OSError:  # with ASGI 2.4, `send` raises OSError if the client has disconnected
             return False
         return bool(scope["method"] != "HEAD")
 

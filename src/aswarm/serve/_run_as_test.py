@@ -2,7 +2,7 @@
 
 This module does no I/O.
 
-Security: The texts of a run are literals in the code of its test, whatever they contain.
+Security: Texts of a run are literals in the code of its test, whatever they contain.
 """
 
 from __future__ import annotations

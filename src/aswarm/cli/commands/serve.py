@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--open",
     "file",
     metavar="FILE",
-    help="Show the runs of a file in the playground, such as the file of a failed simulation. Then no AGENT is needed.",
+    help="Show the runs of a file in the playground, such as the file of a failed simulation. With --open, no AGENT is needed.",
 )
 @server_options
 @mcp_option
