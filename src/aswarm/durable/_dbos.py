@@ -145,7 +145,7 @@ class Engine:
         DBOS.migrate(settings.url)
         self._database = connection_pool(settings.url, settings.threads, settings.synchronous)
         self._app = _application(self._database, settings.queue) if host is None else _fitting(host, settings)
-        # The DBOS of a host also reads this format, with any serializer.
+        # The DBOS of a host can read this format, whichever serializer it uses.
         client = functools.partial(DBOSClient, serializer=DBOSPortableJSONSerializer(), application_name=self._app)
         self._client = client(system_database_engine=self._database)
         self._borrower.client = client(system_database_engine=self._borrower.engine, lazy=True)

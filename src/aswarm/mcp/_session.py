@@ -50,7 +50,7 @@ class ServerSession:
         running_call.set(None)
         running_run.set(None)
         try:
-            # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, its deadline is removed.
+            # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, the deadline is removed.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
@@ -111,7 +111,7 @@ class Connection:
         self._is_closed = False
 
     def session(self) -> ServerSession:
-        """Return the current session. If it is lost, return a new session, which all calls that lost the old one share.
+        """Return the current session. If it is lost, return a new session, the same for all calls that lost the old session.
 
         Raises CallerMistake if the connection is closed.
         """

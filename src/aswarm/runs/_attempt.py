@@ -73,7 +73,7 @@ class RunAttempt:
             await self._end(reason, error)
 
     async def _replay(self) -> None:
-        """Replay the recorded answers and calls, and stop there. The response then contains them."""
+        """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""
         try:
             with in_trace(self._run.start.trace), anyio.CancelScope() as scope:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
