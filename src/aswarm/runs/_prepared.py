@@ -182,8 +182,8 @@ class RunStart:
     """The start of a run, as its first entry records it.
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
-    conversation before the run. `added`: the messages that the run adds to them at its start. `resume`: the decisions about
-    open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
+    conversation before the run. `added`: the messages that the run adds to the history at its start. `resume`: the decisions
+    about open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
     `trace`: see `in_trace`; empty in the process that started the run.
     """
 

@@ -157,8 +157,8 @@ class Turns:
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
         """Return the calls of the turn that get an answer from the last entry of the log, in call order.
 
-        If the run was stopped or failed, calls without an outcome get an answer too, because they will not run. If the run
-        finished, they stay open.
+        If the run was stopped or failed, calls without an outcome get an answer too, because they will not run. In a finished
+        run, such calls stay open.
         """
         calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
         contents = self._recorded(calls, entry)
