@@ -97,7 +97,7 @@ def format_of(name: str) -> str:
 def count(name: str, input_format: InputFormat) -> int | None:
     """Return the number of records in a file. Return None for stdin and pipes, because they can be read only once.
 
-    Raises SetupError if there is no such file, or if a CSV file does not have the column.
+    Raises SetupError if there is no such file, or if a CSV file does not have the column of the text.
     """
     stdin: TextIO | None = sys.stdin
     if name == "-" and stdin is None:
