@@ -175,7 +175,8 @@ def _tree_of(function: types.FunctionType) -> FunctionTree | None:
     return _tree_of_code(function.__code__, function.__code__.co_filename)
 
 
-# Cached, because reading sources takes most of the time, and a service searches for the agents of a run at each decision.
+# Cached, because reading sources takes most of the time of a search, and a service searches for the agents of a run at each
+# decision.
 @functools.lru_cache(maxsize=512)
 def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # two files may have equal code
     try:
@@ -218,7 +219,7 @@ def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | Non
 
 def _spans(code: types.CodeType) -> Iterator[Span]:
     for line, end_line, column, end_column in code.co_positions():
-        # Instructions that Python itself adds have no position or an empty one. `-X no_debug_ranges` removes all columns.
+        # Instructions that Python itself adds have no position or an empty position. `-X no_debug_ranges` removes all columns.
         if line is not None and end_line is not None and column is not None and end_column:
             yield (line, column), (end_line, end_column)
 
