@@ -207,7 +207,7 @@ async def test_a_run_that_kills_its_process_is_given_up(
         die(runs)
     with caplog.at_level(logging.ERROR, "aswarm"):
         async with durable(tmp_path, [], shop, max_deaths=2) as runs:
-            with pytest.raises(RunError, match="2 processes died while they executed it"):
+            with pytest.raises(RunError, match="2 processes died while they executed this run"):
                 await finished(await runs.run("r"))
             assert (await runs.find("r")).record.status == "failed"
     assert "the run r failed" in caplog.text

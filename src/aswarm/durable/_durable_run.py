@@ -77,8 +77,8 @@ class DurableRun:
     async def result(self) -> Response:
         """Wait for the end of the run. Returns its response.
 
-        Its `stop` is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError for a failed run.
-        The error has the text of the original error and, if there is one, the `response` of the run.
+        The `stop` of the response is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError
+        for a failed run. The error has the text of the original error and, if there is one, the `response` of the run.
         """
         last = await self.last_entry()
         response = self._response(last)

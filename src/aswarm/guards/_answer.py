@@ -34,7 +34,7 @@ def hold_answer(
 
     With `on_error="pass"`, an error of the check is logged, and the answer passes. By default, the run ends with `Blocked`. A
     plain check is called on the event loop and must not block it. Raises ConfigurationError for a wrong argument. If the check
-    returns any other value, the run raises ConfigurationError.
+    returns a value that is not listed here, the run raises ConfigurationError.
     """
     judged = Check(check, "an answer", (Block, Say, Replace), lambda value: isinstance(value, str), on_error)
 

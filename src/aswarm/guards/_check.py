@@ -97,7 +97,10 @@ class Check:
         return None
 
     def accepted(self, verdict: Any, checked: Checked) -> Verdict:
-        """Return the verdict. Raises ConfigurationError for any other value, such as True, whose meaning is unclear."""
+        """Return the verdict.
+
+        Raises ConfigurationError for a value that is not a verdict, such as True, whose meaning is unclear.
+        """
         is_allowed = verdict is None or isinstance(verdict, self.kinds)
         if not is_allowed or (isinstance(verdict, Replace) and not self.fits(verdict.value)):
             names = ", ".join(kind.__name__ for kind in self.kinds)

@@ -48,7 +48,7 @@ def guard_input(
     `sent_input`. Every later run with this history sends the replacement, with or without the guard.
 
     A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the start of a run are not
-    judged here; see `guard_tool`. If the check returns any other value, the run raises ConfigurationError.
+    judged here; see `guard_tool`. If the check returns a value that is not listed here, the run raises ConfigurationError.
 
     Args:
         check: The check.
@@ -96,7 +96,7 @@ class _InputGuard:
         self._names = names
         self._passed: list[Message] | None = None  # the user's messages that have passed
         self._answer: Say | None = None  # the answer to all further requests, for example retries of structured output
-        # Pairs of a message of the user and its replacement. None: the message is removed. The history keeps the originals.
+        # Pairs of a message of the user and its replacement; None if the message is removed. The history keeps the originals.
         # Messages are compared by value, because other middleware may send copies, or only a part of the history.
         self._replacements: list[tuple[Message, Message | None]] = []
         self._sent: Any = None  # the content of a replacement that the history does not contain yet

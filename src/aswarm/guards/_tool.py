@@ -50,7 +50,7 @@ def guard_tool(
 
     With `on_error="pass"`, an error of a check is logged, and the call passes. By default, the run ends with `Blocked`. A
     plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for a wrong
-    argument. If a check returns any other value, the run raises ConfigurationError.
+    argument. If a check returns a value that is not listed here, the run raises ConfigurationError.
     """
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")

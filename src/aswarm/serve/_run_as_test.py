@@ -1,4 +1,6 @@
-"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O.
+"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run.
+
+This module does no I/O.
 
 Security: Texts of a run are literals in the code of its test, whatever they contain.
 """
@@ -86,9 +88,9 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
 
 
 def _place_of(agent: Agent | None, name: str) -> tuple[str, str, str]:
-    """Return the module that has the agent, the name of its variable in this module, and a note for the reader."""
+    """Return the module that has the agent, the name of the agent's variable in this module, and a note for the reader."""
     for module in list(sys.modules.values()):
-        variables = list(vars(module).items()) if isinstance(module, ModuleType) else []  # pyright: ignore[reportUnnecessaryIsInstance] - programs put other objects there
+        variables = list(vars(module).items()) if isinstance(module, ModuleType) else []  # pyright: ignore[reportUnnecessaryIsInstance] - sys.modules may have other objects
         for variable, value in variables:
             if agent is not None and value is agent:
                 return _name_of(module), variable, f"the agent {name!r}"
