@@ -335,7 +335,10 @@ async def told() -> list[Told]:
             "the call ran in another program, and the answer is data",
             *await _asked([locate], [call("locate")], given({"city": "Rome"})),
         ),
-        Told("the limit `tool_calls` of the budget is reached", *await _asked([quick], repeats, budget=Budget(tool_calls=1))),
+        Told(
+            "the limit `tool_calls` of the budget is reached",
+            *await _asked([quick], repeats, budget=Budget(tool_calls=1)),
+        ),
         Told("the limit `repeats` of the budget is reached", *await _asked([quick], repeats, budget=Budget(repeats=2))),
         Told(
             "a guard blocks the call",
