@@ -5,6 +5,8 @@ user's own source. The module never waits and never sends.
 
 It reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`: these headers contain the time until the
 whole limit is available again, but a single request may succeed earlier.
+
+Security: No error text, traceback or log record of aswarm contains an API key or the value of a request header.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias, cast
 
-from aswarm._values.errors import CompletionError, StreamInterrupted, set_attribute, with_causes
+from aswarm._values.errors import CompletionError, StreamInterrupted, error_and_causes, set_attribute
 
 # permanent: the same request would fail again.
 # rate_limited: the provider has rejected the request, and accepts no more requests for now.
@@ -108,7 +110,7 @@ def is_given_up(error: CompletionError, run_id: str) -> bool:
 
 def hide_header_values(error: BaseException) -> None:
     """Remove header values, which may be API keys, from the texts of this error, its causes and the errors of a group."""
-    for each in with_causes(error):
+    for each in error_and_causes(error):
         args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
         if args != each.args:
             set_attribute(each, "args", args)

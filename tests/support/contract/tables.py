@@ -17,7 +17,9 @@ from typing import Any
 import anyio
 import scenes
 
+from aswarm._record.journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
+from aswarm.conversations._statements import SCHEMA as STORE
 
 PROJECT = Path(__file__).resolve().parents[3]
 DOCS = PROJECT / "docs"
@@ -100,6 +102,21 @@ def told() -> str:
 def exit_codes() -> str:
     """What the commands end with."""
     return table(["code", "means"], ([str(code.value), code.meaning] for code in ExitCode))
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def formats() -> str:
+    """The formats of the databases that this version writes and reads."""
+    rows = []
+    for name, schema in {
+        "a store, with conversations and runs (also durable runs)": STORE,
+        "the journal of a batch": JOURNAL,
+    }.items():
+        older = ", ".join(map(str, sorted(schema.migrations))) or "none released"
+        rows.append([name, str(schema.format), older, f"`0x{schema.application:x}`"])
+    return table(["database", "format", "older formats that it migrates", "SQLite's `application_id`"], rows)
 
 
 # --- dialects ---------------------------------------------------------------------------------------------------------
@@ -190,6 +207,7 @@ MADE: dict[str, Callable[[], str]] = {
     "matrix": matrix,
     "told": told,
     "exit_codes": exit_codes,
+    "formats": formats,
     "dialects": dialects,
     "costs": costs,
     "costs_short": costs_short,
