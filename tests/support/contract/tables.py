@@ -111,7 +111,7 @@ def formats() -> str:
     """The formats of the databases that this version writes and reads."""
     rows = []
     for name, schema in {
-        "a store, with conversations and runs (also durable runs)": STORE,
+        "a store, with conversations and runs (including durable runs)": STORE,
         "the journal of a batch": JOURNAL,
     }.items():
         older = ", ".join(map(str, sorted(schema.migrations))) or "none released"
