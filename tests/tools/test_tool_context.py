@@ -15,7 +15,7 @@ from sample_functions import Slotted, find, look
 from typing_extensions import TypedDict
 
 from aswarm import Agent, Result, Tool, tool
-from aswarm._tools.conversion import bind_context
+from aswarm._run.filling import filled_arguments
 from aswarm._tools.tool import (
     as_tool,
     may_return_result,
@@ -83,7 +83,8 @@ def test_without_the_parameter_the_context_is_not_wanted() -> None:
 
     made = as_tool(f)
     assert (takes_context(made), reads_context(made), writes_context(made)) == (False, False, False)
-    assert bind_context(made, {"city": "Paris"}, {"secret": 1}) == {"city": "Paris"}
+    with filled_arguments(made, {"city": "Paris"}, {"secret": 1}, {}) as filled:
+        assert filled == {"city": "Paris"}
 
 
 def test_string_annotations_of_the_context_are_understood() -> None:
@@ -95,7 +96,8 @@ def test_string_annotations_of_the_context_are_understood() -> None:
 def test_who_reads_gets_a_live_view_that_cannot_be_written() -> None:
     """The view shows the run's context; writing to it fails."""
     context: dict[str, Any] = {"user": "Ada"}
-    view = bind_context(_taking_context(Mapping), {}, context)["context_variables"]
+    with filled_arguments(_taking_context(Mapping), {}, context, {}) as filled:
+        view = filled["context_variables"]
     assert dict(view) == context
     with pytest.raises(TypeError):
         view["user"] = "Eve"
@@ -105,8 +107,8 @@ def test_who_writes_gets_the_runs_own_dict() -> None:
     """Writing to it changes the run's context, as in Swarm; the model's arguments are not changed."""
     context: dict[str, Any] = {}
     arguments = {"city": "Paris"}
-    bound = bind_context(_taking_context(dict), arguments, context)
-    assert bound["context_variables"] is context
+    with filled_arguments(_taking_context(dict), arguments, context, {}) as filled:
+        assert filled["context_variables"] is context
     assert arguments == {"city": "Paris"}
 
 

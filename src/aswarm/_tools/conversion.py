@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +14,6 @@ from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import is_object, shown
-
-from .schema import CONTEXT
-from .tool import Tool, reads_context, takes_context
 
 _SHOWN = 1000  # characters of broken arguments that the model reads
 
@@ -87,10 +83,3 @@ def to_text(value: object) -> str:
 def sendable(text: str) -> str:
     """Return the text with escapes for half surrogate pairs, which UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """Return the keyword arguments of the call. A function with the hint `Mapping` gets a read-only view of `context`."""
-    if not takes_context(tool):
-        return arguments
-    return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}

@@ -13,7 +13,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, TypeAlias, Union, get_args, get_origin
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -23,7 +23,9 @@ from typing_extensions import TypedDict
 
 from aswarm._values.errors import ConfigurationError, ToolArgumentsError
 from aswarm._values.json import faults_of, is_array, is_object
+from aswarm._values.typed_dicts import modern
 
+from .filled import CONTEXT, Filled, filled_by, is_resource, may_be_resource
 from .hints import (
     EMPTY,
     behind_partials,
@@ -37,9 +39,7 @@ from .hints import (
     without_attributes,
 )
 from .strict_schema import strict_parameters
-from .typed_dicts import modern
 
-CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
 _LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # names that Python and most local servers accept
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -51,6 +51,7 @@ _REFUSED_KINDS = {
     inspect.Parameter.VAR_POSITIONAL: "a *parameter",
     inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
 }
+_Validate: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
 _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not schemas
 
 
@@ -58,18 +59,17 @@ _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not 
 class FunctionSchema:
     """The name and schema of a function for the model. It has no reference to the function, so a cache can be weak.
 
-    `json`: the tool in the form of the API. `context_hint`: the hint of `context_variables`, or None without this parameter.
-    `returns`: the return hint, or `inspect.Parameter.empty`. `validate`: converts the arguments from the model; raises
+    `json`: the tool in the form of the API. `returns`: the return hint, or `inspect.Parameter.empty`. `validate`: converts the arguments from the model; raises
     ToolArgumentsError. `fault`: the hint that pydantic cannot describe, with the remedy, or an empty text; as in Swarm, the
-    schema then has "string".
+    schema then has "string". `filled`: the parameters that the run fills; None if there is none.
     """
 
     name: str
     json: dict[str, Any]
-    context_hint: object | None
     returns: object
-    validate: Callable[[Mapping[str, Any]], dict[str, Any]]
+    validate: _Validate
     fault: str = ""
+    filled: Filled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     _refuse_generator(function, name)
     parameters = _parameters(function, name)
     resolved = resolve_hints(function, parameters)
-    offered = {key: parameter for key, parameter in parameters.items() if key != CONTEXT}
+    own = [key for key in parameters if key == CONTEXT or is_resource(resolved[key])]
+    filled = filled_by(function, {key: resolved[key] for key in own}) if own else None
+    offered = {key: parameter for key, parameter in parameters.items() if key not in own}
     extra = next((offered.pop(key) for key in list(offered) if offered[key].kind is _VAR_KEYWORD), None)
     faults: list[str] = []
     hints = {
@@ -120,18 +122,29 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     return FunctionSchema(
         name=name,
         json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
-        context_hint=resolved.get(CONTEXT),
         returns=resolved["return"],
-        validate=_Validator(
-            _adapter(accepted, {**_LAX, "extra": "forbid"}),
-            _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
-            # Bound arguments count as known, so `**parameters` does not accept them.
-            frozenset(hints) | bound_by_partials(function),
-            # In strict mode the model must send all parameters, so null means "not given".
-            frozenset(key for key in optional if strict and not _admits_none(hints[key])),
+        validate=_hiding(
+            filled,
+            _Validator(
+                _adapter(accepted, {**_LAX, "extra": "forbid"}),
+                _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
+                # Bound arguments count as known, so `**parameters` does not accept them.
+                frozenset(hints) | bound_by_partials(function),
+                # In strict mode the model must send all parameters, so null means "not given".
+                frozenset(key for key in optional if strict and not _admits_none(hints[key])),
+            ),
         ),
         fault=next(iter(faults), ""),
+        filled=filled,
     )
+
+
+def _hiding(filled: Filled | None, validate: _Validate) -> _Validate:
+    """Return the check of the arguments, which drops resources that the model sends."""
+    if filled is None or not filled.resources:
+        return validate
+    names = {each.name for each in filled.resources}
+    return lambda sent: validate({key: value for key, value in sent.items() if key not in names})
 
 
 def _accepted(hint: Any, default: object) -> Any:
@@ -168,13 +181,16 @@ def ready_schema(
     except (TypeError, ValueError):  # a builtin without a signature
         hints: dict[str, Any] = {"return": EMPTY}
     else:
-        hints = resolve_hints(function, {CONTEXT: own[CONTEXT]} if CONTEXT in own else {})
+        hints = resolve_hints(
+            function, {key: each for key, each in own.items() if key == CONTEXT or may_be_resource(each)}
+        )
+    filled = filled_by(function, {key: hint for key, hint in hints.items() if key == CONTEXT or is_resource(hint)})
     return FunctionSchema(
         name=name,
         json={"type": "function", "function": offered},
-        context_hint=hints.get(CONTEXT),
         returns=hints["return"],
-        validate=_without_context,
+        validate=_hiding(filled, _without_context),
+        filled=filled,
     )
 
 
