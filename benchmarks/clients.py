@@ -1,4 +1,4 @@
-"""The `AsyncOpenAI` client of all contenders on the openai package, so that they all have the same client."""
+"""The `AsyncOpenAI` client for all contenders that use the openai package. So they are compared with the same client."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SECONDS = 600.0
 
 
 def openai_client(url: str, connections: int | None = None) -> openai.AsyncOpenAI:
-    """Return a client for the server at `url`. `connections`: the size of its pool, None for the SDK's default.
+    """Return a client for the server at `url`. `connections`: the size of its pool; None for the SDK's default.
 
-    With a size, the timeout is longer too: by default each connection has five seconds, which is too short for two thousand
-    connections at once.
+    With a size, the timeout is longer too: the default for opening a connection is five seconds, which is too short if two
+    thousand connections are opened at once.
     """
     room = _room(connections)
     client = {"http_client": openai.DefaultAsyncHttpxClient(limits=room["limits"])} if room else {}
@@ -24,7 +24,7 @@ def openai_client(url: str, connections: int | None = None) -> openai.AsyncOpenA
 
 
 def openai_client_on_aiohttp(url: str, connections: int | None = None) -> openai.AsyncOpenAI:
-    """Return the same, on the SDK's aiohttp transport."""
+    """Return the same client with the SDK's aiohttp transport."""
     client = openai.DefaultAioHttpClient(**_room(connections))
     return openai.AsyncOpenAI(base_url=url, api_key=API_KEY, http_client=client)
 
@@ -37,5 +37,5 @@ def _room(connections: int | None) -> dict[str, Any]:
 
 
 def http_package() -> Any:
-    """Return the httpx of this version of openai."""
+    """Return the HTTP package that this version of openai uses: httpx or httpx2."""
     return importlib.import_module("httpx2" if int(openai.__version__.partition(".")[0]) >= 3 else "httpx")  # noqa: PLR2004 - a major version

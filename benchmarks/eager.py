@@ -1,7 +1,7 @@
 """Prints the seconds of a turn with and without eager tools: `python eager.py`. The server is on loopback, in this process.
 
-The first turn: a completion of 2 s with four calls, of which the first takes 3 s. The second turn: a completion of 2 s with eight
-calls of 1 s, and a limiter that admits two.
+In the first turn, a completion of 2 s has four calls, and the first call takes 3 s. In the second turn, a completion of 2 s has eight
+calls of 1 s, and a limiter allows two calls at the same time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, tool
 
-WRITING = 2.0  # seconds of the completion
+WRITING = 2.0  # seconds that a completion takes
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 
 
@@ -29,7 +29,7 @@ def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
 
 
 def server(calls: list[float]) -> Any:
-    """Return the handler of connections: the first answer has calls of these seconds, evenly spread over `WRITING`."""
+    """Return the handler of connections. The first answer has a call for each of these seconds, spread evenly over `WRITING`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -70,8 +70,8 @@ async def measure(calls: list[float], tokens: float, eager: bool) -> float:
 
 
 async def main() -> None:
-    """Print both turns."""
-    await measure([0], 1, eager=False)  # imports and connections are not part of the figures
+    """Measure both turns, and print the seconds."""
+    await measure([0], 1, eager=False)  # makes imports and connections, which must not be measured
     turns = {
         "four calls, the first of 3 s": ([3.0, 0.5, 0.5, 0.5], 100),
         "eight calls of 1 s, two at once": ([1.0] * 8, 2),

@@ -56,14 +56,14 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure to measure. `fresh`: each measurement in a new process. `only`: contenders, if not all of the table."""
+    """One figure to measure. `fresh`: whether each measurement has a new process. `only`: its contenders; empty for all."""
 
     name: str
     title: str
     job: Mapping[str, Any]
     value: str = "cpu_us"
     fresh: bool = False
-    rounds: int | None = None  # if it has fewer than the other figures
+    rounds: int | None = None  # set if this figure has fewer rounds than the other figures
     only: Sequence[str] = ()
 
 
@@ -92,7 +92,7 @@ _MEMORY = (BY_HAND, "batch_runner", "batch_runner:journal")
 
 def _batch(title: str, total: int, at_once: int, *, rounds: int = 3) -> Figure:
     job = {"figure": "batch", "total": total, "at_once": at_once}
-    only = tuple(BATCHES) if at_once <= 100 else ()  # noqa: PLR2004 - aiohttp is for more
+    only = tuple(BATCHES) if at_once <= 100 else ()  # noqa: PLR2004 - aiohttp is compared only with more conversations
     return Figure(f"batch_{at_once}", title, job, rounds=rounds, only=only)
 
 
@@ -119,7 +119,7 @@ _BATCH_FIGURES = [
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The contenders and the figures that are measured in one run, and the contender that is 1."""
+    """The contenders and the figures of one run. `reference`: the contender to which all ratios refer."""
 
     reference: str
     contenders: Sequence[str]
@@ -138,14 +138,14 @@ TABLES = {
 
 @dataclass(slots=True)
 class Samples:
-    """The results of one figure: for each contender, one for each round."""
+    """The results of one figure. Each round has a result for each contender."""
 
     figure: Figure
     reference: str
     rounds: list[dict[str, dict[str, Any]]] = field(default_factory=list)
 
     def row(self, contender: str) -> dict[str, Any]:
-        """Return the median of the value, and the median and the spread of its ratio to the reference in the same round."""
+        """Return the median of the values. Add the median and the spread of the ratios to the reference in the same round."""
         pairs = [(results[contender], results.get(self.reference, {"error": "missing"})) for results in self.rounds]
         errors = [mine["error"] for mine, _ in pairs if "error" in mine]
         if errors:

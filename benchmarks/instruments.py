@@ -22,25 +22,25 @@ Result = dict[str, Any]
 
 
 class Meter:
-    """CPU (all threads of the process) and wall seconds since its creation."""
+    """Measures the CPU seconds (of all threads of the process) and the wall seconds since its creation."""
 
     def __init__(self) -> None:
         gc.collect()
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def read(self) -> tuple[float, float]:
-        """Return CPU and wall seconds."""
+        """Return the CPU seconds and the wall seconds."""
         cpu = time.process_time() - self._cpu
         return cpu, time.perf_counter() - self._wall
 
     def per(self, count: int) -> Result:
-        """Return the microseconds for each of `count`."""
+        """Return the microseconds per unit, after `count` units of work."""
         cpu, wall = self.read()
         return {"cpu_us": cpu / count * 1e6, "wall_us": wall / count * 1e6, "count": count}
 
 
 def resident() -> int:
-    """Return the current memory of this process in bytes; if the system does not report it, the maximum so far."""
+    """Return the resident memory of this process in bytes. If the system does not report it, return the maximum so far."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -67,7 +67,7 @@ def control(url: str, path: str) -> Result:
 
 @contextmanager
 def proof(url: str, done: Callable[[], int]) -> Iterator[None]:
-    """Raise RuntimeError unless `done()` conversations took place in the block."""
+    """Check that `done()` conversations took place in the block. Raises RuntimeError for another number."""
     control(url, "/reset")
     before = dict(TALLY.calls)
     yield
@@ -80,7 +80,7 @@ def proof(url: str, done: Callable[[], int]) -> Iterator[None]:
 
 
 async def converse(session: Session, past: Any, times: int = 1) -> None:
-    """Hold the conversation so many times, and check the answer."""
+    """Hold the conversation this number of times, and check each answer."""
     for _ in range(times):
         answer = await session.converse(past)
         if answer != ANSWER:

@@ -1,9 +1,9 @@
-"""Measures one contender in this process: reads a job (a JSON object) from each line of standard input, and writes its result.
+"""Measures one contender in this process. It reads jobs from stdin, one JSON object on each line, and writes their results.
 
     python measure.py handwritten_openai <<< '{"figure": "turn", "url": "http://127.0.0.1:8000", "at_once": 32}'
 
-Every job checks that the conversations took place: the server got every turn with the right agent's instructions, the
-tools were called with the right arguments, the answer arrived. If a contender did less, its result is an error.
+Each job checks that the conversations took place: the server got each turn with the instructions of the right agent, the tools
+were called with the right arguments, and the answer arrived. Otherwise the result of the contender is an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def _wave(session: Session, past: Any, at_once: int, times: int = 1) -> No
 
 
 async def rehearse(open_session: OpenSession, url: str) -> Result:
-    """Hold one conversation, to check that it works, and whether the two tools of a turn run at the same time."""
+    """Hold one conversation. This checks that it works, and whether the two tools of a turn run at the same time."""
     session: Session = await open_session(f"{url}/v1")
     TALLY.rehearsal, TALLY.together = True, 0
     with proof(url, lambda: 1):
@@ -41,7 +41,10 @@ async def rehearse(open_session: OpenSession, url: str) -> Result:
 async def turn(
     open_session: OpenSession, url: str, at_once: int = 1, past: int = 0, budget: float = 0.3, latency: float = 0
 ) -> Result:
-    """Measure CPU and wall per turn, with `at_once` conversations after `past` messages, for at least `budget` seconds of CPU."""
+    """Measure CPU and wall time per turn, for at least `budget` seconds of CPU.
+
+    `at_once`: the number of concurrent conversations. `past`: the number of earlier messages.
+    """
     session: Session = await open_session(f"{url}/latency={latency}/v1")
     prepared, done = session.prepare(history(past)), 0
     await _wave(session, prepared, at_once)
@@ -71,7 +74,10 @@ async def chunk(
     framing: str = "event",
     budget: float = 0.3,
 ) -> Result:
-    """Measure CPU and wall per chunk of streamed answers of `chunks`, `pause` seconds apart or in one burst, the request included."""
+    """Measure CPU and wall time per chunk of streamed answers, including the request.
+
+    `chunks`: the number of chunks in an answer. `pause`: the seconds between two chunks; with 0, all come in one burst.
+    """
     options = f"script=answer/chunks={chunks}/framing={framing}/pause={pause}"
     session = await open_session(f"{url}/{options}/v1")
     await _drain(session, chunks)
@@ -100,7 +106,7 @@ async def _do(open_session: OpenSession, job: Result) -> Result:
 
 
 def main() -> None:
-    """Answer jobs until standard input ends."""
+    """Do the jobs until stdin ends."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard), hard))
     open_session = opener_of(sys.argv[1])

@@ -1,4 +1,4 @@
-"""The processes of a measurement: the server, and a worker for each contender. Stops only its own processes."""
+"""The processes of a measurement: the server, and a worker for each contender. This module stops only its own processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 _SECONDS = 600  # the limit for a job
-# Otherwise only the packages that are not installed, such as a checkout of aswarm, would be compiled in each new process.
+# With this variable, each new process would compile a checkout of aswarm again, but no installed package. That would be unfair.
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
@@ -34,7 +34,7 @@ async def _process(*command: str, verbose: bool) -> AsyncIterator[Process]:
         yield process
     finally:
         if process.stdin is not None:
-            process.stdin.close()  # the programs here stop at the end of their input
+            process.stdin.close()  # the server and the workers stop at the end of their stdin
         try:
             await asyncio.wait_for(process.wait(), 10)
         except TimeoutError:
@@ -57,13 +57,13 @@ async def server(*, verbose: bool = False) -> AsyncIterator[str]:
 
 @dataclass
 class Worker:
-    """One contender in its process."""
+    """The process of one contender."""
 
     process: Process
     url: str
 
     async def ask(self, figure: str, **job: Any) -> dict[str, Any]:
-        """Return the result of a job; after a failure, it has the key `error`."""
+        """Do a job, and return its result. If the job failed, the result has the key `error`."""
         line = json.dumps({"figure": figure, "url": self.url, **job}) + "\n"
         try:
             if self.process.stdin is not None:
@@ -79,7 +79,7 @@ class Worker:
 
 @asynccontextmanager
 async def worker(contender: str, url: str, *, verbose: bool = False) -> AsyncIterator[Worker]:
-    """Run a process for the jobs of a contender, inside the block."""
+    """Inside the block, run a process for the jobs of a contender."""
     async with _process(sys.executable, "measure.py", contender, verbose=verbose) as process:
         yield Worker(process, url)
 

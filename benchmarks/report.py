@@ -1,7 +1,7 @@
-"""The tables: the results of a run as Markdown, and the blocks of pages that show them.
+"""Makes Markdown tables from the results of a run, and updates the blocks of pages that show these tables.
 
-A block of a page is between `<!-- made: name -->` and `<!-- end -->`. `run.py --write` brings the blocks up to date, and so does
-`PYTHONPATH=src:docs python -m _site write`; a test compares them with the results.
+A block of a page is between `<!-- made: name -->` and `<!-- end -->`. `run.py --write` updates the blocks, and so does
+`PYTHONPATH=src:docs python -m _site write`. A test compares the blocks with the results.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BATCH_TABLES = {
         "batch_memory_10000_10000",
     ],
 }
-# The figures of README, and their titles there.
+# The figures in README, with their titles there.
 _SHORT = {
     "turn": "a turn",
     "at_once_256": "256 runs at once",
@@ -48,17 +48,17 @@ Row = dict[str, Any]
 def _amount(value: float, kind: str = "cpu_us") -> str:
     if kind == "bytes":
         return f"{value / _KIB:,.0f} KiB"
-    if value >= 10_000:  # noqa: PLR2004 - microseconds are for what has no more than four digits of them
+    if value >= 10_000:  # noqa: PLR2004 - a number of microseconds has at most four digits
         return f"{value / 1000:,.1f} ms"
     return f"{value:,.0f} µs" if value >= 100 else f"{value:.1f} µs"  # noqa: PLR2004 - three digits
 
 
 def _ratio(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}" if value >= 0.00995 else f"{value:.4f}"  # noqa: PLR2004 - a small ratio needs its digits
+    return f"{value:.2f}" if value >= 0.0995 else f"{value:.3f}" if value >= 0.00995 else f"{value:.4f}"  # noqa: PLR2004 - a small ratio needs more digits
 
 
 def _spread(row: Row | None) -> str:
-    """Return the median of the ratio, with the lowest and the highest."""
+    """Return a text with the median, the lowest and the highest ratio."""
     if row is None or "ratio" not in row:
         return "failed" if row and "error" in row else ""
     return f"{_ratio(row['ratio'])} ({_ratio(row['lowest'])} to {_ratio(row['highest'])})"
@@ -102,7 +102,7 @@ def _ratios(results: Results, contenders: Iterable[str], *, by_hand: bool = Fals
 
 
 def _about(results: Results) -> list[str]:
-    """Return the versions, and what is missing or different."""
+    """Return lines about the versions, and about contenders that are missing, failed or differ."""
     versions = ", ".join(f"{package} {version}" for package, version in results["versions"].items())
     lines = [f"{versions}."]
     if results["in_turn"]:
@@ -130,7 +130,7 @@ def _lead(results: Results) -> str:
 
 
 def costs(results: Results | None = None) -> str:
-    """Return the table of the cost of a turn: aswarm and the limits, then the frameworks."""
+    """Return the tables of the cost of a turn: first aswarm and the limits, then the frameworks."""
     results = results or results_of("costs")
     ours = _ratios(results, (*OURS, *LIMITS))
     peers = _ratios(results, PEERS, by_hand=True)
@@ -138,7 +138,7 @@ def costs(results: Results | None = None) -> str:
 
 
 def costs_short(results: Results | None = None) -> str:
-    """Return the table of README: medians of some figures."""
+    """Return the table in README, with the medians of some figures."""
     results = results or results_of("costs")
     found = {_SHORT[figure["name"]]: _rows_of(figure) for figure in results["figures"] if figure["name"] in _SHORT}
     columns = [each for each in OURS if any(each in rows for rows in found.values())]
@@ -185,7 +185,7 @@ def _by_contender(figures: Sequence[dict[str, Any]]) -> str:
 
 
 def _added(figures: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the CPU that the batch runner and its journal add to the same runs in their own tasks."""
+    """Return a line with the CPU that the batch runner and its journal add, compared with a task for each run."""
     parts = [
         f"{figure['job']['at_once']:,} at once{' on aiohttp' if on else ''} {added}"
         for figure in figures.values()
@@ -223,7 +223,7 @@ def results_of(name: str) -> Results:
 
 
 def page_of(name: str, results: Results) -> str:
-    """Return what `run.py` prints."""
+    """Return the text that `run.py` prints."""
     if name == "batches":
         return f"{batches(results)}\n"
     if name == "costs":
@@ -233,7 +233,7 @@ def page_of(name: str, results: Results) -> str:
 
 
 def update_pages() -> None:
-    """Bring the pages up to date with the committed results."""
+    """Update the pages with the committed results."""
     HERE.joinpath("results/batches.md").write_text(page_of("batches", results_of("batches")), encoding="utf-8")
     for page in map(PROJECT.joinpath, _PAGES):
         text = page.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The answers of the fake server over the Responses API: one whole response, or its events. Standard library only.
+"""The answers of the fake server in the form of the Responses API: one whole response, or its events. Standard library only.
 
-In the form of OpenAI's answers to a client that stores nothing: encrypted reasoning before other items, an event for each step
-of an item, and the whole response at the end.
+They have the form of OpenAI's answers to a request with `store=False`: encrypted reasoning before the other items, an event for
+each step of an item, and the whole response at the end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ENVELOPE = {
 
 
 def response_of(calls: Sequence[Json], text: str) -> Json:
-    """Return the whole response: these calls of Chat Completions, or the text if there are no calls."""
+    """Return the whole response. It has these calls, which are in the form of Chat Completions; without calls, it has the text."""
     reasoning: Json = {"id": "rs_0", "type": "reasoning", "summary": [], "encrypted_content": _ENCRYPTED}
     part: Json = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     message: Json = {

@@ -1,14 +1,14 @@
 """Measures the contenders of a table side by side, and prints the table.
 
-    python run.py                 the cost of a turn: aswarm, by hand, the limits, other frameworks
-    python run.py responses       the Responses API
+    python run.py                 the cost of a turn: aswarm, a loop by hand, the limits, other frameworks
+    python run.py responses       the cost of a turn over the Responses API
     python run.py additions       the cost of middleware, guards and traces
-    python run.py batches         batches
+    python run.py batches         the cost of batches
 
-`--write` also writes `results/NAME.json`, and brings the pages that show the table up to date.
+`--write` also writes `results/NAME.json`, and updates the pages that show the table.
 
-Contenders take turns (A B C, C B A, ...), and each round has all figures. A figure is the median, over the rounds, of the
-ratio to the reference in the same round; lower is better. CPU is measured in the contender's process; the server is another.
+Each round measures all figures, and reverses the order of the contenders. A figure is the median of the ratios to the reference in
+the same round; lower is better. CPU is the CPU of the contender's process; the server is another process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ PACKAGES = (
 
 @dataclass(slots=True)
 class Field:
-    """The contenders that passed the rehearsal, with their workers; and the reasons why the others are missing."""
+    """The contenders of a run. `workers`: their processes. `in_turn`: those that run two tools of a turn one after another.
+
+    `left_out`: the contenders that failed the rehearsal, with the reasons.
+    """
 
     url: str
     workers: dict[str, Worker] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class Field:
 
 @asynccontextmanager
 async def opened(contenders: Sequence[str], *, verbose: bool) -> AsyncIterator[Field]:
-    """Start the server and the workers, and rehearse."""
+    """Start the server and the workers. Each worker rehearses, and a contender that fails is left out."""
     async with AsyncExitStack() as stack:
         here = Field(await stack.enter_async_context(server(verbose=verbose)), verbose=verbose)
         for contender in contenders:
@@ -84,7 +87,7 @@ async def measure(figure: Figure, here: Field, *, backwards: bool) -> dict[str, 
 
 
 async def run(table: Table, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure everything, and return it in the form of the JSON file."""
+    """Measure all figures, and return the results in the form of the JSON file."""
     begun, load = datetime.now(UTC), os.getloadavg()[0]
     figures = [figure for figure in table.figures if not arguments.figures or figure.name in arguments.figures]
     contenders = [each for each in table.contenders if not arguments.only or each in (table.reference, *arguments.only)]
@@ -141,7 +144,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, show, write."""
+    """Measure the table, print it, and write it if `--write` is set."""
     arguments = parse()
     results = asyncio.run(run(TABLES[arguments.table], arguments))
     print(page_of(arguments.table, results))

@@ -1,7 +1,7 @@
 """The conversation of all contenders, and the check that it took place. Standard library only.
 
-Four turns: agent `a` calls `get_weather`; `a` hands over to `b`; `b` calls `get_time` and `get_news` together; `b`
-answers. The texts, the tools and the history are here, so that all contenders and the server share them.
+It has four turns. Agent `a` calls `get_weather`; then `a` hands off to `b`; `b` calls `get_time` and `get_news` together; then `b`
+answers. All contenders and the server share the texts, the tools and the history in this module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Message = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Tally:
-    """The calls of the tools in this process. `together`: the maximum of tools of agent `b` that ran at the same time."""
+    """Counts the calls of the tools in this process. `together`: how many tools of agent `b` ran at the same time, at most."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("get_weather", "get_time", "get_news"), 0))
     rehearsal: bool = False
@@ -36,13 +36,13 @@ class Tally:
     together: int = 0
 
     def count(self, name: str, city: str) -> None:
-        """Count one call. Raises ValueError for an argument that is not the model's."""
+        """Count one call. Raises ValueError if the argument is not the argument of the fake model."""
         if city != CITY:
             raise ValueError(f"{name} was called with {city!r}")
         self.calls[name] += 1
 
     async def overlap(self) -> None:
-        """In a rehearsal, wait long enough to detect whether the other tool of the turn runs too."""
+        """In a rehearsal, wait, to detect whether the other tool of the turn runs at the same time."""
         if not self.rehearsal:
             return
         self.running += 1
@@ -78,7 +78,7 @@ TOOLS: dict[str, Callable[[str], Any]] = {tool.__name__: tool for tool in (get_w
 
 
 def tool_json(name: str) -> dict[str, Any]:
-    """Return the schema of a tool, as a good engineer writes it by hand."""
+    """Return the schema of a tool, as an engineer would write it by hand."""
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     return {
         "type": "function",
@@ -93,7 +93,7 @@ def handoff_json(name: str = "transfer_to_b") -> dict[str, Any]:
 
 
 def history(length: int) -> list[dict[str, str]]:
-    """Return the earlier messages: `length` messages of about a hundred characters, of user and assistant in turn."""
+    """Return `length` earlier messages of about a hundred characters. User and assistant alternate."""
     return [
         {
             "role": "assistant" if position % 2 else "user",
@@ -104,18 +104,18 @@ def history(length: int) -> list[dict[str, str]]:
 
 
 class Session(Protocol):
-    """A contender that is ready to work, with everything that a service would make once."""
+    """A contender that is ready to work. It has already made the objects that a service makes only once."""
 
     def prepare(self, past: Sequence[Message]) -> Any:
-        """Return the history in the contender's own form. Not measured, because a service would store it in this form."""
+        """Return the history in the contender's own form. This is not measured, because a service would store this form."""
         ...
 
     async def converse(self, past: Any) -> str:
-        """Hold the conversation after the result of `prepare`, with QUESTION as the next message. Returns the text of the answer."""
+        """Hold the conversation: `past`, which `prepare` returned, and then QUESTION. Returns the text of the answer."""
         ...
 
     def stream(self) -> AsyncIterator[str]:
-        """Yield the text deltas of one answer to QUESTION by agent `b`, in the contender's leanest form."""
+        """Yield the text deltas of an answer of agent `b` to QUESTION, from the contender's stream with the least overhead."""
         ...
 
     async def close(self) -> None:
@@ -127,7 +127,10 @@ OpenSession = Callable[..., Awaitable[Session]]
 
 
 def opener_of(contender: str) -> OpenSession:
-    """Return the function that opens a session: `open_session(url, connections=None)` of a file in `contenders`, or "file:function"."""
+    """Return the function `open_session(url, connections=None)` of a contender.
+
+    `contender`: the name of a file in `contenders`, or "file:function" for a function with another name.
+    """
     module, _, function = contender.partition(":")
     opener: OpenSession = getattr(importlib.import_module(f"contenders.{module}"), function or "open_session")
     return opener

@@ -1,16 +1,16 @@
-"""A fast fake of Chat Completions and of the Responses API, in its own process, so that only the client is measured.
+"""A fast fake server of Chat Completions and of the Responses API. It has its own process, so that only the client is measured.
 
-It keeps no conversation: the instructions and the calls in a request decide the turn, and the name of the handoff comes
-from the tools of the request. Options are in the path, before `/v1`:
+The server keeps no conversation: the instructions and the calls in a request decide the turn. The name of the handoff comes from
+the tools of the request. Options are in the path, before `/v1`:
 
     http://127.0.0.1:PORT/latency=0.2/v1      seconds before the answer
     .../chunks=1000/...                       text deltas of a streamed answer (default 10)
     .../pause=0.001/...                       seconds between events (default 0: all in one write)
     .../framing=block/...                     one HTTP chunk for all events of a write (default: one for each event)
-    .../script=answer/...                     answer at once, call nothing
-    .../park=1/...                            hold every answer until `POST /release`
+    .../script=answer/...                     answer without calls
+    .../park=1/...                            hold each answer until `POST /release`
 
-`GET /stats` returns the counts since the last `POST /reset`. Run it: `python server.py`; it prints its port.
+`GET /stats` returns the counts since the last `POST /reset`. `python server.py` starts the server, and prints its port.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HANDOFF_ARGUMENTS = {"handoff_to_agent": '{"agent_name": "b", "message": "The g
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options in the path."""
+    """The options in the path of a request."""
 
     latency: float = 0.0
     chunks: int = 10
@@ -49,7 +49,7 @@ class Options:
 
 @dataclass(slots=True)
 class Stats:
-    """The counts. `turns`: requests by turn. `forgotten`: requests of agent `b` without the messages of agent `a`."""
+    """The counts of the server. `turns`: requests by turn. `forgotten`: requests of agent `b` without the messages of agent `a`."""
 
     connections: int = 0
     streams: int = 0
@@ -121,7 +121,7 @@ def _deltas(turn: int, handoff: str, chunks: int) -> Iterator[dict[str, Any]]:
 
 
 def pieces_of_text(count: int) -> list[str]:
-    """Return so many words, each with a space."""
+    """Return `count` words, each with a space at its end."""
     words = ANSWER.split(" ")
     return [words[position % len(words)] + " " for position in range(count)]
 
@@ -157,7 +157,7 @@ def _http_chunk(data: bytes) -> bytes:
 
 @cache
 def streamed(turn: int, handoff: str, options: Options, *, usage: bool, over_responses: bool) -> list[bytes]:
-    """Return the writes of a streamed answer: head and events, cut by the options."""
+    """Return the pieces of a streamed answer, its head and its events. The options decide what one write contains."""
     if over_responses:
         pieces = response_events(turn, handoff, options.chunks)
     else:
@@ -192,7 +192,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """A connection of HTTP/1.1, kept alive, with one request after another."""
+    """A connection of HTTP/1.1. It stays open, and gets one request after another."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
         self.server.stats.connections += 1
 
     def data_received(self, data: bytes) -> None:
-        """Answer the complete requests."""
+        """Answer all complete requests in the buffer."""
         self.buffer += data
         while self.buffer and (self.expected or self.read_head()) and len(self.buffer) >= self.expected:
             request = bytes(self.buffer[: self.expected])
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             self.answer(request)
 
     def read_head(self) -> bool:
-        """Set the length of the request. Returns False while its head is incomplete."""
+        """Set `expected` for the next request. Returns False if its head is incomplete."""
         end = self.buffer.find(b"\r\n\r\n")
         if end < 0:
             return False
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         self.say(self.writes_for(request, turn, options), options)
 
     def writes_for(self, request: bytes, turn: int, options: Options) -> list[bytes]:
-        """Return the bytes to write."""
+        """Return the pieces to write for a request."""
         handoff = _handoff_in(request) if turn == 1 else ""
         over_responses = request.split(b" ", 2)[1].endswith(_RESPONSES)
         if b'"stream":true' not in request and b'"stream": true' not in request:
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
         return streamed(turn, handoff, options, usage=usage, over_responses=over_responses)
 
     def say(self, writes: list[bytes], options: Options) -> None:
-        """Write them at the times of the options."""
+        """Write the pieces, at the times that the options set."""
         if options.park and not self.server.released.is_set():
             waiting = asyncio.ensure_future(self.server.released.wait())
             waiting.add_done_callback(lambda _: self.write(writes, 0, options.pause))
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
             self.write(writes, 0, options.pause)
 
     def write(self, writes: list[bytes], position: int, pause: float) -> None:
-        """Write one piece, and schedule the next."""
+        """Write one piece, and schedule the next piece."""
         if self.transport.is_closing():
             position = len(writes) - 1
         else:
@@ -286,7 +286,7 @@ def _handoff_in(request: bytes) -> str:
 
 
 async def main() -> None:
-    """Serve on a free port of loopback until standard input ends."""
+    """Serve on a free port of loopback until stdin ends."""
     loop, server = asyncio.get_running_loop(), Server()
     listening = await loop.create_server(lambda: Connection(server), "127.0.0.1", 0, backlog=4096)
     print(listening.sockets[0].getsockname()[1], flush=True)

@@ -3,12 +3,12 @@
     python examples/live.py                       # all of EXAMPLES; `nox -s demo -- --live` installs the packages
     python examples/live.py basic/handoff.py ...  # some of them, with their output
 
-Such a small model writes arguments and follows instructions, but it cannot choose. So a relay between the example and the
-model's server adds settings: the next function to call (from `live_plan.py`; one at a time, then none), temperature 0, a
-maximum length. Everything else passes unchanged; a stream streams.
+Such a small model writes arguments and follows instructions, but it cannot choose a function. So a relay between the example and
+the model's server adds settings to each request: temperature 0, a maximum length, and the next function to call. The functions
+come from `live_plan.py`, one at a time, and then none. All other data pass unchanged, also in a stream.
 
-The checks are of effects: the called functions, valid arguments, the results, handoffs, and that every run ended with an
-answer; never of the text. Exit codes: 0 all checks passed, 1 a check failed, 2 there is no model.
+The checks test effects: the called functions, valid arguments, the results, handoffs, and an answer at the end of each run. They
+do not test the text. Exit codes: 0: all checks passed. 1: a check failed. 2: there is no model.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Exchange:
 
 
 class Relay:
-    """A relay to the model's server, with settings for a small model. Keeps the exchanges."""
+    """A relay to the model's server. It adds the settings for a small model, and keeps the exchanges."""
 
     def __init__(self, url: str) -> None:
-        """`url`: of the model's server."""
+        """`url`: the URL of the model's server."""
         # This server closes connections that its header promises to keep.
         headers = {"connection": "close"}
         self._client = httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False, headers=headers)
@@ -78,7 +78,7 @@ class Relay:
 
 
 class _Noted(httpx.AsyncByteStream):
-    """A body that is passed on and recorded."""
+    """The body of an answer. It is passed on unchanged, and recorded."""
 
     def __init__(self, body: Any, exchange: Exchange) -> None:
         self._body = body
@@ -95,7 +95,7 @@ class _Noted(httpx.AsyncByteStream):
 
 
 def _since_the_user(messages: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the last message of the user, and the calls since."""
+    """Return the last message of the user, and the calls after this message."""
     last = max(index for index, message in enumerate(messages) if message["role"] == "user")
     return messages[last]["content"], [call for each in messages[last:] for call in each.get("tool_calls") or ()]
 
@@ -127,7 +127,7 @@ def _only(tools: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
 
 
 async def _run(relay: Relay, script: str, deadline: float) -> tuple[int | None, str, str]:
-    """Run an example until the deadline, by the event loop's clock. Returns its exit code, output and errors."""
+    """Run an example. Returns its exit code, output and errors. `deadline`: a time of the event loop's clock."""
     server = await asyncio.start_server(partial(offline.serve, relay), "127.0.0.1", 0)
     environment = offline.environment(server.sockets[0].getsockname()[1])
     command = [sys.executable, os.fspath(offline.EXAMPLES / script)]
@@ -188,7 +188,7 @@ async def _live(url: str, scripts: list[str], *, verbose: bool) -> list[str]:
 
 
 def main(scripts: list[str]) -> int:
-    """Run these examples, or all. Returns the exit code."""
+    """Run these examples, or all examples if the list is empty. Returns the exit code."""
     if unknown := set(scripts) - set(EXAMPLES):
         print(f"not among {', '.join(EXAMPLES)}: {', '.join(unknown)}", file=sys.stderr)
         return 2

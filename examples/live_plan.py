@@ -27,7 +27,7 @@ PLAN = {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The number of runs that end with an answer, the called functions in order, and a pattern in the output."""
+    """What must happen: the number of runs with an answer, the called functions in order, and a pattern in the output."""
 
     answers: int
     calls: tuple[str, ...] = ()

@@ -3,9 +3,9 @@
     python examples/model.py                        prints a base URL, and waits until Ctrl-C; --port N for a fixed port
     python examples/model.py -m aswarm chat ...     runs a Python command with this model, until the command ends
 
-It works with the functions of any agent. It compares the words of your message with the names and descriptions of the
-functions, and calls the best match: a number in the message becomes the argument that is a number, the message itself the
-argument that is a text. It shows tools, handoffs and streams, not the quality of real models.
+The model works with the functions of any agent. It compares the words of your message with the names and descriptions of the
+functions, and calls the best match. A number in the message becomes the argument that is a number; the message itself becomes the
+argument that is a text. So you can try tools, handoffs and streams, but not the quality of a real model.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ async def _serve(model: ScriptedModel, port: int) -> None:
 
 
 def answer(request: Request) -> Answer:
-    """Return a call of the best function for the user's last message, the results of the calls, or a hint."""
+    """Return a call of the best function for the user's last message. After calls, return their results; otherwise a hint."""
     messages = request.messages
     position = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=0)
     text = str(messages[position].get("content") or "")
@@ -96,7 +96,7 @@ def _what_it_can_do(tools: list[dict[str, Any]]) -> str:
 
 
 def _score(tool: dict[str, Any], text: str, system: str) -> int:
-    """Return the number of common words; words of the name count twice. For a handoff, instructions about the agent count too."""
+    """Return the number of common words. Words of the name count twice. For a handoff, instructions about the agent also count."""
     words, name = _words(text), str(tool["name"]).replace("_", " ")
     described = str(tool.get("description") or "")
     if name.startswith("transfer to "):

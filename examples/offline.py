@@ -3,12 +3,12 @@
     python examples/offline.py <name> [arguments of run.py]
     python examples/offline.py <name> <another script of the example>.py [its arguments]
 
-`script()` in `examples/<name>/script.py` returns a `ScriptedModel`. It is served over real HTTP on a free port of 127.0.0.1,
-and the example runs unchanged in its own process, with `OPENAI_BASE_URL` and `OPENAI_API_KEY` set. The exit code is the exit
-code of the example, 128 + n if signal n stopped it, 2 for an unknown example.
+`script()` in `examples/<name>/script.py` returns a `ScriptedModel`, which is served over real HTTP on a free port of 127.0.0.1. The
+example runs unchanged in its own process, with `OPENAI_BASE_URL` and `OPENAI_API_KEY` set. The exit code is the exit code of the
+example, 128 + n if signal n stopped the example, or 2 for an unknown example.
 
-Server and example stop together: when the example ends, and on SIGTERM or Ctrl-C. In a terminal, the example handles Ctrl-C
-(a chat stops the answer and continues); this process then stops when the example does.
+The server and the example stop together: when the example ends, and after SIGTERM or Ctrl-C. In a terminal, the example itself
+handles Ctrl-C (a chat stops the answer and continues). This process then stops only when the example stops.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SECONDS_TO_END = 5
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the example's model, and run the example. Returns its exit code."""
+    """Serve the example's model, and run the example. Returns the exit code of the example."""
     name, *rest = arguments or [""]
     folder = EXAMPLES / name
     script = rest.pop(0) if rest and rest[0].endswith(".py") else "run.py"
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_with(model: Answering, command: list[str]) -> int:
-    """Serve the model, and run a Python command with it. Returns its exit code."""
+    """Serve the model, and run a Python command that uses it. Returns the exit code of the command."""
     stopped: list[int] = []
     try:
         return asyncio.run(_serve_and_run(model, command, stopped))
@@ -79,7 +79,7 @@ async def _serve_and_run(model: Answering, command: list[str], stopped: list[int
 
 
 def environment(port: int) -> dict[str, str]:
-    """Return the environment of an example with its model on this port of 127.0.0.1."""
+    """Return the environment for an example, if its model is on this port of 127.0.0.1."""
     own = {
         "OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1",
         "OPENAI_API_KEY": "offline",
@@ -92,7 +92,7 @@ def environment(port: int) -> dict[str, str]:
 
 
 async def run_with_model(command: list[str], port: int) -> int:
-    """Run a Python command with its model on this port of 127.0.0.1. Returns its exit code."""
+    """Run a Python command that uses the model on this port of 127.0.0.1. Returns its exit code."""
     process = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment(port))
     try:
         code = await process.wait()
@@ -114,7 +114,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _end_on_signals(stopped: list[int]) -> None:
-    """Cancel the current task on SIGTERM, and on SIGINT unless the terminal sends it to the example as well."""
+    """Cancel the current task after SIGTERM. Also after SIGINT, unless the terminal sends SIGINT to the example too."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is None:
         raise RuntimeError("there is no task to cancel")
@@ -132,14 +132,14 @@ def _end_on_signals(stopped: list[int]) -> None:
 
 
 class Answering(Protocol):
-    """The model of the server: a `ScriptedModel`, or any other object that answers requests."""
+    """The model of the server: a `ScriptedModel`, or another object that answers requests."""
 
     async def respond(self, request: Request, /) -> httpx.Response:
         """Return the HTTP response to one request."""
 
 
 async def serve(model: Answering, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer the one request of a connection; a handler for `asyncio.start_server`."""
+    """Answer the single request of a connection. This is a handler for `asyncio.start_server`."""
     try:
         response = await _respond(model, reader)
         await _send(response, writer)

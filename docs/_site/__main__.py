@@ -1,6 +1,6 @@
-"""`python -m _site build FOLDER`: the site. `serve FOLDER`: the same, built again when its text changes.
+"""`python -m _site build FOLDER` builds the site. `serve FOLDER` shows it, and builds it again when its text changes.
 
-`write` brings the tables up to date that stand in pages of the project and are made by running code.
+`write` updates the generated tables in the pages of the project.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from . import build
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["build", folder]:
-            shutil.rmtree(folder, ignore_errors=True)  # with the pages of an earlier build that are gone now
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier build may have pages that do not exist any more
             sys.exit(build.build(Path(folder)))
         case ["serve", folder]:
             build.serve(Path(folder))

@@ -19,7 +19,7 @@ PORT = 8010
 
 
 def build(folder: Path) -> int:
-    """Build the site into a folder; 0 if nothing is wrong. All mistakes are printed."""
+    """Build the site into a folder. Return 0 if there is no fault; all faults are printed."""
     source = folder.with_name(f"{folder.name}-source")
     wrong = [f"public name without an entry in the reference: {name}" for name in reference.missing_names()]
     wrong += pages.write_copy(source)
@@ -30,7 +30,7 @@ def build(folder: Path) -> int:
         pages.add_directives(source)
         modules = map(reference.page_of, reference.modules())
         if not (_sphinx(source, folder, "html") and _sphinx(source, source / "text", "text", *modules)):
-            wrong.append("Sphinx found mistakes, see above")
+            wrong.append("Sphinx printed warnings or errors, see above")
     if not wrong:
         for text in (source / "text/reference").glob("*.txt"):
             title, _, rest = text.read_text(encoding="utf-8").split("\n", 2)
@@ -44,7 +44,7 @@ def build(folder: Path) -> int:
 
 
 def _sphinx(source: Path, folder: Path, builder: str, *files: Path) -> bool:
-    """Run Sphinx, for these files or for all; whether it had no warning."""
+    """Run Sphinx for the given files, or for all files. Return whether it had no warning."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-j", "auto", "-b", builder]
     command += ["-D", "html_theme=basic"] if builder != "html" else []  # Furo writes files of HTML
     paths = [source, folder, *(source / file.relative_to(pages.DOCS) for file in files)]
@@ -53,20 +53,24 @@ def _sphinx(source: Path, folder: Path, builder: str, *files: Path) -> bool:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Shows the site, and the files of the project that it links to: above the root of a host there is only the root."""
+    """Serves the site, and the files of the project that the site links to.
+
+    Links to files of the project lead above `build/site`, but a browser cannot go above the root of a host.
+    """
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {".py": "text/plain", ".md": "text/plain;charset=utf-8"}
 
     def translate_path(self, path: str) -> str:
-        """The file of the site, or the one at the same path in the project; no hidden file."""
+        """Return the file of the site, or else the file with the same path in the project. Hidden files are not served."""
         file = super().translate_path(path)
         place = os.path.relpath(file, self.directory)
         return file if os.path.exists(file) or "/." in f"/{place}" else os.fspath(pages.PROJECT / place)  # noqa: PTH110
 
 
 def serve(folder: Path) -> None:
-    """Show the site on loopback, and build it again when a page or a docstring changes. Until Ctrl-C."""
-    build_again = [sys.executable, "-m", "_site", "build", os.fspath(folder)]  # this process has imported the source
+    """Serve the site on loopback until Ctrl-C, and build it again when a page or a docstring changes."""
+    # A new process, because this process has imported the old source.
+    build_again = [sys.executable, "-m", "_site", "build", os.fspath(folder)]
     with suppress(KeyboardInterrupt):
         handler = functools.partial(_Handler, directory=os.fspath(folder))
         server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)

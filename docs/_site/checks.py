@@ -13,13 +13,13 @@ _STYLE = re.compile(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)")
 
 
 def searchable(site: Path) -> set[str]:
-    """The names whose entries the search knows, from the inventory, which is compressed below four lines."""
+    """Return the names that the search finds. The inventory has four header lines; the rest is compressed."""
     inventory = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
     return {line.split(" ")[0] for line in zlib.decompress(inventory).decode().splitlines()}
 
 
 def check(site: Path) -> list[str]:
-    """The mistakes of the site, one line each: broken links, files of other hosts, missing pictures of the copies."""
+    """Return the faults of the site, one line for each: broken links, files of other hosts, missing pictures of the copies."""
     wrong, links, ids = [], [], {}
     for page in sorted(site.rglob("*.html")):
         text = page.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The settings of Sphinx. The pages that it reads are the copy that `pages.write_copy` writes."""
+"""The settings of Sphinx. Sphinx reads the copy of the pages that `pages.write_copy` writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT / "docs"))
 
-from pygments.lexers.data import JsonLexer  # noqa: E402 - the path is that of the line above
+from pygments.lexers.data import JsonLexer  # noqa: E402 - needs the path that the line above adds
 from sphinx.application import Sphinx  # noqa: E402
 
 from _site import docstrings, pages  # noqa: E402
@@ -42,7 +42,7 @@ html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_copy_source = False
 myst_url_schemes = ["http", "https", "mailto", pages.CHECKOUT.removesuffix(":")]
 html_use_index = False
-smartquotes = False  # quotes stand around values
+smartquotes = False  # quotes in the texts belong to values
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1f6f54", "color-brand-content": "#1f6f54"},
     "dark_css_variables": {"color-brand-primary": "#6fcfa8", "color-brand-content": "#6fcfa8"},
@@ -53,13 +53,13 @@ pygments_dark_style = "github-dark"
 
 
 def linkcode_resolve(_: str, info: dict[str, str]) -> str | None:
-    """The address of the source of a name: its file in the checkout."""
+    """Return the address of the source of a name: its file in the checkout."""
     place = docstrings.place_of(info["module"], info["fullname"])
     return place and f"{pages.CHECKOUT}{place}"
 
 
 def link_to_files(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
-    """Link a page to its Markdown copy, and to the file that one edits."""
+    """Link a page to its Markdown copy, and to its source file for editing."""
     sources = {place: source for source, place in pages.site_pages().items()}
     if source := sources.get(f"{page}.md"):
         copy = f"{page.rpartition('/')[2]}.md"
@@ -69,7 +69,7 @@ def link_to_files(app: Sphinx, page: str, template: str, context: dict[str, Any]
 
 
 def setup(app: Sphinx) -> None:
-    """Connect the handlers for docstrings and pages, and add a name of a language."""
+    """Connect the handlers for docstrings and pages, and add the language `jsonl`."""
     app.connect("html-page-context", link_to_files)
     app.connect("builder-inited", docstrings.prepare_analyzers)
     app.connect("autodoc-process-docstring", docstrings.as_rest, priority=400)  # before napoleon, which has 500

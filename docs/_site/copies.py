@@ -12,12 +12,12 @@ SECTIONS = ("tutorial", "guides", "coming-from", "reference", "examples", "desig
 
 
 def texts_of(source: Path) -> dict[str, str]:
-    """The Markdown of each page, in the order of the sidebar, from the copy of the pages before Sphinx's directives."""
+    """Return the Markdown of each page, in the order of the sidebar. Call it before the directives of Sphinx are added."""
     return {place: _with_links(place, (source / place).read_text(encoding="utf-8")) for place in _in_order()}
 
 
 def write_copies(texts: dict[str, str], source: Path, site: Path) -> None:
-    """Write them into the site, with the pictures of the copy, and the two files that contain all of them."""
+    """Write the Markdown copies and their pictures into the site, and the two files with all pages."""
     for place, text in texts.items():
         (site / place).parent.mkdir(parents=True, exist_ok=True)
         (site / place).write_text(text, encoding="utf-8")
@@ -54,6 +54,6 @@ def _title(text: str) -> str:
 
 
 def _question(text: str) -> str:
-    """The question in italics below the title that a page answers."""
+    """Return the question that a page answers: the text in italics below its title."""
     found = re.match(r"# .*\n\n\*([^*]+)\*", text)
     return f": {' '.join(found[1].split())}" if found else ""

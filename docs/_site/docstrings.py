@@ -29,7 +29,7 @@ def as_rest(_app: Sphinx, what: str, name: str, value: Any, _options: Any, lines
     if what == "property":
         text = inspect.getdoc(value) or ""
     if what in ("function", "method") and (keywords := _keywords_of(value)):
-        # A TypedDict does not know the ones that it extends.
+        # A TypedDict has no reference to its bases.
         near = [kind for kind in vars(sys.modules[keywords.__module__]).values() if hasattr(kind, "__total__")]
         bases = [kind for kind in near if kind.__annotations__.keys() <= keywords.__annotations__.keys()]
         text = "\n\n".join([text, *((inspect.getdoc(kind) or "").partition("\n\n")[2] for kind in bases)])
@@ -39,19 +39,22 @@ def as_rest(_app: Sphinx, what: str, name: str, value: Any, _options: Any, lines
 
 
 def without_sections(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Undo napoleon's work on aliases and properties: it takes the words before a colon for a type."""
+    """Restore the docstrings of aliases and properties: napoleon treats the words before a colon as a type."""
     if what in ("data", "property"):
         as_rest(app, what, name, value, options, lines)
 
 
 def public_bases(_app: Sphinx, _name: str, value: type, _options: Any, bases: list[type]) -> None:
-    """Show the public classes that a class extends, and not the private ones between them."""
+    """Show the public base classes of a class, without the private classes between them."""
     public = [base for base in value.__mro__[1:] if base in reference.public_classes()]
     bases[:] = [base for base in public if not any(base in other.__mro__[1:] for other in public)]
 
 
 def _with_directive(part: str) -> Iterator[str]:
-    """A paragraph and what is indented below it. After an empty line that is code; directly below a line it is a list."""
+    """Yield the lines of a paragraph and of the indented block below it.
+
+    An indented block after an empty line is code; directly below a line, it is a list.
+    """
     words, empty, code = part.partition("\n\n    ")
     yield from words.split("\n")
     if empty:
@@ -69,7 +72,7 @@ def prepare_analyzers(_app: Sphinx) -> None:
             analyzer = ModuleAnalyzer.for_module(module)  # Sphinx keeps it
             analyzer.analyze()
             analyzer.overloads.clear()
-    for module, names in reference.modules().items():  # which export the names, and do not define them
+    for module, names in reference.modules().items():  # the modules export the names, but do not define them
         analyzer = ModuleAnalyzer.for_module(module)
         analyzer.analyze()
         for name, value in [(name, reference.value_of(module, name)) for name in names]:
@@ -80,7 +83,7 @@ def prepare_analyzers(_app: Sphinx) -> None:
 def signature(
     _app: Sphinx, what: str, _name: str, value: Any, _options: Any, shown: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Show the keywords of `**keywords: Unpack[...]`, and no signature for a class that only the library makes."""
+    """Show the keywords of `**keywords: Unpack[...]`, and no signature for a class that users do not create."""
     if what in ("class", "exception"):
         return ("" if not _is_made_by_users(value) else shown), None
     if shown and (keywords := _keywords_of(value)):
@@ -90,7 +93,7 @@ def signature(
 
 
 def _keywords_of(value: Any) -> type | None:
-    """The TypedDict of `**keywords: Unpack[...]`."""
+    """Return the TypedDict of `**keywords: Unpack[...]`."""
     function = inspect.unwrap(getattr(value, "__func__", value))
     hints = getattr(function, "__annotations__", {}).values()
     found = [hint.removeprefix("Unpack[").rstrip("]") for hint in map(str, hints) if hint.startswith("Unpack[")]
@@ -98,7 +101,7 @@ def _keywords_of(value: Any) -> type | None:
 
 
 def _is_made_by_users(kind: type) -> bool:
-    """Whether the arguments of a class have no private classes of the library as their types."""
+    """Return whether users can create the class: no argument has a private class of the library as its type."""
     if getattr(kind, "_is_protocol", False) or issubclass(kind, dict):
         return False
     maker = kind.__init__
@@ -109,7 +112,7 @@ def _is_made_by_users(kind: type) -> bool:
 
 
 def place_of(module: str, full_name: str) -> str | None:
-    """The file and the line that define a name of a module, as `src/aswarm/_swarm.py#L40`."""
+    """Return the file and the line that define a name of a module, for example `src/aswarm/_swarm.py#L40`."""
     value: Any = sys.modules.get(module)
     for name in full_name.split("."):
         value = inspect.getattr_static(value, name, None)
@@ -147,7 +150,7 @@ def link_names(app: Sphinx, tree: nodes.document, page: str) -> None:
 
 
 def _full_name(name: str, module: str, objects: Any) -> str | None:
-    """The entry that a name means: one of its module, of `aswarm`, a module, or the only one elsewhere."""
+    """Return the entry of a name: first in the module, then in `aswarm`, then a module, then the only entry elsewhere."""
     last = name.rpartition(".")[2]
     if not (("." in name or last[:1].isupper()) and re.fullmatch(r"[\w.]+", name)) or last.isupper():
         return None

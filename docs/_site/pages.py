@@ -1,7 +1,7 @@
 """The pages of the site, and the copy of them that the generator reads.
 
-Decides which files of the project are pages, where they stand on the site, and where their links lead. The navigation is
-made of the links: each folder has an `index.md`, and every other page of the folder is linked from there.
+Decides which files of the project are pages, their paths on the site, and the targets of their links. The navigation
+comes from the links: each folder has an `index.md` that links to every other page of the folder.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BESIDE = {
 TITLES = {"proof/results-of-batches.md": "Results of batches"}  # in the sidebar
 # The files of an example that its page shows, and the names of their languages.
 LANGUAGES = {".py": "python", ".html": "html", ".js": "js", ".jsx": "jsx"}
-# The sidebar: captions and their pages. The guides stand between the first and the second, below the captions of their index.
+# The sidebar: captions and their pages. The guides come after the first caption, below the captions of their index.
 GROUPS = {
     "Learn": ["tutorial/index.md", "coming-from/index.md", "examples/index.md", "guides/index.md"],
     "Look up": ["reference/index.md"],
     "The project": ["design/index.md", "proof/index.md", "changelog.md", "contributing.md"],
 }
-CHECKOUT = "checkout:"  # before the path of a file of the project that is no page
-# Inline code is matched too, without an address, because it may look like a link.
+CHECKOUT = "checkout:"  # prefix for the path of a project file that is not a page
+# Inline code matches too, without an address, because it may look like a link.
 LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
 )
@@ -41,7 +41,7 @@ FENCE = re.compile(r"(^(`{3,}).*?^\2[ ]*$)", re.MULTILINE | re.DOTALL)
 
 
 def site_pages() -> dict[Path, str]:
-    """Each page: its file, and its path on the site."""
+    """Return the path on the site for the file of each page."""
     return _pages_of(DOCS.parent)
 
 
@@ -57,20 +57,20 @@ def _pages_of(project: Path) -> dict[Path, str]:
 
 
 def forget() -> None:
-    """Look for the pages again."""
+    """Forget the cached pages, so that the next call searches for them again."""
     _pages_of.cache_clear()
     shown_files.cache_clear()
 
 
 def text_of(page: Path) -> str:
-    """The page with the directives of the reference, and without the comments that only tests read."""
+    """Return the page with the directives of the reference, and without the comments that are only for tests."""
     text = reference.expand(page, page.read_text(encoding="utf-8"))
     return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL)) + _code_of(page)
 
 
 @cache
 def shown_files(page: Path) -> tuple[Path, ...]:
-    """The files whose code the page of an example shows: all but the scripted model, agents first."""
+    """Return the files whose code the page of an example shows: `agents.py` first, without the scripted model."""
     if page.name != "README.md" or page.parent.parent != DOCS.parent / "examples":
         return ()
     files = [*page.parent.glob("*"), *page.parent.glob("web/*")]
@@ -99,7 +99,7 @@ def _outside_fences(text: str, change: Callable[[str], str]) -> str:
 
 
 def target_of(page: Path, address: str) -> tuple[Path, str]:
-    """The file that a link of a page leads to, and the fragment."""
+    """Return the target file of a link of a page, and the fragment."""
     path, _, fragment = address.partition("#")
     target = Path(os.path.normpath(page.parent / path)) if path else page
     readme = target / "README.md"
@@ -107,7 +107,7 @@ def target_of(page: Path, address: str) -> tuple[Path, str]:
 
 
 def address_on_site(page: Path, address: str) -> str:
-    """The address that a link of a page has on the site. A file that is no page there is linked in the checkout."""
+    """Return the address of a link on the site. A file that is not a page of the site is linked in the checkout."""
     target, fragment = target_of(page, address)
     if reference.is_name(target, fragment):
         fragment = f"{reference.module_of(target)}.{fragment}"
@@ -121,7 +121,7 @@ def address_on_site(page: Path, address: str) -> str:
 
 
 def in_checkout(place: str, address: str) -> str:
-    """The link from a page of the site, `build/site`, to a file of the checkout; SOURCE_URL is its address on the web."""
+    """Return the link from a page in `build/site` to a file of the checkout. SOURCE_URL may be its address on the web."""
     above = "/".join([".."] * (place.count("/") + 2))
     return f"{os.environ.get('SOURCE_URL', above)}/{address.removeprefix(CHECKOUT)}"
 
@@ -131,12 +131,12 @@ def _relative(page: Path, target: str) -> str:
 
 
 def children(index: str) -> list[str]:
-    """The pages of the same folder, and of folders in it, that an index links to, in its order."""
+    """Return the pages of the same folder and its subfolders that an index links to, in the order of the index."""
     return [place for below in sections(index).values() for place in below]
 
 
 def sections(index: str) -> dict[str, list[str]]:
-    """The same, by the headings of the index; those above its first heading have the key ""."""
+    """Return the pages of `children` by the headings of the index. Pages above the first heading have the key ""."""
     found: dict[str, list[str]] = {}
     seen = {index, ""}
     for page in [page for page, place in site_pages().items() if place == index]:
@@ -152,7 +152,7 @@ def sections(index: str) -> dict[str, list[str]]:
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading, as forges make it."""
+    """Return the anchor of a heading, in the form that GitHub and GitLab use."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -160,7 +160,7 @@ def slug(heading: str) -> str:
 
 
 def write_copy(folder: Path) -> list[str]:
-    """Write the pages of the site, and the pictures that they show, to a folder; the links to no file."""
+    """Write the pages of the site and their pictures to a folder. Return the links that lead to no file."""
     shutil.rmtree(folder, ignore_errors=True)
     wrong: list[str] = []
     for page, place in site_pages().items():
@@ -198,21 +198,23 @@ def add_directives(folder: Path) -> None:
     """Add to the copy, for Sphinx: the sidebar, index words, inline drawings."""
     for page, place in site_pages().items():
         text = with_pictures((folder / place).read_text(encoding="utf-8"), folder)
-        text = re.sub(r"\]\([\w./-]*\.md(#aswarm\.[\w.]+)\)", r"](\1)", text)  # the entry of a name, wherever it is
+        text = re.sub(
+            r"\]\([\w./-]*\.md(#aswarm\.[\w.]+)\)", r"](\1)", text
+        )  # links to the entry of a name, on any page
         title, _, rest = text.partition("\n")
         text = "\n".join([title, *_index_words(page), rest, *navigation(place), ""])
         (folder / place).write_text(text, encoding="utf-8")
 
 
 def _index_words(page: Path) -> list[str]:
-    """The index entries of a page, which the search finds first: `<!-- index: sse, server-sent events -->`."""
+    """Return the index entries of a page, such as `<!-- index: sse, server-sent events -->`. The search finds them first."""
     found = re.search(r"^<!-- index: (.*?) -->$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     words = [f"! {' '.join(word.split())}" for word in found[1].split(",")] if found else []
     return ["", f"```{{index}} {', '.join(words)}", "```"] if words else []
 
 
 def navigation(place: str) -> list[str]:
-    """The directives that put the pages below an index into the sidebar."""
+    """Return the directives that add the pages below an index to the sidebar."""
     if place != "index.md":
         is_index = place.endswith("index.md") and place != "guides/index.md"
         return _toctree(place, children(place)) if is_index else []
@@ -231,7 +233,7 @@ def _toctree(place: str, pages: list[str], caption: str = "") -> list[str]:
 
 
 def with_pictures(text: str, folder: Path) -> str:
-    """The page with the drawings in place of links to them: their colours then follow the theme that a reader chooses."""
+    """Return the page with inline drawings instead of links to them, so that their colours follow the theme of the reader."""
 
     def inline(match: re.Match[str]) -> str:
         drawing = (folder / "pictures" / match["name"]).read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
 """The reference: which page describes which public name, and the directives by which Sphinx's autodoc writes the entries.
 
-A page of `docs/reference` lists the names that it describes, in their order, with `<!-- names: Agent Result -->`; without a
-list, they are all names of its module, whose docstring replaces `<!-- module -->`. If another page describes a name, the
-entry is a line with a link to that page.
+A page of `docs/reference` describes one module. `<!-- names: Agent Result -->` is replaced by the entries of these
+names, in this order, and `<!-- names -->` by the entries of all names of the module. `<!-- module -->` is replaced by
+the docstring of the module. If another page describes a name, the entry is a line with a link to that page.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ METHODS = (FunctionType, property, classmethod, staticmethod, functools.cached_p
 
 @cache
 def modules() -> dict[str, tuple[str, ...]]:
-    """The public modules and their names: in the order of the index of the reference; other modules come last."""
+    """Return the names of each public module. Modules are in the order of the index of the reference; others come last."""
     names = {}
     patterns = ("[a-z]*.py", "[a-z]*/__init__.py", "[a-z]*/[a-z]*/__init__.py")
     for path in sorted(path for pattern in patterns for path in (SOURCE / "aswarm").glob(pattern)):
         file = path.parent if path.stem == "__init__" else path.with_suffix("")
         names[".".join(file.relative_to(SOURCE).parts)] = _names_of(path)
     names["aswarm"] = _names_of(SOURCE / "aswarm/__init__.py")
-    del names["aswarm.cli"]  # it has commands, and no names for programs
+    del names["aswarm.cli"]  # it has commands, but no names for programs
     listed = re.findall(r"\[`(aswarm[\w.]*)`\]\(", (FOLDER / "index.md").read_text(encoding="utf-8"))
     return {name: names[name] for name in [*listed, *names] if names[name]}
 
@@ -48,23 +48,23 @@ def _names_of(path: Path) -> tuple[str, ...]:
 
 
 def page_of(module: str) -> Path:
-    """The page of a module: `reference/serve.md` for `aswarm.serve`."""
+    """Return the page of a module: `reference/serve.md` for `aswarm.serve`."""
     return FOLDER / f"{module.removeprefix('aswarm.')}.md"
 
 
 def module_of(page: Path) -> str:
-    """The module of a page."""
+    """Return the module of a page."""
     return "aswarm" if page.stem == "aswarm" else f"aswarm.{page.stem}"
 
 
 def is_name(page: Path, fragment: str) -> bool:
-    """Whether a fragment of a link to a page is a public name that has its entry there: `AsyncSwarm.run` of `aswarm.md`."""
+    """Return whether a fragment of a link is a public name with an entry on the page: `AsyncSwarm.run` of `aswarm.md`."""
     names = modules().get(module_of(page), ()) if page.parent == FOLDER else ()
     return fragment.partition(".")[0] in names
 
 
 def missing_names() -> list[str]:
-    """The public names that no page describes or several pages describe, and listed names that do not exist."""
+    """Return the public names that no page or several pages describe, and listed names that do not exist."""
     wrong = []
     for module, names in modules().items():
         page = page_of(module)
@@ -75,7 +75,7 @@ def missing_names() -> list[str]:
 
 
 def expand(page: Path, text: str) -> str:
-    """The page with the directives of autodoc instead of its marks."""
+    """Return the page with the directives of autodoc instead of its comments."""
     module = module_of(page)
     if page.parent != FOLDER or module not in modules():
         return text
@@ -118,7 +118,7 @@ def _fenced(lines: list[str]) -> str:
 
 
 def value_of(module: str, name: str) -> Any:
-    """The object of a public name."""
+    """Return the object of a public name."""
     return getattr(importlib.import_module(module), name)
 
 
@@ -128,7 +128,7 @@ def _package(value: Any) -> str:
 
 @cache
 def home_of(module: str, name: str) -> str:
-    """The module whose page describes a name: the first that exports it. Empty for a name of another package."""
+    """Return the module whose page describes a name: the first module that exports it. Empty for a name of another package."""
     value = value_of(module, name)
     if isinstance(value, type | FunctionType) and _package(value) != "aswarm":
         return ""
@@ -138,13 +138,13 @@ def home_of(module: str, name: str) -> str:
 
 @cache
 def public_classes() -> frozenset[type]:
-    """All public classes."""
+    """Return all public classes."""
     values = [value_of(module, name) for module, names in modules().items() for name in names]
     return frozenset(value for value in values if isinstance(value, type))
 
 
 def members(kind: type) -> list[str]:
-    """The public methods and properties of a class and of its private bases."""
+    """Return the public methods and properties of a class and of its private bases."""
     bases = [
         base for base in kind.__mro__ if base is kind or (_package(base) == "aswarm" and base not in public_classes())
     ]
@@ -153,7 +153,7 @@ def members(kind: type) -> list[str]:
 
 
 def entries() -> list[str]:
-    """The full names that the site must describe: names of modules, and the members of their classes."""
+    """Return the full names that the site must describe: names of modules, and the members of their classes."""
     found = []
     for module, names in modules().items():
         for name in names:
@@ -165,7 +165,7 @@ def entries() -> list[str]:
 
 
 def undocumented(full_names: list[str]) -> list[str]:
-    """The names without a docstring."""
+    """Return the names without a docstring."""
     return [name for name in full_names if not _doc_of(name)]
 
 
@@ -184,7 +184,7 @@ def _doc_of(full_name: str) -> str:
 
 @cache
 def definitions() -> dict[str, tuple[Path, int, str]]:
-    """Where the source defines each class and each alias: file, line, and the text below it. No two have the same name."""
+    """Return file, line and docstring of each class and each alias in the source. No two of them have the same name."""
     found = {}
     for path in sorted((SOURCE / "aswarm").rglob("*.py")):
         body = ast.parse(path.read_text(encoding="utf-8")).body

@@ -3,8 +3,8 @@
     triage ──> flight modification ──> cancel, change
       └──────> lost baggage              └── and baggage: back to triage
 
-A policy is a Markdown file, so its authors need not read Python. Customer and flight are in the context variables, and
-the instructions are made from them before every completion, so they are current.
+A policy is a Markdown file, so its authors need not read Python. Customer and flight are in the context variables. The
+instructions are made from these variables before each completion, so the instructions are always current.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ CONTEXT: dict[str, Any] = {
 
 
 def facts(context_variables: dict[str, Any]) -> str:
-    """Return the current facts, for the instructions."""
+    """Return the facts about the customer and the flight, for the instructions."""
     return f"Customer: {context_variables['customer']}\nBooking: {context_variables['flight']}"
 
 
 def following(policy: str) -> Callable[[dict[str, Any]], str]:
-    """Return instructions that follow the policy of this name."""
+    """Return a function that makes instructions from the policy with this name."""
     every = (POLICIES / "every_policy.md").read_text(encoding="utf-8")
     this = (POLICIES / f"{policy}.md").read_text(encoding="utf-8")
     return lambda context_variables: f"{every}\n{this}\n# What you know\n\n{facts(context_variables)}"

@@ -2,8 +2,8 @@
 
     python examples/airline/evals.py [--repeats N] [--results FILE] [--threshold SHARE]
 
-The cases are in Swarm's format: a conversation, and the expected first function, or "None". Each attempt is one
-completion; no function is executed. The exit code is 1 if the accuracy is below the threshold.
+The cases are in Swarm's format: a conversation, and the name of the expected first function, or "None". An attempt is one
+completion, and no function is executed. The exit code is 1 if the accuracy is below the threshold.
 """
 
 from __future__ import annotations

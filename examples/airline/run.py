@@ -1,4 +1,4 @@
-"""Talk to the airline: a fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
+"""Talk to the airline: a fixed conversation, or your own with `--chat` (which needs `pip install ".[cli]"`).
 
     python examples/airline/run.py [cancel | change | --chat]
 
@@ -33,7 +33,7 @@ CONVERSATIONS = {
 
 
 async def main(conversation: list[str]) -> None:
-    """Send the messages one after another; agent, messages and context variables go from one run into the next."""
+    """Send the messages one after another. Each run starts with the agent, messages and context variables of the last run."""
     agent, context = triage, CONTEXT
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

@@ -1,7 +1,7 @@
 """The scripted model of the airline: it follows keywords, and the results of the functions.
 
-The offered functions show which agent is active. It is wrong if words mislead ("my flight yesterday"), and it guesses once
-in three times if a customer is unclear, as models do: the evals show both.
+The functions in a request show which agent is active. Like a real model, the script makes mistakes, and the evals show them.
+Some words mislead it ("my flight yesterday"). If a customer is unclear, it guesses in one of three attempts.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ CHANGE = r"\b(change|earlier|later|move|another day)\b"
 
 
 def script() -> ScriptedModel:
-    """Return a model that answers from the request alone, except for its guesses."""
+    """Return a model whose answers depend only on the request, except for its guesses."""
     return ScriptedModel(Airline().answer, cut=8)
 
 
 class Airline:
-    """The model, with the number of its guesses."""
+    """The model. It counts its guesses."""
 
     def __init__(self) -> None:
         self._doubts = count(1)
 
     def answer(self, request: Request) -> Step:
-        """Answer as the agent whose functions are offered."""
+        """Answer as the agent that has the functions of the request."""
         said, told = _last_message(request), _last_result(request)
         if "transfer_to_lost_baggage" in request.tool_names:
             return _triage(said)
@@ -54,7 +54,7 @@ def _last_message(request: Request) -> str:
 
 
 def _last_result(request: Request) -> str | None:
-    """Return the last result of a function; None directly after a customer's message or a handoff."""
+    """Return the last result of a function. Return None directly after a customer's message or a handoff."""
     last = request.messages[-1]
     is_news = last["role"] == "tool" and not last["content"].startswith('{"assistant"')
     return str(last["content"]) if is_news else None
@@ -125,7 +125,7 @@ def _customer_texts(request: Request) -> list[str]:
 
 
 def _offered(request: Request) -> dict[str, str]:
-    """Return the first flight of the last search."""
+    """Return the first flight that the last search found."""
     results = (str(message["content"]) for message in reversed(request.messages) if message["role"] == "tool")
     flights: list[dict[str, str]] = json.loads(next(text for text in results if text.startswith("[{")))
     return flights[0]

@@ -1,7 +1,7 @@
 """The functions of the agents: read the booking, change it, find baggage, close a case.
 
-Functions that only read have the context variables as a `Mapping`. The others return a `Result` with the changes, and do
-not change the caller's dict. The model gets the text of an exception.
+Functions that only read get the context variables as a `Mapping`. The other functions return a `Result` with the changes, and
+do not change the caller's dict. If a function raises an exception, the model gets its text.
 """
 
 from __future__ import annotations

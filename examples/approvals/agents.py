@@ -1,4 +1,4 @@
-"""The cashier of a lamp shop. Some calls wait for a person: large refunds for an approval, a replacement for an answer."""
+"""The cashier of a lamp shop. Some calls wait for a person: a large refund for an approval, a replacement for an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COLOURS = ["white", "blue", "green"]
 
 
 def over_limit(arguments: dict[str, Any], _: object) -> str | bool:
-    """Return the reason why a refund waits, for the person who decides; False if it does not wait."""
+    """Return the reason why a refund waits, for the person who decides. Return False if it does not wait."""
     return f"more than {LIMIT} euros" if arguments["amount"] > LIMIT else False
 
 

@@ -1,7 +1,7 @@
-"""Customers ask in one process, and a person decides in another; the processes share only the file of the store.
+"""Customers ask in one process, and a person decides in another process. The processes share only the file of the store.
 
-Without arguments, both run, one after the other. `run.py ask FILE`: four customers write. `run.py decide FILE`: the person
-at the desk decides on the open calls; with `--keyboard` you are that person.
+Without arguments, the two processes run one after the other. `run.py ask FILE`: four customers write. `run.py decide FILE`: the
+person at the desk decides on the open calls; with `--keyboard`, you are this person.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DECISIONS: dict[str, Approve | Answer | Deny] = {
 
 
 async def ask(file: Path) -> None:
-    """Send the message of every customer. Calls that wait stay open in the store."""
+    """Send the message of each customer. Calls that wait stay open in the store."""
     async with SQLiteStore(file) as store, AsyncSwarm() as swarm:
         for customer, text in MESSAGES.items():
             print(f"{customer}: {text}")
@@ -53,7 +53,7 @@ async def decide(file: Path, *, keyboard: bool) -> None:
 
 
 async def decide_on(chat: Conversation, calls: list[OpenCall], *, keyboard: bool) -> None:
-    """Decide on the open calls of one conversation, and let it continue."""
+    """Decide on the open calls of one conversation, and continue the conversation."""
     decisions: dict[str | int, Decision] = {}
     for call in calls:
         print(f"{chat.id}: {call.name} {call.arguments} - {call.reason} {call.data or ''}".rstrip())
@@ -65,7 +65,7 @@ async def decide_on(chat: Conversation, calls: list[OpenCall], *, keyboard: bool
 
 
 def in_words(decision: Approve | Answer | Deny) -> str:
-    """Return a decision as a line of text."""
+    """Return a line of text about a decision."""
     match decision:
         case Approve(arguments=None):
             return "approved"
@@ -78,7 +78,7 @@ def in_words(decision: Approve | Answer | Deny) -> str:
 
 
 def from_keyboard(call: OpenCall) -> Approve | Answer | Deny:
-    """Read your decision: an answer to a question, or yes or no to a call."""
+    """Read your decision: an answer if the call asks a question, otherwise yes or no."""
     if call.data is not None:
         return Answer(input("    your answer: "))
     reason = input("    Return runs it; a reason denies it: ")
@@ -86,7 +86,7 @@ def from_keyboard(call: OpenCall) -> Approve | Answer | Deny:
 
 
 def main(command: str = "", *rest: str) -> None:
-    """Run one part, or both in separate processes."""
+    """Run one part, or run both parts in separate processes."""
     if command == "ask":
         asyncio.run(ask(Path(rest[0])))
     elif command == "decide":

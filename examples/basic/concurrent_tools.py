@@ -21,7 +21,7 @@ clerk = Agent(name="Clerk", instructions="You work in a bicycle shop.", function
 
 
 async def main() -> None:
-    """Show the start and the end of each call, and the messages that the model gets."""
+    """Print the start and the end of each call, and the messages that the model gets."""
     question = "What is shipping to Rome, and to Oslo?"
     async with AsyncSwarm() as swarm, swarm.stream(clerk, question) as run:
         async for event in run:

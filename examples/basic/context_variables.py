@@ -1,4 +1,4 @@
-"""Context variables: data for functions and instructions that the model does not get."""
+"""Context variables: data for functions and for instructions. The model does not get these data."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from aswarm import Agent, AsyncSwarm, Result
 
 
 def instructions(context_variables: dict[str, Any]) -> str:
-    """Return the instructions. Called before every completion, with the current context variables."""
+    """Return the instructions. Called before each completion, with the current context variables."""
     return f"You work in a bicycle shop. You are talking to {context_variables['name']}. Be brief."
 
 
@@ -22,7 +22,7 @@ clerk = Agent(name="Clerk", instructions=instructions, functions=[reserve])
 
 
 async def main() -> None:
-    """Reserve an article. The caller's dict does not change; the response has the new one."""
+    """Reserve an article. The caller's dict does not change; the response has a new dict."""
     before = {"name": "Ada", "customer_number": 4711, "reserved": ["lamp"]}
     async with AsyncSwarm() as swarm:
         response = await swarm.run(clerk, "Please put a bell aside for me.", before)

@@ -22,7 +22,7 @@ reception = Agent(
 
 
 async def main() -> None:
-    """Ask the reception; the workshop answers, and is the agent of the next run."""
+    """Ask the reception. The workshop answers, and is the agent of the next run."""
     async with AsyncSwarm() as swarm:
         response = await swarm.run(reception, "My brakes squeal.")
     for message in response.messages:

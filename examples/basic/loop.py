@@ -1,6 +1,6 @@
-"""A chat without helpers: the program keeps the messages and the agent. `--chat` to type yourself; an empty line ends it.
+"""A chat without helpers: the program keeps the messages and the agent. With `--chat` you type; an empty line ends the chat.
 
-`aswarm.repl.run_demo_loop` is a more comfortable chat with the same principle.
+`aswarm.repl.run_demo_loop` is a more comfortable chat that works in the same way.
 """
 
 import sys
@@ -16,7 +16,7 @@ reception = Agent(name="Reception", instructions="You are the reception of a bic
 
 
 def ask(conversation: Iterator[str]) -> str:
-    """Return the next message of the customer, empty at the end: typed, or from the fixed conversation."""
+    """Return the next message of the customer, from the keyboard or from the fixed conversation. It is empty at the end."""
     if "--chat" in sys.argv:
         return input("> ")
     text = next(conversation, "")

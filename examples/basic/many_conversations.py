@@ -1,6 +1,6 @@
 """Many conversations at once: one `AsyncSwarm`, one agent, a task for each conversation.
 
-Runs share nothing, so nothing needs a lock. A limit belongs to the limited resource, here the warehouse.
+The runs share no data, so they need no lock. The limiter belongs to the resource that is limited, here the warehouse.
 """
 
 import asyncio

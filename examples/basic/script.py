@@ -27,7 +27,7 @@ FIRST: dict[str, Step] = {
 
 
 def script() -> ScriptedModel:
-    """Return a model that answers from the request alone, so that any number of conversations can run at once."""
+    """Return a model whose answers depend only on the request, so that many conversations can run at once."""
     return ScriptedModel(_answer, cut=6)
 
 

@@ -1,4 +1,4 @@
-"""The unfinished answer, live: as typed events, and as the dicts of Swarm."""
+"""Show an answer while the model writes it: with typed events, and with Swarm's dicts."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ clerk = Agent(name="Clerk", instructions="You work in a bicycle shop.", function
 
 
 async def typed_events(swarm: AsyncSwarm, question: str) -> None:
-    """Show the events of `stream`. Leaving the block early closes the connection and keeps the history."""
+    """Show the events of `stream`. If the block ends early, the connection is closed, and the history stays valid."""
     async with swarm.stream(clerk, question) as run:
         async for event in run:
             match event:

@@ -1,4 +1,4 @@
-"""The same as a command: `aswarm batch agents.py:router tickets.jsonl`, with the arguments of this script."""
+"""The same batch as a command: `aswarm batch agents.py:router tickets.jsonl`, with the arguments of this script."""
 
 from __future__ import annotations
 

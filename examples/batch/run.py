@@ -1,4 +1,4 @@
-"""Routes every ticket of `tickets.jsonl`, twenty at once, and prints the tickets of each queue.
+"""Routes all tickets of `tickets.jsonl`, twenty at once, and prints the tickets of each queue.
 
 With `--journal FILE`, the same command continues after a crash.
 """
@@ -21,7 +21,7 @@ TICKETS = Path(__file__).with_name("tickets.jsonl")
 
 
 def tickets() -> Iterator[Item]:
-    """Yield the items, one at a time, when the batch needs them: the file may be larger than the memory."""
+    """Yield the items. The batch reads one only when it needs one, so the file may be larger than the memory."""
     with TICKETS.open(encoding="utf-8") as file:
         for line in file:
             ticket = json.loads(line)

@@ -18,7 +18,7 @@ QUESTION = re.compile(r"\?$")
 
 
 def script() -> ScriptedModel:
-    """Return a model that answers from the request alone."""
+    """Return a model whose answers depend only on the request."""
     return ScriptedModel(_answer)
 
 

@@ -1,4 +1,4 @@
-"""A gardener who looks after plants. Cutting one down waits for the user."""
+"""A gardener who looks after plants. The call that cuts down a plant waits for the user."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The gardener on two wires: `useChat` of Vercel's AI SDK, and AG-UI. `uvicorn app:app`.
 
-The pages come from the folder `web`, after they are built. There is one user: everyone who can reach this machine's loopback.
+Build the pages in the folder `web` first. The service has one user: everyone who can reach the loopback of this machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output for both clients: one conversation with the protocol of `useChat`, and one with AG-UI. `--serve`: only the service.
+"""Prints what both clients get: a conversation with the protocol of `useChat`, and one with AG-UI. `--serve`: only serve.
 
 Model and server come from the environment: OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
@@ -46,7 +46,7 @@ async def show() -> None:
 
 
 async def post(client: httpx.AsyncClient, place: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """Send a request, and print the types of the events, repeated types once."""
+    """Send a request, and print the types of the events. A repeated type is printed once."""
     answer = await client.post(place, json=body)
     answer.raise_for_status()
     lines = [line[6:] for line in answer.text.split("\n") if line.startswith("data: {")]

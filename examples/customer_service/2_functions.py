@@ -1,4 +1,4 @@
-"""Step 2, functions: the same routine; now its last step makes a real refund."""
+"""Step 2, functions: the same routine, but its last step now makes a real refund."""
 
 from __future__ import annotations
 

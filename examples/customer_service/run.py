@@ -1,6 +1,6 @@
 """Step 4, several agents: triage, sales, issues and repairs, and a person if no agent can help.
 
-`--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`), `--yes` to confirm orders without being asked.
+With `--chat` you are the customer (this needs `pip install ".[cli]"`). With `--yes`, orders are confirmed without a question.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The scripted model: for each message of the customer, its steps in order.
+"""The scripted model. It has a list of steps for each message of the customer.
 
 Only the model is replaced. The client, the wire format, the run, the agents and their functions are real.
 """
@@ -15,7 +15,7 @@ HELLO, BED, TAKEN, MONEY_BACK, PERSON = SEVERAL_AGENTS
 
 
 def script() -> ScriptedModel:
-    """A model that knows the lines of `customer.py`."""
+    """Return a model that knows the messages in `customer.py`."""
     return ScriptedModel(_next_step, cut=8)
 
 
@@ -30,7 +30,7 @@ def _next_step(request: Request) -> Step:
 
 
 def _steps(told: str) -> dict[str, list[Step]]:
-    """Return the steps by the customer's message. `told`: the last message, usually the result of a function."""
+    """Return the steps for each message of the customer. `told`: the last message, usually the result of a function."""
     return {
         LEAKS: ["I am sorry to hear that. Where does the water come out?"],
         BOTTOM: ["Please tighten the screw a quarter turn with a coin, and fill the kettle again."],

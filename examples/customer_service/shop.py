@@ -1,7 +1,7 @@
 """Kettle & Lamp, a shop for household goods: its catalogue, and the functions of its agents.
 
-Prices come from the catalogue and confirmations from the customer, never from a model. The program serves one customer and
-keeps the refunds in a set; `personal_shopper` has a database.
+Prices come from the catalogue, and confirmations come from the customer. Neither comes from a model. The program serves one
+customer, and keeps the refunds in a set. The example `personal_shopper` has a database.
 """
 
 from __future__ import annotations

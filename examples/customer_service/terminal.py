@@ -39,7 +39,7 @@ def show(event: Event) -> None:
 
 
 def ask(question: str) -> bool:
-    """Ask at the keyboard. Only yes means yes: an empty line, the end of the input and anything else mean no."""
+    """Ask at the keyboard. Only "yes" means yes; an empty line, the end of the input and any other text mean no."""
     try:
         answer = input(f"    {question} [y/N] ")
     except EOFError:

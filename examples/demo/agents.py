@@ -1,7 +1,7 @@
 """The demo's shop and its two agents.
 
-Triage hands every customer over; Refunds refunds the order. Both are forced to call their one function
-(`tool_choice="required"`): the demo's model is too small to choose, but it writes the arguments well.
+Triage hands each customer off, and Refunds refunds the order. Each agent has one function, and must call it
+(`tool_choice="required"`). The model of the demo is too small to choose a function, but it writes the arguments well.
 """
 
 from __future__ import annotations

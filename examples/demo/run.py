@@ -1,8 +1,8 @@
 """The demo: a customer's sentence, two agents, a real refund. `--scripted` needs no model.
 
-Starts the model's server, runs the agents with streaming, prints every event, then checks the result. Exit codes: 0 all
-checks passed, 1 the run or a check failed, 2 the model cannot be started, 130 and 143 stopped by Ctrl-C and by SIGTERM. The
-server is always stopped.
+The program starts the model's server, runs the agents with streaming, prints each event, checks the result, and always stops the
+server. Exit codes: 0: all checks passed. 1: the run or a check failed. 2: the model cannot be started. 130: stopped by Ctrl-C.
+143: stopped by SIGTERM.
 """
 
 from __future__ import annotations

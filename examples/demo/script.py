@@ -11,7 +11,7 @@ from aswarm.testing import Request, ScriptedCall, ScriptedModel, call
 
 
 def scripted_model() -> ScriptedModel:
-    """Return a model that hands over, makes the refund from the customer's sentence, and reports it."""
+    """Return a model that hands off, makes the refund from the customer's sentence, and reports the refund."""
     return ScriptedModel([call("transfer_to_refunds"), _fill_in_refund, _answer], cut=6)
 
 

@@ -1,7 +1,7 @@
-"""The desk of a small museum: an agent for English, which hands over to agents for Spanish and for Chinese.
+"""The desk of a small museum: an agent for English, which hands off to agents for Spanish and for Chinese.
 
-All have the same facts, and each has the other two among its functions: an agent there is a handoff, a function
-`transfer_to_spanish_agent` and so on for the model.
+All agents have the same facts. Each agent has the other two agents in its `functions`. An agent there is a handoff: the model gets
+a function such as `transfer_to_spanish_agent`.
 """
 
 # ruff: noqa: RUF001 - Chinese has its own punctuation

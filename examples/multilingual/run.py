@@ -1,4 +1,4 @@
-"""Talk to the museum's desk: a short fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
+"""Talk to the museum's desk: a short fixed conversation, or your own with `--chat` (which needs `pip install ".[cli]"`).
 
 The answers are printed live.
 """
@@ -24,7 +24,7 @@ CONVERSATION = [
 
 
 async def main() -> None:
-    """Send the messages one after another; the last agent gets the next message."""
+    """Send the messages one after another. The agent that answered last gets the next message."""
     agent = english_agent
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

@@ -11,7 +11,7 @@ from aswarm.testing import ScriptedModel, call
 
 
 def script() -> ScriptedModel:
-    """Return a model that recognises the language of a message, and hands over if it is another one."""
+    """Return a model that recognises the language of a message. If the agent has another language, it hands off."""
     return ScriptedModel(
         [
             "Good morning! Every day but Monday, from 10 to 18.",

@@ -2,12 +2,12 @@
 
 Two values come from the program, through the context variables, and never from the model:
 
-- `user_id`: the customer who is logged in. A model can be tricked into any number, so it never gets this one.
-- `connect`: returns a context manager with a connection for this thread. The same functions run with `Swarm` (`run.py`) and
-  with `AsyncSwarm` (`run_async.py`); only `connect` differs.
+- `user_id`: the customer who is logged in. A customer can trick a model into any number, so the model never gets this number.
+- `connect`: a function that returns a context manager with a connection for this thread. The same functions run with `Swarm`
+  (`run.py`) and with `AsyncSwarm` (`run_async.py`); only `connect` differs.
 
-A refusal of the shop is a normal result, which the model passes on. An exception would reach the model too, but it means a
-fault in the program, and is logged with its traceback.
+If the shop refuses, this is a normal result, which the model passes on. The model would also get the text of an exception. But an
+exception means a fault of the program, and is logged with its traceback.
 """
 
 from __future__ import annotations

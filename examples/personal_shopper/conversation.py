@@ -1,4 +1,4 @@
-"""The messages of the customers in the runs without `--chat`, and the printing of messages and of the database."""
+"""The messages of the customers in the runs without `--chat`, and functions that print messages and the database."""
 
 from __future__ import annotations
 

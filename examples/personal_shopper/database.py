@@ -1,7 +1,7 @@
-"""The shop's SQLite database: customers, products, purchases, refunds, and the notes sent to customers. All money is in euro cents.
+"""The shop's SQLite database: customers, products, purchases, refunds, and notes to customers. All money is in euro cents.
 
-Every payment is one transaction, and the tables reject what must never happen: a second refund of a purchase, a balance
-below zero. The callers choose the connection for their thread.
+Each payment is one transaction. The tables reject a second refund of a purchase and a balance below zero. The callers choose the
+connection for their thread.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PURCHASES = [(1, 1, 8, 1250), (2, 1, 9, 8900), (3, 2, 7, 1999)]
 
 
 class RefusedError(Exception):
-    """The shop refuses, for the reason in the text, which is for the customer."""
+    """The shop refuses. The text has the reason, in words for the customer."""
 
 
 @contextmanager
 def connect(path: str) -> Generator[sqlite3.Connection]:
-    """Open a connection inside the block. Only the thread that opened it may use it, as SQLite requires."""
+    """Open a connection inside the block. Only the same thread may use this connection, because SQLite requires it."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:  # `transaction` starts the transactions
         connection.execute("PRAGMA foreign_keys = ON")
         yield connection
@@ -37,7 +37,7 @@ def connect(path: str) -> Generator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Commit the whole block, or roll it back. Immediate: a second transaction waits until the first one ends."""
+    """Commit the whole block, or roll it back. `IMMEDIATE`: a second transaction waits until the first transaction ends."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -101,7 +101,10 @@ def _rows(connection: sqlite3.Connection, query: str, *values: object) -> list[d
 
 
 def refund(connection: sqlite3.Connection, user_id: int, purchase_id: int) -> int:
-    """Refund a purchase once, and return the amount. Raises RefusedError if it is not theirs, or already refunded."""
+    """Refund a purchase once, and return the amount.
+
+    Raises RefusedError if the purchase is another customer's, or already refunded.
+    """
     with transaction(connection):
         own = [row for row in purchases(connection, user_id) if row["purchase_id"] == purchase_id]
         if not own:

@@ -1,7 +1,7 @@
-"""The personal shopper with the blocking `Swarm`; `--chat` to be the customer yourself (needs the extra: `pip install ".[cli]"`).
+"""The personal shopper with the blocking `Swarm`. With `--chat` you are the customer (this needs `pip install ".[cli]"`).
 
-One connection for the whole program: `Swarm` runs plain functions in the caller's thread, which has opened the connection, as
-SQLite requires.
+The whole program has one connection. SQLite requires that the thread that opened it also uses it: `Swarm` runs plain functions in
+the caller's thread, which has opened the connection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _options() -> argparse.Namespace:
 
 
 def converse(context: dict[str, Any]) -> None:
-    """Send the customer's messages one after another; each run continues with the result of the previous run."""
+    """Send the customer's messages one after another. Each run continues with the result of the previous run."""
     agent, messages = triage, list[dict[str, Any]]()
     with Swarm() as swarm:
         for line in CONVERSATIONS[ADA]:

@@ -1,8 +1,8 @@
 """The personal shopper with `AsyncSwarm`: several customers at once, and a connection for each call.
 
 `AsyncSwarm` runs plain functions in worker threads, so that a slow function never blocks the event loop. SQLite rejects a
-connection from another thread, so `connect` opens the file again for each call. A refund that waits for another transaction
-waits in its thread; all other conversations continue.
+connection from another thread, so `connect` opens the file for each call. If a refund waits for another transaction, only its
+thread waits, and all other conversations continue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def converse(swarm: AsyncSwarm, context: dict[str, Any]) -> list[dict[str,
 
 
 async def ask_twice_at_once(swarm: AsyncSwarm, context: dict[str, Any]) -> None:
-    """Request one refund from two devices at the same time: it is made once."""
+    """Request one refund from two devices at the same time. The refund is made only once."""
     runs = (swarm.run(refunds, TWICE, context) for _ in ("phone", "laptop"))
     print(f"Customer, on two devices at once: {TWICE}")
     for answer in sorted(response.text for response in await asyncio.gather(*runs)):

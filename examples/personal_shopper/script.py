@@ -1,4 +1,4 @@
-"""The scripted model: for each message of a customer, its steps in order.
+"""The scripted model. It has a list of steps for each message of a customer.
 
 Only the model is replaced. The client, the wire format, the run, the agents, the database and its money are real.
 """
@@ -29,7 +29,7 @@ def _next_step(request: Request) -> Step:
 
 
 def _steps(told: str) -> dict[str, list[Step]]:
-    """Return the steps by the customer's message. `told`: the last message, usually the result of a function."""
+    """Return the steps for each message of the customer. `told`: the last message, usually the result of a function."""
     return {
         SOCKS: [
             call("transfer_to_refunds_agent"),

@@ -1,8 +1,8 @@
-"""The assistant of an online bookshop, and the three agents that it hands over to.
+"""The assistant of an online bookshop, and the three agents that it hands off to.
 
-- With `Mapping` for the context variables, a function only reads them, and its calls run at the same time.
-- A `Result` can hand over and change the context variables: here, the order of the return.
-- Instructions are made from the context variables, so every agent has the data of the customer.
+- If a function gets the context variables as a `Mapping`, it only reads them, and its calls run at the same time.
+- A `Result` can hand off and also change the context variables: here, the order of the return.
+- Instructions are made from the context variables, so each agent has the data of the customer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Talk to the bookshop: a short fixed conversation, or your own with `--chat` (needs the extra: `pip install ".[cli]"`)."""
+"""Talk to the bookshop: a short fixed conversation, or your own with `--chat` (which needs `pip install ".[cli]"`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONVERSATION = [
 
 
 async def main() -> None:
-    """Send the messages one after another; agent, messages and context variables go from one run into the next."""
+    """Send the messages one after another. Each run starts with the agent, messages and context variables of the last run."""
     agent, context = assistant, CONTEXT
     messages: list[Any] = []
     async with AsyncSwarm() as swarm:

@@ -9,7 +9,7 @@ from aswarm.testing import Request, ScriptedModel, call
 
 
 def script() -> ScriptedModel:
-    """Return a model that hands over, writes the arguments, and turns results into sentences."""
+    """Return a model that hands off, writes the arguments, and turns results into sentences."""
     return ScriptedModel(
         [
             call("transfer_to_order_status_agent"),

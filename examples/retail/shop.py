@@ -1,6 +1,6 @@
 """The bookshop: its books, its orders, and a slow carrier. Prices in euro cents.
 
-The rule for returns is here: a model cannot count days reliably, and can be persuaded to break a rule.
+The rule for returns is in code, because a model cannot count days reliably, and a customer can persuade it to break a rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order of one book. `delivered` is None on the way; `seconds`: the time in which the carrier answers."""
+    """An order of one book. `delivered`: the day, or None if it is on the way. `seconds`: how long the carrier takes to answer."""
 
     title: str
     delivered: date | None
@@ -54,7 +54,7 @@ async def ask_carrier(order_id: int) -> str:
 
 
 def why_not_returned(order_id: int, today: date) -> str:
-    """Return the reason why this order cannot be returned; empty if it can."""
+    """Return the reason why this order cannot be returned, or an empty text if it can."""
     delivered = ORDERS[order_id].delivered
     if delivered is None:
         return "it has not been delivered yet"

@@ -1,10 +1,11 @@
-"""The support of Fernsprout, a maker of self-watering planters: one agent in front, one with the help articles.
+"""The support of Fernsprout, a maker of self-watering planters: a first agent, and an agent with the help articles.
 
 The functions get their tools from the program, in the context variables:
 
 - `help_centre`: a `HelpCentre`, which finds articles;
 - `outbox`: an `Outbox` for tickets and emails;
-- `email`: the address of the customer who is logged in. A model can be tricked into any address, so it never gets this one.
+- `email`: the address of the customer who is logged in. A customer can trick a model into any address, so the model never gets
+  this address.
 """
 
 from __future__ import annotations

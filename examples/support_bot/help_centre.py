@@ -1,7 +1,7 @@
-"""Semantic search in help articles: an embedding model and a vector index, both in this process.
+"""Semantic search in help articles, with an embedding model and a vector index in this process.
 
-No network: the model is a file inside the package `wordllama`, the index is Qdrant's local mode. For thousands of articles,
-point `AsyncQdrantClient` at a server; nothing else changes.
+The search needs no network: the model is a file inside of the package `wordllama`, and the index uses Qdrant's local mode. For
+thousands of articles, connect `AsyncQdrantClient` to a server; the other code stays the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ COLLECTION = "articles"
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """A help article. `name`: of its file. `text`: Markdown that starts with the title."""
+    """A help article. `name`: the name of its file. `text`: Markdown that starts with the title."""
 
     name: str
     text: str
 
     @property
     def title(self) -> str:
-        """The first line, without the `#`."""
+        """The first line of the text, without the `#`."""
         return self.text.splitlines()[0].removeprefix("# ")
 
 
@@ -57,7 +57,7 @@ class HelpCentre:
         await self._index.close()
 
     async def search(self, question: str, limit: int = 3) -> list[Article]:
-        """Return the `limit` articles nearest in meaning to the question, nearest first."""
+        """Return the `limit` articles that are nearest in meaning to the question, the nearest first."""
         [vector] = self._embed([question])
         result = await self._index.query_points(COLLECTION, query=vector, limit=limit)
         return [self.articles[int(point.id)] for point in result.points]

@@ -21,7 +21,7 @@ class Outbox:
         return self._write("ticket", ".json", json.dumps(ticket, ensure_ascii=False, indent=2).encode() + b"\n")
 
     def put_email(self, address: str, subject: str, text: str) -> str:
-        """Queue an email, and return its name. Raises ValueError for a subject that would add another header."""
+        """Queue an email, and return its name. Raises ValueError if the subject would add another header."""
         letter = EmailMessage()
         letter["From"] = "help@fernsprout.example"
         letter["To"] = address

@@ -1,6 +1,6 @@
 """The scripted model of the support bot. It answers any text, so that `--chat` works offline too.
 
-Only the model is a script: the search is real, and the answers come from the articles that it found.
+Only the model is a script. The search is real, and the answers come from the articles that the search finds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _conclude(results: list[str]) -> str:
 
 
 def _in_short(result: str) -> str:
-    """Return the first sentence of the first article that was found, or any other result unchanged."""
+    """Return the first sentence of the first article that was found. Return any other result unchanged."""
     if not result.startswith("# "):
         return f"Done. {result}."
     paragraph = result.split("\n\n")[1].replace("\n", " ")

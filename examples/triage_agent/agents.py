@@ -1,6 +1,6 @@
-"""A tea shop's three agents: triage hands customers over, sales and refunds do the work and can hand back.
+"""The three agents of a tea shop. Triage hands off to sales or refunds, and these two can hand back to triage.
 
-Every handoff is a function with a docstring, which is the model's only description of it.
+Each handoff is a function. The model knows it only by its name and its docstring.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evals of the tea shop: the right function, the right arguments, the right state afterwards, the right style.
+"""Evals of the tea shop: whether the function, the arguments, the state after the run and the style are right.
 
     python examples/triage_agent/evals.py [--repeats N]
 
@@ -25,7 +25,7 @@ def nothing_is_refunded(response: Response) -> bool:
 
 
 def order_4711_is_refunded(response: Response) -> bool:
-    """Check that the order is refunded once, and nothing else."""
+    """Check that only this order is refunded, and only once."""
     return bool(response.context_variables["refunded"] == [4711])
 
 

@@ -1,6 +1,6 @@
-"""The scripted model of the tea shop: it follows keywords, so it is often right, and wrong if words mislead.
+"""The scripted model of the tea shop. It follows keywords, so it is often right, but some words mislead it.
 
-The offered functions show which agent is active. Only the model is scripted; everything else is real.
+The functions in a request show which agent is active. Only the model is scripted; everything else is real.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TOPICS = {
 
 
 def script() -> ScriptedModel:
-    """Return a model that answers from the request alone, so that evals can run concurrently."""
+    """Return a model whose answers depend only on the request, so that evals can run concurrently."""
     return ScriptedModel(_answer, cut=7)
 
 
@@ -42,7 +42,7 @@ def _topic(said: str) -> str | None:
 
 
 def _result_of(request: Request, function: str) -> str | None:
-    """Return the result of a function since the customer's message, or None."""
+    """Return the result of a function after the customer's message, or None."""
     for message in reversed(request.messages):
         if message["role"] == "user":
             return None
@@ -81,7 +81,7 @@ def _refunds(request: Request) -> str | ScriptedCall:
 
 
 def _verdict(request: Request) -> str:
-    """Judge: whether the assistant's text contains the quoted word of the question."""
+    """Answer as the judge: true if the assistant's text contains the quoted word of the question."""
     conversation, _, question = request.messages[-1]["content"].rpartition("Question:")
     quote = re.search("“(.+?)”", question)
     value = quote is not None and quote[1] in conversation

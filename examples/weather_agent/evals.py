@@ -2,7 +2,7 @@
 
     pytest examples/weather_agent/evals.py     # or run this file, which does the same
 
-A test fails if its case fails too often. Each attempt is one completion; no function is executed.
+A test fails if its case fails too often. An attempt is one completion, and no function is executed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Ask for the weather: two fixed questions, or your own with `--chat` (needs the extra: `pip install ".[cli]"`).
+"""Ask for the weather: two fixed questions, or your own with `--chat` (which needs `pip install ".[cli]"`).
 
-It uses `Swarm`, without `await`; the two cities are still looked up at the same time.
+This example uses `Swarm`, without `await`. The two cities are looked up at the same time nevertheless.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ QUESTIONS = ["What is the weather in Oslo and in Lima?", "Please send that about
 
 
 def main() -> None:
-    """Ask, print every message of the run, continue with the whole history."""
+    """Ask each question, and print all messages of its run. The next run continues with the whole history."""
     messages: list[Any] = []
     context: dict[str, Any] = {"outbox": []}
     with Swarm() as swarm:

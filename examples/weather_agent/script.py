@@ -16,7 +16,7 @@ Step = str | list[ScriptedCall]
 
 
 def script() -> ScriptedModel:
-    """Return a model that answers from the request alone."""
+    """Return a model whose answers depend only on the request."""
     return ScriptedModel(_answer)
 
 

@@ -1,6 +1,7 @@
 """The concierge in a Starlette application: `uvicorn app:app`.
 
-`service` has the runs, the conversations, the streams and the stopping. The application adds the page and the authentication.
+`service` runs the agents, keeps the conversations, streams the answers and stops runs. The application adds the page and the
+authentication.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ COOKIE = "guest"
 
 
 async def guest_of(request: Request) -> str | None:
-    """Return the guest of the cookie. A real service looks up its own session here."""
+    """Return the guest from the cookie. A real service would look up its own session here."""
     return request.cookies.get(COOKIE)
 
 

@@ -1,4 +1,4 @@
-"""The same in a FastAPI application, with its own route beside the service: `uvicorn fastapi_app:app`."""
+"""The concierge in a FastAPI application, which also has its own route: `uvicorn fastapi_app:app`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The web service over real sockets: a guest closes the page, comes back, and stops an answer.
 
-With `--serve`, only the service, until Ctrl-C, for a browser. Model and server come from the environment:
-OPENAI_API_KEY, OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
+With `--serve`, it only serves, until Ctrl-C; use a browser then. Model and server come from the environment: OPENAI_API_KEY,
+OPENAI_BASE_URL, OPENAI_DEFAULT_MODEL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHOWN = 54  # characters of the story that the guest reads before the page is cl
 
 
 def main() -> None:
-    """Serve, or show a guest who leaves."""
+    """Serve, or show a guest who closes the page and comes back."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="serve until Ctrl-C")
     parser.add_argument("--port", type=int, default=8000, help="the port on this machine")
@@ -51,7 +51,7 @@ async def _show() -> None:
 
 @asynccontextmanager
 async def _serving() -> AsyncGenerator[str]:
-    """Run the service on a free port, in this process, inside the block. Yields its URL."""
+    """Inside the block, run the service in this process, on a free port. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -71,7 +71,7 @@ async def _say(browser: httpx.AsyncClient, text: str) -> str:
 
 
 async def _read(browser: httpx.AsyncClient, events: str, leave_after: int | None = None, stop_at: str = "") -> None:
-    """Print the events; close the connection after so many characters, or stop the run at the start of a function."""
+    """Print the events. Close the connection after this number of characters, or stop the run when a function starts."""
     text = ""
     async with browser.stream("GET", events) as response:
         async for line in response.aiter_lines():

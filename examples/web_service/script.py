@@ -1,4 +1,4 @@
-"""The scripted model of the web service. It is slow, so that there is a stream to see, and to leave."""
+"""The scripted model of the web service. It is slow, so that you can see a stream, and close the page during it."""
 
 from __future__ import annotations
 

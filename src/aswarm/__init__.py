@@ -1,7 +1,7 @@
 """aswarm: OpenAI's Swarm, grown up and async-first.
 
-Agents (instructions and functions), handoffs (a function returns an agent), context variables, and a `run()` that loops over
-completion, tool calls and handoff until the model answers. Importing this does not import openai.
+Agents (instructions and functions), handoffs (a function returns an agent), context variables, and a `run()` that repeats
+completion, tool calls and handoff until the model answers. Importing aswarm does not import openai.
 """
 
 from ._agent_tool import agent_tool

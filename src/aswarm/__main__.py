@@ -1,4 +1,4 @@
-"""`python -m aswarm`: the command line, if its script is not on the path."""
+"""`python -m aswarm`: the command line, for a system where the script `aswarm` is not on the path."""
 
 from .cli import main
 

@@ -1,7 +1,7 @@
-"""An agent as a tool of another agent: its run is inside the call.
+"""An agent as a tool of another agent: the tool call runs the agent, as an inner run of the outer run.
 
-Decides the input of the inner run, and its result for the outer run. The inner run uses the swarm of the outer run, in the
-task of the call. The loop has no code for it.
+The module decides the input of the inner run, and its result for the outer run. The inner run uses the swarm of the outer run,
+in the task of the call. The run loop needs no code for inner runs.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ def agent_tool(
     context: Literal["copy", "share"] = "copy",
     output: Any = None,
 ) -> Tool[..., Any]:
-    """Return the agent as a function of other agents: it gets a request, runs until it answers, and returns its text.
+    """Return the agent as a tool for other agents. The tool gets a request, runs the agent, and returns the text of its answer.
 
         writer = Agent(name="Writer", functions=[agent_tool(researcher, description="Finds sources.")])
 
-    Its run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the outer run, and is
-    cancelled with it. Its events come as `ToolProgress`. Several calls run together. `tool(approve=True)(agent_tool(...))` and
-    the other options of `@tool` work too.
+    The inner run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the outer run. If
+    the outer run is cancelled, the inner run is cancelled too. Its events appear as `ToolProgress`. Several calls run together.
+    The options of `@tool` work too, for example `tool(approve=True)(agent_tool(...))`.
 
-    If one of its own calls waits for a decision, the call of this tool waits, and its `data["waiting"]` contains the inner
-    calls. `Answer({id: decision})` decides on them, and True runs them all. The stored history then contains the messages and
-    the changed context variables of the inner run, so do not show it to users unchanged.
+    If a call of the inner run waits for a decision, the call of this tool waits too, and its `data["waiting"]` contains the
+    inner calls. To decide on them, pass `Answer({id: decision})`; True runs them all. Meanwhile the stored history contains the
+    messages and the changed context variables of the inner run, so do not show it to users unchanged.
 
     Args:
         agent: The agent.
         name: The name of the function; by default the name of the agent.
         description: The description for the model; by default it names the agent.
-        history: "all" sends the conversation so far too.
-        context: "share" merges its changes of the context variables into the outer run. A call then runs alone, because the
-            calls beside it could see these changes. "copy" drops the changes.
+        history: "all": the agent also gets the conversation so far.
+        context: "share": changes of the context variables are merged into the outer run. Then each call runs alone, because
+            concurrent calls could see these changes. "copy": the changes are lost.
         output: The type of the answer, or an `Output`. The result is then JSON, as the model wrote it.
 
     Raises:
-        ConfigurationError: For an unknown value of `history` or `context`, and for a name that the API refuses.
+        ConfigurationError: For an unknown value of `history` or `context`, or if the API rejects the name.
     """
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
         raise ConfigurationError(f"agent_tool takes an Agent, not {agent!r}")
@@ -113,15 +113,13 @@ class _AgentTool:
         return answer_text(response.messages)
 
     def check_decision(self, call: ToolCall, earlier: Decided) -> None:
-        """Raise ConfigurationError if the decision does not suit the run inside the call, before any other call runs."""
+        """Raise ConfigurationError if the decision does not suit the inner run. Checked before any call runs."""
         waited, decided = _waited(call), call.decided or earlier
         if waited is None:
             return
         try:
             if decided.arguments is not earlier.arguments:
-                raise ConfigurationError(
-                    "its run has started, so its arguments cannot be changed; decide on the calls inside"
-                )
+                raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
             agent = AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
             RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
         except ConfigurationError as error:
@@ -197,10 +195,10 @@ def _waited(call: ToolCall) -> Mapping[str, Any] | None:
 
 
 def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
-    """Return the decisions on the calls inside. Raises ConfigurationError for an answer without decisions."""
+    """Return the decisions on the calls of the inner run. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
-            f"the answer {shown(decided.answer, _SHOWN)} decides nothing; pass decisions by the ids of the calls inside, such as "
+            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass decisions by the ids of the inner calls, such as "
             '{"call_1": True}, or True for all of them'
         )
     return decided.answer if decided.is_answered else True
@@ -212,7 +210,7 @@ def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str,
 
 
 def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any], *, has_started: bool) -> Hold:
-    """Return the `Hold` of the outer call: the calls inside, and the data to continue the inner run in another process."""
+    """Return the `Hold` of the outer call. It contains the data to continue the inner run, also in another process."""
     reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
     changed, removed = changes(context, response.context_variables)
     for key, value in changed.items():
@@ -222,7 +220,7 @@ def _hold_of(response: Response, messages: list[Message], context: Mapping[str, 
                 "another process; keep such objects outside of the context, or set them in the outer run",
                 has_started=has_started,
             )
-    # In the form in which the history of the outer run stores it.
+    # Check the depth in the form in which the history of the outer run stores the messages.
     stored = jsonable([{WAITING: [{"data": {"messages": without_old_entries(messages)}}]}])
     if not is_array(stored):
         raise CallerMistake(

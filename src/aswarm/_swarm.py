@@ -1,6 +1,6 @@
-"""`AsyncSwarm`: assembles a run from its parts, and offers three ways to read it.
+"""`AsyncSwarm`: assembles a run from its parts, and offers three ways to read the run.
 
-Between runs it keeps only resources of an event loop: a client that it made itself, and worker threads.
+Between runs, a swarm has only resources of an event loop: its own client, and worker threads.
 """
 
 from __future__ import annotations
@@ -53,41 +53,42 @@ T = TypeVar("T")
 
 
 class AsyncSwarm:
-    """Runs agents. Cheap to make, shared by any number of concurrent runs, usable from several event loops.
+    """Runs agents. Any number of concurrent runs may share a swarm, also in several event loops. Creating a swarm is cheap.
 
         async with AsyncSwarm() as swarm:
             response = await swarm.run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
-    Without a client, an `AsyncOpenAI()` is made on first use in each event loop, and closed by `aclose()`. A client that you
-    pass is never closed: make it with `async with AsyncOpenAI(...) as client`, and run inside the block. After `aclose()` the
-    swarm starts no run in that event loop until it is entered again.
+    Without a client, the swarm creates an `AsyncOpenAI()` at the first use in each event loop, and `aclose()` closes it. The
+    swarm never closes a client that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block.
+    After `aclose()`, the swarm starts no run in this event loop, until you enter it with `async with` again.
 
     Args:
         client: An `AsyncOpenAI` (also for Azure, or a subclass), any object with an async or plain
             `chat.completions.create`, or a `CompletionSource`.
-        model: The model of agents without one; by default the environment variable OPENAI_DEFAULT_MODEL, or a current OpenAI
-            model.
-        api: The API for clients of openai: "chat" or "responses". "auto" is the Responses API if an unpatched client sends to
-            OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base URL.
-        transport: The HTTP library of the default client. "auto" is aiohttp on asyncio if the extra `aiohttp` is installed and
-            the environment has no SOCKS proxy, else httpx. aiohttp has no limit of connections, and 60 s to connect. "aiohttp"
-            raises ConfigurationError if aiohttp cannot be used. "direct" is an `HTTPSource`, without the openai package.
-        concurrent_tools: False runs all calls one after another.
-        eager_tools: True starts calls of `@tool(repeatable=True)` while the model still writes the rest of a streamed
-            completion, if they need no context variables and no approval, and their return hint allows no `Result` and no
-            agent. "always" also streams the completions of `run()` from the provider, and shows them whole.
-        tool_error: A plain or async function that gets a `ToolFailure` and returns the text for the model, or raises to end
+        model: The model for agents without a model; by default the environment variable OPENAI_DEFAULT_MODEL, or a current
+            model of OpenAI.
+        api: The API for clients of openai: "chat" or "responses". "auto": the Responses API for an unpatched client that sends
+            to OpenAI itself or to Azure's v1 API, and Chat Completions for every other client and base URL.
+        transport: The HTTP library of the default client. "auto": aiohttp on asyncio, if the extra `aiohttp` is installed and
+            the environment has no SOCKS proxy; otherwise httpx. With aiohttp, the number of connections has no limit, and the
+            timeout to connect is 60 s. "aiohttp": raise ConfigurationError if aiohttp cannot be used. "direct": an
+            `HTTPSource`, which does not need the openai package.
+        concurrent_tools: False: all calls run one after another.
+        eager_tools: True: a call of a tool with `repeatable=True` starts while the model still writes the rest of a streamed
+            completion. The tool must need no context variables and no approval, and its return hint must exclude `Result` and
+            agents. "always": stream the completions of `run()` too; the caller still gets them whole.
+        tool_error: A plain or async function that gets a `ToolFailure`. It returns the text for the model, or raises to end
             the run.
-        max_threads: The maximum of plain functions that run at once in an event loop. Runs inside tools have a maximum of
-            their own at each depth.
-        include_usage: Whether streams request their usage (`stream_options`): True for every client, False for none. The
-            default is True for clients of openai, and for clients whose `create` has the parameter `stream_options`.
-        empty_content: "" for servers that refuse null as the content of a message with tool calls.
-        limits: Requests and tokens in a minute, over all runs of this swarm.
-        middleware: Functions that wrap the handlers of every run, the first outermost; see `aswarm.middleware`.
-        budget: The budget of each run without its own.
-        resources: Clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. They
-            are neither copied, recorded nor closed.
+        max_threads: The maximum of plain functions that run concurrently in an event loop. Runs inside tools have a separate
+            maximum at each depth.
+        include_usage: Whether streams request their usage (`stream_options`): True for every client, False for none. By
+            default, clients of openai do, and clients whose `create` has the parameter `stream_options`.
+        empty_content: "" for servers that reject null as the content of a message with tool calls.
+        limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
+        middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
+        budget: The budget of each run that has no budget of its own.
+        resources: Clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. The
+            swarm neither copies, records nor closes them.
 
     Raises:
         ConfigurationError: For an unusable argument.
@@ -137,7 +138,7 @@ class AsyncSwarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed, or else the client of the running event loop (there must be one)."""
+        """The client that was passed. Without one, the swarm's own client; then an event loop must be running."""
         if self._client is not None:
             return self._client
         if self._closed_loops and current_loop() in self._closed_loops:
@@ -240,22 +241,22 @@ class AsyncSwarm:
         output: Any = None,
         **keywords: Unpack[RunKeywords],
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
-        """Run until the model answers. `await` it for the `Response`; with `stream=True`, iterate over Swarm's events.
+        """Run until the model answers. `await` the result for the `Response`. With `stream=True`, iterate over Swarm's events.
 
-        Each error has a partial `.response`; so has the cancellation exception of a plain run that is cancelled.
+        Each error has a partial `.response`. If an awaited run is cancelled, the cancellation exception has one too.
 
         Args:
             agent: The first agent.
             messages: Chat Completions messages (dicts or SDK objects), or a str for one message of the user.
-            context_variables: For functions and instructions, never for the model. Its dicts, lists and sets are copied,
-                recursively.
-            model_override: The model of all agents in this run.
-            stream: True returns an async generator of Swarm's events.
-            debug: True prints and logs each step.
-            max_turns: The maximum of completions; the tools of the last one still run; 0 sends nothing. A run without a limit
-                logs a warning after 100.
-            execute_tools: False returns when the model calls tools, and leaves the calls open.
-            output: The type of the answer, or an `Output`, for every agent of the run; read it from `response.output`.
+            context_variables: Data for functions and instructions, never for the model. The run copies its dicts, lists and
+                sets, recursively.
+            model_override: The model for all agents in this run.
+            stream: True: return an async generator of Swarm's events.
+            debug: True: print and log each step.
+            max_turns: The maximum of completions. The tools of the last completion still run. With 0, no request is sent.
+                Without a limit, the run logs a warning after 100 completions.
+            execute_tools: False: return when the model calls tools. The calls stay open.
+            output: The type of the answer, or an `Output`, for every agent of the run. Read the answer from `response.output`.
             **keywords: See `RunKeywords`: `resume`, `run_id`, `budget` and `resources`.
 
         Raises:
@@ -285,7 +286,7 @@ class AsyncSwarm:
         output: Any = None,
         **keywords: Unpack[RunKeywords],
     ) -> ClassicStream:
-        """Return the stream of `run(..., stream=True)`, under Swarm's name."""
+        """Return the same stream as `run(..., stream=True)`. The name is from Swarm."""
         check_keywords("run_and_stream", keywords, RunKeywords)
         positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
         options = RunOptions(*positional, output=as_output(output), **keywords)
@@ -307,8 +308,8 @@ class AsyncSwarm:
     ) -> EventStream:
         """Run with live typed events: `async with swarm.stream(...) as run: async for event in run: ...`.
 
-        Arguments and errors are as for `run`. `run.response` is valid however the block ended. `deltas=False` requests each
-        completion whole; the events of tools are still live.
+        Arguments and errors are as for `run`. `run.response` is always valid, also after an error in the block. With
+        `deltas=False`, the provider sends each completion as a whole; the events of tools are still live.
         """
         check_keywords("stream", keywords, RunKeywords)
         positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
@@ -334,27 +335,27 @@ class AsyncSwarm:
     ) -> Batch:
         """Run many conversations: `async with swarm.batch(...) as outcomes: async for outcome in outcomes: ...`.
 
-        The failure of an item is the `error` of its outcome. An exception from reading the items is raised after all
+        If an item fails, its outcome has an `error`. If reading the items raises an exception, the batch raises it after all
         outcomes. `aswarm.batch` describes the details.
 
         Args:
-            agent: The agent of the items without one.
-            items: A plain or async iterable of `Item`s, of messages (a list, or a str), or of pairs of id and messages. It is
-                read only as fast as items may start.
-            concurrency: The maximum of items that run or have an unread outcome; "auto" adapts it to the provider.
+            agent: The agent for items without an agent.
+            items: A plain or async iterable of `Item`s, of messages (a list, or a str), or of pairs of id and messages. The
+                next item is read only when it may start.
+            concurrency: The maximum of items that run, or whose outcome is not yet read. "auto": adapt it to the provider.
             ordered: Whether outcomes come in the order of the items.
-            on_error: "stop" starts no item after an outcome with an error.
-            attempts: The maximum of requests for one completion that fails temporarily; a 429 does not count.
-            context_variables: As for `run`; the variables of an item have priority.
+            on_error: "stop": start no further item after an outcome with an error.
+            attempts: The maximum of requests for one completion, if it fails temporarily. A 429 does not count.
+            context_variables: As for `run`. The variables of an item override them.
             model_override: As for `run`.
             max_turns: As for `run`.
-            journal: The path of a file that records every step, so that a rerun after a crash continues there.
-            agents: Agents that the journal finds by name before it searches `aswarm.graph`.
+            journal: The path of a file that records every step. After a crash, a rerun with this file continues the batch.
+            agents: Agents that the journal finds by name. It then searches the agents that can be reached by handoffs.
             output: As for `run`.
             **keywords: `budget` and `resources`, as for `run`.
 
         Raises:
-            ConfigurationError: A mistake in the arguments; for the journal, when the block is entered.
+            ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
         """
         check_keywords("batch", keywords, ItemKeywords)
         settings = BatchSettings(
@@ -398,11 +399,11 @@ class AsyncSwarm:
         stream: bool,
         **middleware: Middleware | None,
     ) -> tuple[RunState, AsyncGenerator[LoopEvent, None]]:
-        """Return the state and the events of a run. `recorded` wraps the delivery of its events for the `recorder`."""
+        """Return the state and the events of a run. `recorded`: wraps the delivery of events, so that a recorder gets them."""
         check_steps(self, {})
         budget = self._budget if options.budget is None else options.budget
         call, run, outer = running_call.get(), running_run.get(), options.around
-        # A task that a tool has started may outlive the call, and then belongs to no call.
+        # A task that a tool has started may outlive its call. So the call counts only if it has no outcome yet.
         if outer is None and run is not None and call is not None and call.outcome is None:
             outer = run.state.spending
         state = RunState(
@@ -428,7 +429,7 @@ class AsyncSwarm:
             state.check_agent()
         if state.budget is not None:
             instruct = instruct_in_time(instruct, state.budget)
-        # Only this run is recorded, not the runs inside its tools.
+        # `start` has no recorder, so only this run is recorded, not the runs inside its tools.
         delivery = deliver if recorded is None else recorded(deliver)
         loop = Loop(state, options, settings, make_handlers, instruct, delivery, self._concurrent_tools)
         return state, loop.events()
@@ -470,7 +471,7 @@ class AsyncSwarm:
         return source_for(client, api=self._api, include_usage=self._include_usage is True)
 
     async def aclose(self) -> None:
-        """Close the swarm in this event loop, with the client that it made there; a client that was passed stays open."""
+        """Close the swarm and its own client in this event loop. A client that was passed stays open."""
         self._closed_loops.add(current_loop())
         if (client := self._own_clients.pop()) is not None:
             await close_client(client)
@@ -483,16 +484,16 @@ class AsyncSwarm:
         await self.aclose()
 
 
-prepare = AsyncSwarm._prepare  # noqa: SLF001 - for the packages that record runs
+prepare = AsyncSwarm._prepare  # noqa: SLF001 - for the packages of aswarm that record runs
 
 
 def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
-    """Return a copy of the swarm with one more middleware, innermost. Both share clients and limits."""
+    """Return a copy of the swarm with an additional innermost middleware. Both swarms share clients and limits."""
     changed = copy.copy(swarm)
-    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))  # noqa: SLF001 - of this module
+    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))  # noqa: SLF001 - a class of this module
     return changed
 
 
 def has_rate_limits(swarm: AsyncSwarm) -> bool:
     """Return whether the swarm has `limits=`."""
-    return swarm._rate_limiter.has_limits  # noqa: SLF001 - of this module
+    return swarm._rate_limiter.has_limits  # noqa: SLF001 - a class of this module

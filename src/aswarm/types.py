@@ -1,6 +1,7 @@
 """Swarm's import path for types. New code imports from `aswarm`.
 
-The classes of the SDK that Swarm exports here are imported on first access, so importing this does not import openai.
+Swarm also exports classes of the SDK here. They are imported at the first access, so importing this module does not import
+openai.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ __all__ = ["debug_print", "function_to_json", "merge_chunk", "merge_fields"]
 
 
 def debug_print(debug: bool, *args: object) -> None:
-    """Print a line, after the time, if `debug` is true."""
+    """Print a line with the time in front, if `debug` is true."""
     if debug:
         _debug_print(*args)
 
 
 def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) -> None:
-    """Append the texts of `source` to the texts of `target`, at every depth. Other values are left out."""
+    """Append the texts of `source` to the texts of `target`, at every depth. Ignore other values."""
     for key, value in source.items():
         if isinstance(value, str):
             target[key] = (target.get(key) or "") + value
@@ -28,9 +28,9 @@ def merge_fields(target: MutableMapping[str, Any], source: Mapping[str, Any]) ->
 
 
 def merge_chunk(final_response: MutableMapping[str, Any], delta: Mapping[str, Any]) -> None:
-    """Merge a delta of a stream into a message that keeps its `tool_calls` by index.
+    """Merge a delta of a stream into a message. The `tool_calls` of this message are a dict by index.
 
-    The role is not merged, and the delta is not changed. All tool calls of a delta are merged; Swarm merges the first only.
+    The role is not merged, and the delta does not change. All tool calls of a delta are merged; Swarm merges only the first.
     """
     merge_fields(final_response, {key: value for key, value in delta.items() if key != "role"})
     for call in delta.get("tool_calls") or ():

@@ -202,7 +202,7 @@ atexit.register(run, "after")
 run("main")
 atexit.register(run, "before")
 """
-    expected = "main Hi\nbefore Hi\nafter the program is ending, and runs no agents any more\n"
+    expected = "main Hi\nbefore Hi\nafter the program is ending, and cannot run agents any more\n"
     assert ends(start("script", code)) == (0, expected)
 
 

@@ -227,7 +227,7 @@ def test_reading_while_it_is_read(swarm: Swarm) -> None:
 
     def read() -> str:
         for attempt in (stream.__next__, stream.close):
-            with pytest.raises(RuntimeError, match="being read already") as caught:
+            with pytest.raises(RuntimeError, match="already being read") as caught:
                 attempt()
             told.append(str(caught.value))
         return "no"

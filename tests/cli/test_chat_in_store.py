@@ -106,7 +106,7 @@ def test_a_copy_and_a_return_to_it() -> None:
     assert "2 messages saved as 'copy'. The conversation continues as 'ann'." in result.stdout
     assert "2 messages loaded. The active agent is Orders." in result.stdout
     assert "The store has no conversation 'nowhere'." in result.stdout
-    assert "The store has this conversation as 'copy' already" in result.stdout
+    assert "This conversation is already in the store as 'copy'" in result.stdout
     assert texts(stored("ann").messages) == ["Hi", "Hi.", "More", "Much more."]
     assert texts(stored("copy").messages) == ["Hi", "Hi.", "Other", "Another."]
     assert stored("copy").context_variables == {"user": "Ann"}

@@ -167,7 +167,7 @@ def test_a_question_is_answered_with_json() -> None:
     at_work([call("pay", call_id="p", amount=5)], "a")
     refused = invoke("runs", "answer", "shop:runs", "a", "q={}")
     assert refused.exit_code == 1
-    assert "waits for no answer" in refused.stderr
+    assert "does not wait for an answer" in refused.stderr
 
 
 def test_a_worker_must_execute_runs(monkeypatch: pytest.MonkeyPatch) -> None:

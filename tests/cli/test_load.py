@@ -90,7 +90,7 @@ def test_a_module_without_the_name_of_an_agent(project: Path) -> None:
         "agents is a module; name one of its agents: agents:orders, agents:triage (aswarm run agents:orders ...)"
     )
     assert wrong("agents.py").startswith("agents.py is a module; name one of its agents: agents.py:orders, ")
-    assert wrong("shop.names") == "shop.names is a module, and has no agents; expected module:attribute"
+    assert wrong("shop.names") == "shop.names is a module without agents; expected module:attribute"
     assert wrong("agent").startswith("there is no module 'agent'; did you mean 'agents'?")
     for command, shown in [
         ("graph", "aswarm graph agents:orders ..."),

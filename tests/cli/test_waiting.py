@@ -156,7 +156,7 @@ def test_another_question_continues_a_loaded_conversation() -> None:
         ([], "there is no QUESTION"),
         (["--resume", "decisions.json"], "--resume needs --load FILE"),
         (["Hi", "--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "takes no QUESTION"),
-        (["--load", "talk.sqlite", "--resume", "decisions.json"], "--resume needs --save FILE: without it the calls stay open"),
+        (["--load", "talk.sqlite", "--resume", "decisions.json"], "--resume needs --save FILE: otherwise the calls stay open"),
         (["--load", "talk.sqlite", "--resume", "missing.json", "--save", "out.sqlite"], "missing.json cannot be read: No such file"),
         (["--load", "talk.sqlite", "--resume", "bad.json", "--save", "out.sqlite"], "bad.json is not JSON"),
         (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], "list.json must contain true, or decisions by the id of the call"),

@@ -132,7 +132,7 @@ async def test_calls_of_several_runs_may_have_one_id(tmp_path: Path, shop: Shop)
         second = await first.answer({"call_1": True})
         assert (await second.result()).stop == "waiting"
         assert (await first.answer({"call_1": True})).id == second.id
-        with pytest.raises(AnswersRefused, match="waits for no answer"):
+        with pytest.raises(AnswersRefused, match="does not wait for an answer"):
             await first.answer({"call_1": False})
         third = await second.answer({"call_1": True})
         assert (await third.result()).text == "Paid."

@@ -161,7 +161,7 @@ async def test_changed_instructions_are_an_error_that_says_so(tmp_path: Path, sh
     await interrupted(tmp_path, [call("count", number=1), call("slow")], shop)
     agents = [Agent(name="Boss", instructions="New!", functions=shop.agents()[0].functions)]
     async with durable(tmp_path, ["Done."], shop, agents=agents) as runs:
-        with pytest.raises(RunError, match=r"request 1 differs from the recorded one in its instructions.*version '1'"):
+        with pytest.raises(RunError, match=r"differs from the recorded request in its instructions.*version '1'"):
             await finished(await runs.run("r"))
 
 

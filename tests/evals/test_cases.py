@@ -36,7 +36,7 @@ CALLING = {
         ({"function": None, "arguments": {"a": 1}}, "arguments belong to one function, not to None"),
         ({"function": "None", "arguments": {"a": 1}}, "arguments belong to one function"),
         ({"function": ["f", "g"], "arguments": {"a": 1}}, "arguments belong to one function"),
-        ({"function": "f", "run": "nothing"}, "can be combined with a judge only"),
+        ({"function": "f", "run": "nothing"}, "can be combined only with judge"),
         ({"function": "f", "conversation": []}, "the conversation is empty"),
         ({"function": "f", "conversation": [{"role": "usr", "content": "Hi"}]}, r"messages\[0\] has the role 'usr'"),
         ({"judge": "Is it?", "run": "nothing", "conversation": ["Hi"]}, "a message must be an object, not 'Hi'"),

@@ -84,7 +84,7 @@ def test_the_agents_of_a_file_can_be_overridden(tmp_path: Path, agent: Agent | s
         ("cases.json", "[", "cases.json cannot be parsed: Expecting value"),
         ("cases.yaml", "a: [", "cases.yaml cannot be parsed: while parsing"),
         ("cases.yaml", "!!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("cases.json", "[]", "expected a list of cases, or an object with one under 'cases'"),
+        ("cases.json", "[]", "expected a list of cases, or an object with this list as 'cases'"),
         ("cases.json", "{}", "expected a list of cases"),
         ("cases.json", "3", "expected a list of cases"),
         ("cases.json", "[3]", "case 1: a case must be an object with a conversation, not 3"),

@@ -399,7 +399,7 @@ async def test_a_check_that_raises_may_let_pass(parallel: bool, caplog: pytest.L
     guard = guard_input(scene.check(ValueError("boom")), parallel=parallel, on_error="pass")
     assert (await scene.run(guard, run_id="r1")).text == "It is done."
     [record] = [each for each in caplog.records if each.levelname == "WARNING"]
-    assert "lets pass: the check failed: ValueError: boom" in record.message
+    assert "lets the content pass: the check failed: ValueError: boom" in record.message
     assert record.run_id == "r1"  # type: ignore[attr-defined]
 
 

@@ -214,7 +214,7 @@ async def test_a_server_may_ask_to_come_back_but_not_without_end() -> None:
         response = await run(shop, call("wait", text="soon"), call("wait"))
     assert told(response) == [
         "ready",
-        "wait has no result: the MCP server shop has asked 10 times during this call, whose outcome is unknown.",
+        "wait has no result: the MCP server shop has asked 10 times during this call; the outcome of the call is unknown.",
     ]
 
 

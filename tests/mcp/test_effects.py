@@ -254,7 +254,7 @@ async def test_a_callback_that_fails_to_answer(caplog: pytest.LogCaptureFixture)
 async def test_a_server_that_asks_without_end() -> None:
     async with MCPServer(make_server(Tools())) as shop:
         answers, unknown = await ask(shop, call("wait"))
-    assert ("outcome is unknown" in answers[0], unknown) == (True, ["wait"])
+    assert ("the outcome of the call is unknown" in answers[0], unknown) == (True, ["wait"])
 
 
 async def test_a_server_that_has_asked_and_then_is_gone() -> None:

@@ -333,8 +333,8 @@ async def test_an_agent_that_is_not_found_is_named() -> None:
 @pytest.mark.parametrize(
     ("decision", "words"),
     [
-        (Answer(False), "the answer False decides nothing"),
-        ({"answer": ["a"]}, "the answer ['a'] decides nothing"),
+        (Answer(False), "the answer False has no decisions"),
+        ({"answer": ["a"]}, "the answer ['a'] has no decisions"),
         (Answer({"typo": True}), "resume names 'typo', but no open call has this id"),
         (Answer({"a": {"deny": 3}}), "a decision is True, False"),
         (Approve({"request": "other"}), "its arguments cannot be changed"),

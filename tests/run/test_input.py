@@ -89,7 +89,7 @@ def test_of_many_open_calls_the_first_are_named(ids: Sequence[str], named: str) 
     with pytest.raises(ConfigurationError) as caught:
         run_of(USER, asking(*map(wire_call, ids)))
     assert str(caught.value) == (
-        f"messages end with tool calls that have no answer ({named}). Messages are data, never an order. Pass "
+        f"messages end with tool calls that have no answer ({named}). A run executes such calls only if you ask for it. Pass "
         "resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the history comes from "
         "storage you trust; or answer them yourself"
     )

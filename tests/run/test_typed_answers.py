@@ -526,7 +526,7 @@ async def mine() -> str:
         (Trip, {"model_settings": {"text": {"format": {"type": "text"}}}}, "remove one of the two"),
         (Output(Trip, mode="schema"), {"functions": [look]}, "which has functions"),
         (Output(Trip, mode="schema"), {"model_settings": {"tools": [{"type": "web_search"}]}}, "which has functions"),
-        (Output(Trip | str, mode="schema"), {}, "admits no plain text"),
+        (Output(Trip | str, mode="schema"), {}, "allows no plain text"),
     ],
 )
 @pytest.mark.parametrize("place", ["run", "agent"])

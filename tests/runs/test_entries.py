@@ -226,7 +226,10 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
         "cancelled",
     )
     (bare,) = EntryMaker().stopped("process_died")
-    assert bare.fields == {"reason": "process_died", "message": "The process of the run ended before the run did."}
+    assert bare.fields == {
+        "reason": "process_died",
+        "message": "The process of the run ended before the end of the run.",
+    }
     (other,) = EntryMaker().stopped("enough")
     assert other.fields["message"] == "The run was stopped: enough."
 

@@ -374,7 +374,7 @@ async def test_an_approval_is_for_the_calls_that_its_user_saw(
         asked = await Place(runs, runs.store).start("Erase the draft.")
         await asked.result()
         overtaken(monkeypatch, everything)
-        with pytest.raises(AnswersRefused, match="at the same time"):
+        with pytest.raises(AnswersRefused, match="another program has just changed the conversation"):
             await asked.answer(CallAnswer("e", approve=True))
         assert workshop.erased == []
         assert len(await runs.list(user="ann")) == 1

@@ -331,13 +331,13 @@ def test_an_approval_needs_a_clear_word(content: object) -> None:
 def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history() -> None:
     """409 where it must fit, also for the question of another run; otherwise it is left out."""
     for answer in (CallAnswer("other", approve=True), CallAnswer("c0", approve=True, run="run0")):
-        with pytest.raises(RequestError, match="waits for no answer") as caught:
+        with pytest.raises(RequestError, match="does not wait for an answer") as caught:
             decisions([answer], history("ask"), last_run="run1")
         assert (caught.value.status, caught.value.code) == (409, "call_not_open")
         assert decisions([answer], history("ask"), strict=False, last_run="run1") == {}
     assert decisions([CallAnswer("c0", approve=True, run="run1")], history("ask"), last_run="run1") == {0: Approve()}
     assert decisions([CallAnswer("c0", approve=True)], history("ask")) == {0: Approve()}
-    with pytest.raises(RequestError, match="waits for no answer"):
+    with pytest.raises(RequestError, match="does not wait for an answer"):
         decisions([CallAnswer("c0", approve=True)], [])
 
 
@@ -361,7 +361,7 @@ def test_the_result_of_an_external_tool_needs_no_run(mark: Json) -> None:
 
 def test_all_calls_that_have_asked_may_be_needed() -> None:
     """With `complete`, a call that waits and has no answer is an error; one that has asked nothing needs none."""
-    with pytest.raises(RequestError, match="c1 wait too") as caught:
+    with pytest.raises(RequestError, match="c1 also wait for answers") as caught:
         decisions([CallAnswer("c0", approve=True)], history("ask", "ask", "late"), complete=True)
     assert caught.value.status == 422
     assert decisions([CallAnswer("c0", approve=True)], history("ask", "late"), complete=True) == {0: Approve()}

@@ -88,7 +88,7 @@ def test_both_backends_are_checked() -> None:
 
     wrong = around_completions(wrong_on_trio)
     text = check(wrong)
-    assert "a run must not fail because of it" in text
+    assert "a run must not fail because of the middleware" in text
     assert "(seen: read to its end, on trio)" in text
     assert "asyncio" not in text.partition("(seen")[2]
     assert check(wrong, only_asyncio=True) == ""
@@ -104,7 +104,9 @@ def test_a_backend_that_there_is_not_is_refused(backends: Any) -> None:
 @pytest.mark.parametrize("wrong", [None, lambda handlers: None, 7], ids=["None", "returns None", "a number"])
 def test_what_is_no_middleware_is_refused(wrong: Any) -> None:
     """The error of the run, which says what a middleware is, is in the text."""
-    with pytest.raises(AssertionError, match=r"a run must not fail because of it, with ConfigurationError: .*Handlers"):
+    with pytest.raises(
+        AssertionError, match=r"a run must not fail because of the middleware, with ConfigurationError: .*Handlers"
+    ):
         check_middleware(wrong)
 
 

@@ -15,7 +15,7 @@ from aswarm.testing import RawAnswer, ScriptedModel
 @ways
 @pytest.mark.parametrize("case", HELLO)
 async def test_shapes_of_a_plain_answer(case: str, way: str) -> None:
-    """Each of these shapes is the answer "Hello", with nothing else in the message."""
+    """Each of these shapes is the answer "Hello"; the message contains nothing else."""
     seen = await watch(way, [RawAnswer(sse(*HELLO[case], done="no DONE" not in case))])
     expected = {"role": "assistant", "content": "Hello", "sender": "A", "tool_calls": None}
     assert seen.response.messages == [expected]
@@ -29,7 +29,7 @@ async def test_shapes_of_a_plain_answer(case: str, way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_4_cumulative_usage(way: str) -> None:
-    """4: of cumulative usage the last that is not null counts, and nothing is added up."""
+    """4: if a server sends cumulative usage, only the last usage that is not null counts; usages are not added up."""
     usages = ({"prompt_tokens": 3, "completion_tokens": n, "total_tokens": 3 + n} for n in (1, 2, 3))
     chunks = [{**item, "usage": usage} for item, usage in zip(text("a", "b", "c"), usages, strict=True)]
     seen = await watch(way, [RawAnswer(sse(*chunks, *end(), {"choices": [], "usage": None}))])
@@ -39,7 +39,7 @@ async def test_row_4_cumulative_usage(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_3_usage_with_details(way: str) -> None:
-    """3: the usage chunk is taken, details and other numbers included; extra keys do no harm."""
+    """3: the usage of the last chunk is recorded, with details and other numbers; unknown keys are ignored."""
     usage = {
         "prompt_tokens": 3,
         "completion_tokens": 2,
@@ -53,7 +53,7 @@ async def test_row_3_usage_with_details(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_30_a_refusal(way: str) -> None:
-    """30: a refusal is joined and kept, with null content, and is no error."""
+    """30: the pieces of a refusal are joined and recorded, with null content; a refusal is not an error."""
     seen = await watch(way, [RawAnswer(sse(chunk({"refusal": "I can"}), chunk({"refusal": "not."}), *end()))])
     message = seen.response.messages[0]
     assert (message["refusal"], message["content"], seen.response.stop) == ("I cannot.", None, "answer")
@@ -63,7 +63,7 @@ async def test_row_30_a_refusal(way: str) -> None:
 @ways
 @pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "vendor_key"])
 async def test_reasoning_and_unknown_keys(key: str, way: str) -> None:
-    """Reasoning and keys that are in no list are joined, passed on in the events, and echoed back."""
+    """The pieces of reasoning and of unknown keys are joined, are in the events, and are sent back in the next request."""
     thinks = [chunk({key: "Let me "}), chunk({key: "see."}), *asks(fragment("get_weather", PARIS, id="1", index=0))]
     seen = await watch(way, [RawAnswer(sse(*thinks, *end("tool_calls"))), LAST])
     assert seen.response.messages[0][key] == "Let me see."
@@ -74,7 +74,7 @@ async def test_reasoning_and_unknown_keys(key: str, way: str) -> None:
 
 @pytest.mark.asyncio
 async def test_reasoning_is_an_event() -> None:
-    """Reasoning comes as `ReasoningDelta`s, whichever of its two names the server uses."""
+    """Reasoning is yielded as `ReasoningDelta`s, under either of the two names that servers use."""
     for key in ("reasoning_content", "reasoning"):
         model = ScriptedModel([RawAnswer(sse(chunk({key: "Hm"}), *text("Hello"), *end()))])
         async with AsyncSwarm(client=model.client()).stream(Agent(), "Hi") as run:

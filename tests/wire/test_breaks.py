@@ -43,7 +43,7 @@ class Breaking(Sequence[bytes]):
 @ways
 @pytest.mark.parametrize("case", ERRORS)
 async def test_errors_inside_an_answer(case: str, way: str) -> None:
-    """An error inside an answer is a CompletionError with message and code, and the text so far is kept."""
+    """An error inside an answer raises a CompletionError with its message and code; the text so far is kept."""
     seen = await watch(way, [RawAnswer(ERRORS[case])])
     assert seen.error is not None
     assert not isinstance(seen.error, StreamInterrupted)
@@ -66,7 +66,8 @@ BROKEN: dict[str, tuple[Sequence[bytes], str]] = {
 @pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("case", BROKEN)
 async def test_answers_that_break(case: str, way: str) -> None:
-    """An answer that breaks off or makes no sense is StreamInterrupted, never a silent empty answer; the text is kept."""
+    """An answer that breaks off or cannot be read raises StreamInterrupted instead of giving an empty answer; the text so
+    far is kept."""
     pieces, partial = BROKEN[case]
     seen = await watch(way, [RawAnswer(pieces)])
     assert isinstance(seen.error, StreamInterrupted)
@@ -78,7 +79,7 @@ async def test_answers_that_break(case: str, way: str) -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("case", BROKEN)
 async def test_whole_answers_that_break(case: str) -> None:
-    """The same bodies in answer to `run()` are the same error."""
+    """The same bodies as an answer to `run()` raise an error too."""
     seen = await watch("run", [RawAnswer(BROKEN[case][0])])
     assert isinstance(seen.error, CompletionError)
     assert (seen.response.messages, seen.response.stop) == ([], "error")
@@ -86,8 +87,8 @@ async def test_whole_answers_that_break(case: str) -> None:
 
 @pytest.mark.asyncio
 @ways
-async def test_what_makes_no_sense_is_quoted(way: str) -> None:
-    """35: a body that is no completion is quoted in the error, for it is the only clue."""
+async def test_a_body_that_cannot_be_read_is_quoted(way: str) -> None:
+    """35: if a body is not a completion, the error quotes it, because it is the only information about the fault."""
     for body in (b"<title>502 Bad Gateway</title>", b'{"detail": "502 Bad Gateway"}', b"502 Bad Gateway"):
         seen = await watch(way, [RawAnswer([body])])
         assert "502 Bad Gateway" in str(seen.error)
@@ -96,7 +97,7 @@ async def test_what_makes_no_sense_is_quoted(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:
-    """Nothing is lost: the turns before the break are in the error's response, with the new agent and its context."""
+    """The response of the error has the turns before the break, with the new agent and the context."""
     broken = RawAnswer(sse(*text("It is "), done=False))
     seen = await watch(way, [call("get_weather", city="Paris"), broken])
     assert isinstance(seen.error, StreamInterrupted)
@@ -108,7 +109,7 @@ async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:
 @ways
 @pytest.mark.parametrize("finish", ["stop", None])
 async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -> None:
-    """35: a whole JSON completion is accepted where a stream was asked for; it needs no finish reason to be whole."""
+    """35: a whole JSON completion is accepted as the answer to a streamed request; it needs no finish reason."""
     message: Json = {"role": "assistant", "content": "Hello", "refusal": None, "annotations": []}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": finish}], "usage": {"total_tokens": 4}}
     seen = await watch(way, [RawAnswer([json.dumps(body).encode()])])
@@ -120,7 +121,7 @@ async def test_row_35_a_whole_completion_as_body(finish: str | None, way: str) -
 @pytest.mark.asyncio
 @ways
 async def test_equal_ids_in_a_whole_completion(way: str) -> None:
-    """Equal ids in one whole message are separate calls, each run and answered."""
+    """Two calls with the same id in one message are separate calls: each runs and is answered."""
     calls = [
         {"id": "x", "type": "function", "function": {"name": "get_weather", "arguments": where}}
         for where in (PARIS, ROME)
@@ -145,7 +146,7 @@ async def test_equal_ids_in_a_whole_completion(way: str) -> None:
     [b": OPENROUTER PROCESSING\n\n", b":\n\n", b"data:\n\n", b"data: \n\n", b"\n", b"event: ping\ndata: {}\n\n"],
 )
 async def test_keep_alives(noise: bytes, way: str) -> None:
-    """Comments, empty data and pings between the events are skipped."""
+    """Comments, empty data and pings between the events are ignored."""
     pieces = [part for piece in sse(*text("Hel", "lo"), *end()) for part in (noise, piece)]
     seen = await watch(way, [RawAnswer([*pieces, noise])])
     assert seen.response.text == "Hello"
@@ -154,7 +155,7 @@ async def test_keep_alives(noise: bytes, way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_39_a_failed_generation(way: str) -> None:
-    """39: Groq's 400 `tool_use_failed` is a CompletionError that is worth another try; any other 400 is not."""
+    """39: Groq's 400 `tool_use_failed` is a retryable CompletionError; any other 400 is not retryable."""
     seen = await watch(way, [Failure(400, "Failed to call a function", code="tool_use_failed")])
     assert seen.error is not None
     assert (seen.error.status_code, seen.error.retryable) == (400, True)
@@ -165,8 +166,8 @@ async def test_row_39_a_failed_generation(way: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_answer_that_ended_is_whole_even_where_the_server_hangs_up_uncleanly() -> None:
-    """After [DONE] nothing is read: a missing last chunk of HTTP is no error."""
+async def test_an_answer_that_ended_is_whole_even_if_the_connection_is_not_closed_cleanly() -> None:
+    """Nothing is read after [DONE], so a missing last chunk of HTTP is not an error."""
 
     def cut(_: object) -> Reply:
         body = b"".join(sse(*text("hello"), *end()))

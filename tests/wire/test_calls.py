@@ -16,7 +16,7 @@ from aswarm.testing import RawAnswer, check_history
 @ways
 @pytest.mark.parametrize("case", CALLS)
 async def test_shapes_of_calls(case: str, way: str) -> None:
-    """Each of these shapes is these calls: run once each, answered once each in order, and replayed whole."""
+    """Each of these shapes is the same calls. Each call runs once, is answered once, in order, and is sent back whole."""
     chunks, expected = CALLS[case]
     chunks = chunks if any(item["choices"][0]["finish_reason"] for item in chunks) else [*chunks, *end("tool_calls")]
     seen = await watch(way, [RawAnswer(sse(*chunks)), LAST])
@@ -40,7 +40,7 @@ async def test_shapes_of_calls(case: str, way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_28_cut_arguments(way: str) -> None:
-    """28: arguments that were cut by the length are told to the model and not run."""
+    """28: a call whose arguments were cut off by the length limit does not run, and the model reads the reason."""
     cut = [*asks(fragment("get_weather", '{"city": "Pa', id="1", index=0)), *end("length")]
     seen = await watch(way, [RawAnswer(sse(*cut)), LAST])
     assert seen.called == []
@@ -52,7 +52,7 @@ async def test_row_28_cut_arguments(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_29_a_custom_call(way: str) -> None:
-    """29: a call of type "custom" is answered as unknown, replayed as it came, and the run continues."""
+    """29: a call of type "custom" gets the answer that the tool is unknown, is sent back unchanged, and the run continues."""
     custom = {"index": 0, "id": "1", "type": "custom", "custom": {"name": "get_weather", "input": "Paris"}}
     seen = await watch(way, [RawAnswer(sse(*asks(custom), *end("tool_calls"))), LAST])
     assert seen.called == []
@@ -64,7 +64,7 @@ async def test_row_29_a_custom_call(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_calls_written_as_text(way: str) -> None:
-    """A literal `<tool_call>` in the content is text, and never executed."""
+    """A literal `<tool_call>` in the content is text, and is not executed."""
     said = '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>'
     seen = await watch(way, [RawAnswer(sse(*text(said), *end()))])
     assert (seen.called, seen.response.text, seen.response.stop) == ([], said, "answer")
@@ -72,7 +72,7 @@ async def test_calls_written_as_text(way: str) -> None:
 
 @pytest.mark.anyio
 async def test_the_same_on_both_backends() -> None:
-    """The shapes do not depend on the event loop: one of the worse ones, on asyncio and on trio."""
+    """One of the difficult shapes has the same result on asyncio and on trio."""
     for way in WAYS:
         seen = await watch(way, [RawAnswer(sse(*CALLS["12 index 0 for all, in pieces"][0], *end("stop"))), LAST])
         assert (seen.calls, seen.response.text) == (TWO, LAST)

@@ -25,8 +25,8 @@ async def test_rows_40_and_41_no_tools(way: str) -> None:
 
 @pytest.mark.asyncio
 @ways
-async def test_row_42_only_what_the_api_knows(way: str) -> None:
-    """42: `sender`, `tool_name` and nulls never reach the API, in no turn; the recorded messages keep them."""
+async def test_row_42_only_fields_of_the_api_are_sent(way: str) -> None:
+    """42: `sender`, `tool_name` and nulls are never sent to the API; the recorded messages keep them."""
     seen = await watch(way, [call("get_weather", city="Paris"), LAST])
     history = [{"role": "user", "content": "Hi"}, *seen.response.messages, {"role": "user", "content": "And?"}]
     again = await watch(way, ["Yes."], history)
@@ -40,7 +40,7 @@ async def test_row_42_only_what_the_api_knows(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_43_reasoning_is_echoed(way: str) -> None:
-    """43: DeepSeek's reasoning_content goes back on the message it came with, in this run and in the next."""
+    """43: DeepSeek's reasoning_content is sent back in the same message, in this run and in the next."""
     answer = Answer(calls=[call("get_weather")], extra={"reasoning_content": "Hm."})
     seen = await watch(way, [answer, LAST])
     assert seen.model.requests[1].messages[-2]["reasoning_content"] == "Hm."
@@ -55,7 +55,7 @@ async def test_row_43_reasoning_is_echoed(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_44_signatures_are_echoed(way: str) -> None:
-    """44: Gemini's thought signature goes back on the call it came with."""
+    """44: Gemini's thought signature is sent back in the same call."""
     signature = {"google": {"thought_signature": "c2ln"}}
     chunks = [
         *asks({**fragment("get_weather", PARIS, id="1", index=0), "extra_content": signature}),
@@ -68,7 +68,8 @@ async def test_row_44_signatures_are_echoed(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_45_content_beside_calls(way: str) -> None:
-    """45: the content beside calls is null by default, and "" where that is asked for; text stays text."""
+    """45: an empty content of a message with calls is null by default, and "" with `empty_content=""`; a text is sent
+    unchanged."""
     steps: list[Step] = [Answer(calls=[call("get_weather")]), Answer("Looking.", [call("get_time")]), LAST]
     for options, empty in ((dict[str, Any](), None), ({"empty_content": ""}, "")):
         seen = await watch(way, steps, **options)
@@ -89,7 +90,7 @@ async def test_row_46_an_assistant_message_with_nothing(empty: Json, way: str) -
 @pytest.mark.asyncio
 @ways
 async def test_row_49_every_call_is_answered_once(way: str) -> None:
-    """49: of several handoffs in one turn every call is answered once, and the last wins."""
+    """49: if a turn has several handoffs, each call is answered once, and the last handoff is applied."""
     b, c = Agent(name="B", model="b"), Agent(name="C", model="c")
     agent = Agent(name="A", functions=[b, c])
     seen = await watch(way, [[call("transfer_to_b"), call("transfer_to_c"), call("missing")], LAST], agent=agent)
@@ -104,7 +105,7 @@ async def test_row_49_every_call_is_answered_once(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_49_open_calls_in_the_middle(way: str) -> None:
-    """49: open calls followed by other messages are answered as interrupted."""
+    """49: if other messages follow open calls, the request contains the answer "interrupted" for these calls."""
     asking = {
         "role": "assistant",
         "content": None,
@@ -119,7 +120,8 @@ async def test_row_49_open_calls_in_the_middle(way: str) -> None:
 @pytest.mark.asyncio
 @ways
 async def test_row_50_a_tool_message_without_its_call(way: str) -> None:
-    """50: a tool message whose call was trimmed away is not sent, at the start and in the middle."""
+    """50: if the call of a tool message was trimmed, the tool message is not sent, at the start and in the middle of a
+    history."""
     user, orphan = {"role": "user", "content": "Hi"}, {"role": "tool", "tool_call_id": "1", "content": "x"}
     seen = await watch(way, ["Hello"], [orphan, user, orphan, {"role": "assistant", "content": "Yes"}, orphan, user])
     assert [message["content"] for message in seen.model.requests[0].messages[1:]] == ["Hi", "Yes", "Hi"]
@@ -130,7 +132,7 @@ async def test_row_50_a_tool_message_without_its_call(way: str) -> None:
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 @pytest.mark.parametrize("where", ["agent", "settings"])
 async def test_row_51_a_forced_choice_never_loops(choice: Any, where: str, way: str) -> None:
-    """51: a server that obeys a forced choice each time is not asked for ever: after a result the choice is "auto"."""
+    """51: a forced choice becomes "auto" after a result, so a run ends even if the server always makes a forced call."""
 
     def obedient(request: Any) -> Step:
         forced = request.body.get("tool_choice") not in (None, "auto")
@@ -152,7 +154,8 @@ async def test_row_51_a_forced_choice_never_loops(choice: Any, where: str, way: 
 @pytest.mark.asyncio
 @ways
 async def test_row_51_a_refused_choice(way: str) -> None:
-    """51: a server that refuses tool_choice ends the run with its own words; one that ignores it has answered."""
+    """51: if a server refuses tool_choice, the run raises an error with the server's text; if a server ignores it, the run
+    gets the answer."""
     agent = Agent(functions=functions([]), tool_choice="required")
     seen = await watch(way, [Failure(400, "tool_choice must be a string")], agent=agent)
     assert "tool_choice must be a string" in str(seen.error)
@@ -174,7 +177,7 @@ def numbered(number: int) -> Callable[..., Any]:
 @pytest.mark.asyncio
 @ways
 async def test_row_53_more_than_128_tools(way: str) -> None:
-    """53: 130 tools are passed on, and the provider's refusal is told as it is."""
+    """53: 130 tools are sent, and the error has the unchanged text of the provider's refusal."""
     agent = Agent(functions=[numbered(number) for number in range(130)])
     seen = await watch(way, [Failure(400, "Invalid 'tools': array too long")], agent=agent)
     assert len(seen.model.requests[0].tool_names) == 130
@@ -183,7 +186,7 @@ async def test_row_53_more_than_128_tools(way: str) -> None:
 
 @pytest.mark.asyncio
 async def test_usage_is_asked_for_in_streams_only() -> None:
-    """Streams ask for usage, which can be switched off; whole completions do not ask."""
+    """Streamed requests ask for usage, unless this is switched off; other requests do not ask."""
     for way, options, expected in (
         ("run", dict[str, Any](), None),
         ("stream()", dict[str, Any](), {"include_usage": True}),
@@ -196,8 +199,8 @@ async def test_usage_is_asked_for_in_streams_only() -> None:
 @pytest.mark.skipif(int(openai.__version__.partition(".")[0]) < 3, reason="openai 2.0 on httpx 0.27 sends such numbers")
 @pytest.mark.asyncio
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-async def test_numbers_that_json_has_not_are_never_sent(number: float) -> None:
-    """The SDK refuses NaN and the infinities, which JSON does not have."""
+async def test_nan_and_infinity_are_not_sent(number: float) -> None:
+    """The SDK refuses NaN and the infinities, because JSON does not have them."""
     model = ScriptedModel(["never"])
     with pytest.raises(CompletionError, match="not JSON compliant"):
         await AsyncSwarm(model.client()).run(Agent(model_settings={"temperature": number}), "Hi")
@@ -205,8 +208,8 @@ async def test_numbers_that_json_has_not_are_never_sent(number: float) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_text_may_speak_of_such_numbers() -> None:
-    """The words NaN and Infinity in a text are sent as they are."""
+async def test_a_text_may_contain_these_words() -> None:
+    """The words NaN and Infinity in a text are sent unchanged."""
     model = ScriptedModel(["No."])
     await AsyncSwarm(model.client()).run(Agent(), "Is NaN more than Infinity?")
     assert model.requests[0].messages[-1]["content"] == "Is NaN more than Infinity?"

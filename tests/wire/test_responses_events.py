@@ -76,7 +76,7 @@ def plain(message: Json) -> Json:
 
 @given(answers, st.integers(1, 4))
 def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
-    """Message, finish reason and usage, streamed and whole; the deltas join to the same texts."""
+    """Message, finish reason and usage are equal, streamed and whole; the joined deltas are the same texts."""
     over_chat, _ = read(
         b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks(answer, cut)), decoder=AnswerDecoder()
     )
@@ -96,7 +96,7 @@ def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
 
 @given(answers, st.integers(0), st.integers(0))
 def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, second: int) -> None:
-    """The answer cut at any two bytes gives the same message."""
+    """If the bytes of an answer arrive in three pieces, the message is the same for any two places of the cuts."""
     sent = encoded(list(response_events(answer, 3)))
     start, end = sorted((first % len(sent), second % len(sent)))
     assert read(sent[:start], sent[start:end], sent[end:]) == read(sent)
@@ -108,7 +108,7 @@ def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, 
     ids=" and ".join,
 )
 def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[str, ...]) -> None:
-    """Whichever events a server leaves out. The mark is not shown, and calls of the last event have no mark."""
+    """This is true even if a server omits some events. The mark is not shown, and calls of the last event have no mark."""
     made = [call("f", call_id=f"c{number}", x=number) for number in range(2)]
     events = [event for event in response_events(Answer(calls=made), 3) if not event["type"].endswith(left_out or "-")]
     reader, accumulator = ResponseReader(), Accumulator()
@@ -128,7 +128,7 @@ def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[st
 
 
 def test_a_call_of_the_last_event_has_no_mark() -> None:
-    """Its turn starts at once."""
+    """The turn of such a call starts at once."""
     reader, accumulator = ResponseReader(), Accumulator()
     *_, end = response_events(Answer(calls=[call("f", x=1)]))
     for chunk in reader.read(end):
@@ -141,7 +141,8 @@ def test_a_call_of_the_last_event_has_no_mark() -> None:
 def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
     answer: Answer, refusal: str | None, custom: list[Json], cut: int
 ) -> None:
-    """Message with its items, finish reason and usage; also with a refusal, and with calls whose payload is no JSON."""
+    """Message, items, finish reason and usage are equal, also with a refusal, and with calls that have a payload other than
+    JSON."""
     answer = replace(answer, extra={**answer.extra, **({"refusal": refusal} if refusal else {})})
     *events, end = response_events(answer, cut)
     output = [*end["response"]["output"], *custom]
@@ -165,14 +166,14 @@ def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
 
 @given(answers, st.integers(0))
 def test_a_stream_that_ends_early_is_interrupted(answer: Answer, at: int) -> None:
-    """No event before the last one counts as the end."""
+    """Only the last event is the end of a response."""
     events = list(response_events(answer, 3))
     with pytest.raises(StreamInterrupted):
         read(encoded(events[: at % len(events)] or events[:1]))
 
 
-def test_items_are_kept_as_they_came() -> None:
-    """All of them, in their order, also those of tools that the provider ran; none is shown."""
+def test_items_are_stored_unchanged() -> None:
+    """All items are stored in their order, also the items of hosted tools; no item is shown."""
     output = [REASONING, SEARCH, MESSAGE, CALL]
     completion, deltas = read(encoded([done(*output)]))
     assert completion.message[OUTPUT_ITEMS] == output
@@ -181,7 +182,7 @@ def test_items_are_kept_as_they_came() -> None:
 
 @pytest.mark.parametrize(("sends_items", "has_output"), [(True, True), (True, False), (False, True)])
 def test_a_server_that_sends_no_deltas(sends_items: bool, has_output: bool) -> None:
-    """Whole items, or nothing before the end, give the same message, and its pieces are shown."""
+    """If a server sends only whole items, or nothing before the end, the message is the same, and its parts are shown."""
     output = [REASONING, MESSAGE, CALL, CUSTOM]
     items = [{"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(output)]
     completion, deltas = read(encoded([*(items if sends_items else []), done(*(output if has_output else []))]))
@@ -201,7 +202,7 @@ def test_a_server_that_sends_no_deltas(sends_items: bool, has_output: bool) -> N
 @pytest.mark.parametrize("quiet", [SEARCH, {**REASONING, "summary": []}], ids=["hosted", "encrypted reasoning"])
 @pytest.mark.parametrize("end", [done(), {"type": "response.completed", "response": {"status": "completed"}}])
 def test_an_end_without_output_stands_for_the_items_before_it(quiet: Json, end: Json) -> None:
-    """An item that shows nothing is among them, once."""
+    """The message has each item once, also an item without text."""
     items = [{"type": "response.output_item.done", "output_index": 0, "item": item} for item in (quiet, MESSAGE)]
     completion, _ = read(encoded([*items, end]))
     assert completion.message[OUTPUT_ITEMS] == [quiet, MESSAGE]
@@ -210,7 +211,7 @@ def test_an_end_without_output_stands_for_the_items_before_it(quiet: Json, end: 
 @pytest.mark.parametrize("has_items", [True, False])
 @pytest.mark.parametrize("number", [lambda at: at, lambda _: 0], ids=["numbers", "always 0"])
 def test_a_server_that_does_not_announce_its_calls(has_items: bool, number: Any) -> None:
-    """The fragments belong to no call that is known; the calls come whole, once, with their names."""
+    """Fragments of unknown calls are ignored; each call arrives once as a whole, with its name."""
     output = [CALL, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}, CUSTOM]
     events: list[Json] = []
     for at, item in enumerate(output):
@@ -225,7 +226,7 @@ def test_a_server_that_does_not_announce_its_calls(has_items: bool, number: Any)
 
 
 def test_a_whole_call_without_any_id_is_there_once() -> None:
-    """Neither the event nor the item says which call it is."""
+    """Neither the event nor the item has an id of the call."""
     nameless = {"type": "function_call", "name": "f", "arguments": ""}
     completion, _ = read(encoded([{"type": "response.output_item.done", "item": nameless}, done()]))
     assert [made["function"]["name"] for made in completion.message["tool_calls"]] == ["f"]
@@ -233,8 +234,8 @@ def test_a_whole_call_without_any_id_is_there_once() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"id": "fc_9", "call_id": "c9"}], ids=["same ids", "other ids"])
 @pytest.mark.parametrize("is_first", [False, True])
-def test_what_only_the_final_output_has_is_not_lost(changes: Json, is_first: bool) -> None:
-    """A call beside one that was streamed, and a message beside one that was."""
+def test_content_that_only_the_final_output_has_is_not_lost(changes: Json, is_first: bool) -> None:
+    """This is tested with a call next to a streamed call, and with a message next to a streamed message."""
     late = {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}
     streamed = {"type": "response.output_item.done", "output_index": 0, "item": CALL}
     events = [{"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hello"}, streamed]
@@ -250,13 +251,13 @@ def test_what_only_the_final_output_has_is_not_lost(changes: Json, is_first: boo
 
 
 def test_a_final_text_that_differs_is_not_shown_twice() -> None:
-    """What was streamed counts."""
+    """The streamed text counts."""
     events = [{"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hallo"}, done(MESSAGE)]
     assert read(encoded(events))[0].message["content"] == "Hallo"
 
 
 def test_a_call_whose_arguments_come_only_at_its_end() -> None:
-    """It is announced without them; they are there once, and shown."""
+    """The call is announced without arguments; at its end, the arguments are shown once."""
     events = [
         {"type": "response.output_item.added", "output_index": 0, "item": {**CALL, "arguments": ""}},
         {"type": "response.output_item.done", "output_index": 0, "item": CALL},
@@ -267,7 +268,7 @@ def test_a_call_whose_arguments_come_only_at_its_end() -> None:
 
 
 def test_items_without_numbers_are_known_by_their_ids() -> None:
-    """Some servers leave `output_index` out."""
+    """Some servers omit `output_index`."""
     events = [
         {"type": "response.output_item.added", "item": {**CALL, "arguments": ""}},
         {"type": "response.output_item.added", "item": {**CALL, "id": "fc_2", "call_id": "c2", "arguments": ""}},
@@ -286,7 +287,7 @@ def test_items_without_numbers_are_known_by_their_ids() -> None:
 )
 @pytest.mark.parametrize("ids", ["item ids", "call ids", "ids that change"])
 def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> None:
-    """Nothing is there twice, and nothing is lost: a call that came twice would run twice."""
+    """No item is lost, and no item is there twice: a call that is there twice would run twice."""
     items = [REASONING, MESSAGE, CALL, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}]
     if ids == "ids that change" and number(0) == number(1):
         items = items[:3]  # nothing tells two calls apart there
@@ -320,7 +321,7 @@ def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> No
 
 
 def test_two_messages_of_one_answer_are_apart() -> None:
-    """A comment before the answer proper is a message of its own; both forms have an empty line between them."""
+    """A comment before the answer is a separate message; an empty line separates them, streamed and whole."""
     first, second = {**MESSAGE, "id": "msg_0"}, MESSAGE
     events: list[Json] = []
     for at, item in enumerate([first, second]):
@@ -340,7 +341,7 @@ def test_two_messages_of_one_answer_are_apart() -> None:
     [("text refusal", "Hello"), ("refusal text", "Hello"), ("text refusal text", "Hello\n\nHello")],
 )
 def test_a_refusal_in_a_message_of_its_own(kinds: str, text: str) -> None:
-    """An empty line stands only between two texts, so the streamed message is the whole one, and its items go back."""
+    """An empty line separates only two texts, so the streamed message equals the whole one, and its items are sent back."""
     items: list[Json] = []
     events: list[Json] = []
     for at, kind in enumerate(kinds.split()):
@@ -359,7 +360,7 @@ def test_a_refusal_in_a_message_of_its_own(kinds: str, text: str) -> None:
 
 
 def test_custom_calls_stream_their_input() -> None:
-    """A call whose payload is no JSON."""
+    """The payload of such a call is not JSON."""
     events = [
         {"type": "response.output_item.added", "output_index": 0, "item": {**CUSTOM, "input": ""}},
         {"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": "ra"},
@@ -372,7 +373,7 @@ def test_custom_calls_stream_their_input() -> None:
 
 
 def test_parts_of_reasoning_are_apart() -> None:
-    """An empty line stands between the parts of a summary, and between two items."""
+    """An empty line separates the parts of a summary, and two items."""
     delta = "response.reasoning_summary_text.delta"
     events = [
         {"type": delta, "output_index": 0, "summary_index": 0, "delta": "One"},
@@ -391,11 +392,11 @@ def test_parts_of_reasoning_are_apart() -> None:
     streamed=st.sampled_from([set[str](), {"summary"}, {"summary", "content"}]),
     has_done=st.booleans(),
 )
-def test_streamed_reasoning_is_that_of_the_whole_answer(
+def test_streamed_reasoning_equals_the_reasoning_of_the_whole_answer(
     items: list[tuple[list[str], list[str]]], streamed: set[str], has_done: bool
 ) -> None:
-    """An empty line stands between summary and reasoning too, and none beside a part without a text; a server that streams
-    only some of it, or nothing, loses nothing."""
+    """An empty line also separates summary and reasoning, but there is none next to a part without text. If a server streams
+    only some of the reasoning, or nothing, the message still has all of it."""
     output: list[Json] = []
     events: list[Json] = []
     for at, both in enumerate(items):
@@ -427,14 +428,14 @@ def test_streamed_reasoning_is_that_of_the_whole_answer(
 )
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_an_incomplete_response(details: Json | None, finish: str, is_whole: bool) -> None:
-    """It is a completion that was cut; the finish reason says why."""
+    """It is a completion that was cut off; the finish reason is the cause."""
     end = done(MESSAGE, status="incomplete", incomplete_details=details)
     completion, _ = read(json.dumps(end["response"]).encode() if is_whole else encoded([end]))
     assert (completion.message["content"], completion.finish_reason) == ("Hello", finish)
 
 
 def test_usage_has_cached_and_reasoning_tokens() -> None:
-    """Under the names of Chat Completions."""
+    """They have the names of Chat Completions."""
     usage = {
         "input_tokens": 7,
         "input_tokens_details": {"cached_tokens": 3},
@@ -473,7 +474,7 @@ def test_usage_has_cached_and_reasoning_tokens() -> None:
     ],
 )
 def test_a_response_that_failed(sent: bytes, text: str, retryable: bool) -> None:
-    """It is a CompletionError with the provider's words and code."""
+    """The run raises a CompletionError with the provider's text and code."""
     with pytest.raises(CompletionError, match=text) as raised:
         read(sent)
     assert raised.value.retryable is retryable
@@ -492,8 +493,8 @@ def test_a_response_that_failed(sent: bytes, text: str, retryable: bool) -> None
         b"",
     ],
 )
-def test_what_is_no_response_is_a_completion_error(sent: bytes) -> None:
-    """Never a bare KeyError."""
+def test_a_body_that_is_not_a_response_is_a_completion_error(sent: bytes) -> None:
+    """The error is a CompletionError, not a KeyError."""
     with pytest.raises(CompletionError):
         read(sent)
 
@@ -519,7 +520,8 @@ HOSTED = {"status": "completed", "call_id": "c1", "id": "x_1"}
 def test_a_call_that_waits_for_this_program_is_refused(
     item: Json, advice: str, beside: list[Json], is_whole: bool
 ) -> None:
-    """It would seem an empty answer, and the next request would be refused; the error names it, and what to set."""
+    """Without an error, the answer would seem empty, and the next request would be refused. The error names the call and the
+    remedy."""
     end = done({**HOSTED, **item}, *beside)
     sent = json.dumps(end["response"]).encode() if is_whole else encoded([end])
     with pytest.raises(ConfigurationError, match=f"made a '{item['type']}', which needs a result.*{advice}"):
@@ -539,13 +541,13 @@ def test_a_call_that_waits_for_this_program_is_refused(
     ids=lambda item: item["type"],
 )
 def test_a_call_that_the_provider_runs_is_kept(item: Json) -> None:
-    """Its result stands in the answer, or is known to the provider alone."""
+    """The answer contains the result of such a call, or only the provider knows the result."""
     completion, _ = read(encoded([done({**HOSTED, **item}, MESSAGE)]))
     assert completion.message[OUTPUT_ITEMS] == [{**HOSTED, **item}, MESSAGE]
 
 
 def test_unknown_events_are_ignored() -> None:
-    """Events of hosted tools, those that keep the connection alive, and those that the API will have tomorrow."""
+    """Examples are events of hosted tools, keep-alive events, and events that a later version of the API adds."""
     events = [
         {"type": "response.web_search_call.searching"},
         {"type": "keepalive", "sequence_number": 3},
@@ -557,7 +559,7 @@ def test_unknown_events_are_ignored() -> None:
 
 
 def test_events_after_the_end_are_not_waited_for() -> None:
-    """The response has ended with its last event, whatever the connection does."""
+    """A response ends with its last event, even if the connection stays open."""
     decoder = ResponsesDecoder()
     list(decoder.feed(encoded([done(MESSAGE)])))
     assert decoder.is_done

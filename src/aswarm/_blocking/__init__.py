@@ -1,5 +1,11 @@
-"""`Swarm`: the same engine without `await`.
+"""`Swarm`: the engine of `AsyncSwarm` without `await`.
 
-The modules, the lowest first: `event_loop` (the thread that owns the loop), `interrupts` (Ctrl-C), `jobs` (functions for
-the caller's thread), `caller` (a thread that waits for a run), `sync_streams` and `sync_swarm` (the public classes).
+The modules, from the lowest to the highest:
+
+- `event_loop`: the thread of the event loop.
+- `interrupts`: Ctrl-C.
+- `jobs`: functions for the caller's thread.
+- `caller`: a thread that waits for a run.
+- `engine`: the engine of `Swarm`.
+- `sync_streams`, `sync_swarm`: the public classes.
 """

@@ -1,6 +1,6 @@
-"""The thread that waits for a run, and calls the functions that the run hands to it.
+"""The caller's thread. It waits for a run, and meanwhile calls the plain functions of the run.
 
-`CallerThreadRunner` is the `FunctionRunner` of such a run. `jobs` decides when the functions start.
+`CallerThreadRunner` is the `FunctionRunner` of such a run: it passes functions to this thread. `jobs` decides when they start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .jobs import CallerInbox, Job, JobQueue, Wakeup, Withdrawn, context_of_call
 
 T = TypeVar("T")
 
-# A thread that drops a stream waits at most so many seconds until the stream is closed.
+# If a thread drops a stream without closing it, it waits at most this number of seconds for the end of the stream.
 _CLOSE_SECONDS = 2.0
 
 _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller")
@@ -33,8 +33,8 @@ _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller"
 async def in_callers_thread(work: Callable[[], T], *, must_run: bool = False) -> T:
     """Call `work` in the thread that waits for this run.
 
-    After the caller has left the run, only work with `must_run` is called: in that thread, or on the event loop if no thread
-    waits.
+    After the caller has left the run, only work with `must_run` is called. If no thread waits any more, it is called on the
+    event loop.
     """
     caller = _caller.get(None)
     if caller is None or (not caller.waits and (must_run or not caller.jobs.has_left)):
@@ -64,14 +64,14 @@ class _Awaited(TaskResult[T]):
     async def _run(self) -> None:
         try:
             self.set_value(await self._work())
-        except BaseException as error:  # noqa: BLE001 - raised where the thread waits
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self.set_error(error)
         self._running.discard(self)
         self.waiter.end()
 
 
 class Caller:
-    """One run, from the side of the thread that waits for it."""
+    """The thread that waits for one run. It calls the methods, except the methods below "on the loop"."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self.loop = loop
@@ -80,7 +80,7 @@ class Caller:
 
     @property
     def waits(self) -> bool:
-        """Whether the thread waits, or will wait again."""
+        """Whether the thread waits for the run, or will wait for it again."""
         return not self._has_finished and self.loop.is_usable
 
     def finish(self) -> None:
@@ -88,9 +88,9 @@ class Caller:
         self._has_finished = True
 
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
-        """Do `work` on the loop, and call its handed-over functions here. Return its value, or raise its exception.
+        """Do `work` on the loop, and call its plain functions here. Return the value of `work`, or raise its exception.
 
-        Ctrl-C cancels the work, waits for its end, and raises KeyboardInterrupt; a second Ctrl-C does not wait.
+        Ctrl-C cancels the work, waits for its end, and raises KeyboardInterrupt. After a second Ctrl-C, this no longer waits.
         """
         awaited = _Awaited(work, self, CallerInbox())
         try:
@@ -107,25 +107,25 @@ class Caller:
         return self._result(awaited)
 
     def leave(self, close: Callable[[], Awaitable[T]], interrupts: Interrupts, *, seconds: float = math.inf) -> T:
-        """Stop the run by `close`, and wait for its end: at most `seconds`, and not after Ctrl-C."""
+        """Stop the run with `close`, and wait for its end, at most `seconds`. After Ctrl-C, this no longer waits."""
         awaited = _Awaited(close, self, CallerInbox(seconds))
         self._serve_last(awaited.waiter, functools.partial(self._start_last, awaited), interrupts)
         return self._result(awaited)
 
     def close_dropped(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Close a stream whose last reference was dropped. Finalizers call this, in any thread at any time."""
-        if not self.waits:  # the run ends by itself, or with the program
+        """Close a stream after its last reference was dropped. A finalizer calls this, in any thread and at any time."""
+        if not self.waits:  # the run has ended, or ends without this thread
             return
         if self.loop.is_own_thread:
             self._abandon()
             self.loop.call(_Awaited(close, self, CallerInbox()).start)
             return
-        # A finalizer cannot raise: Python would print KeyboardInterrupt, and drop it.
+        # A finalizer cannot raise an exception: Python would only print KeyboardInterrupt.
         with suppress(TimeoutError, KeyboardInterrupt), Interrupts() as interrupts:
             self.leave(close, interrupts, seconds=_CLOSE_SECONDS)
 
     def _serve(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
-        """Call `start` on the loop, and the handed-over functions here, until the wait ends."""
+        """Call `start` on the loop. Then call the functions that the run passes to this thread, until the wait ends."""
         with interrupts.notifying(waiter.interrupt):
             self.loop.call(start)
             while (item := waiter.next()) is not Wakeup.ENDED:
@@ -133,13 +133,14 @@ class Caller:
                     interrupts.check()
                 else:
                     item.run(interrupts)
-                    if not self.loop.is_usable:  # the function has forked, and this is the child; or the program ends
+                    # The function has forked, and this is the child process; or the program ends.
+                    if not self.loop.is_usable:
                         item.get()
                         self.loop.check()
                     self.loop.call(functools.partial(self.jobs.end, item))
 
     def _serve_last(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
-        """Do the same as `_serve`; after an interrupt, do not wait for the run again."""
+        """Do the same as `_serve`. If it is interrupted, never wait for this run again."""
         try:
             self._serve(waiter, start, interrupts)
         except BaseException:
@@ -153,9 +154,9 @@ class Caller:
     def _result(self, awaited: _Awaited[T]) -> T:
         try:
             return awaited.get()
-        except (asyncio.CancelledError, Withdrawn) as error:  # this thread was not cancelled
+        except (asyncio.CancelledError, Withdrawn) as error:  # not from this thread, which did not cancel the run
             self.loop.check()
-            cancelled = RunError("something that the run awaited was cancelled by other code; see __cause__")
+            cancelled = RunError("other code has cancelled something that the run awaited; see __cause__")
             cancelled.response = getattr(error, "response", None)
             raise cancelled from error
 
@@ -163,7 +164,7 @@ class Caller:
 
     def _start(self, awaited: _Awaited[T]) -> None:
         awaited.start()
-        # The first step of the task runs before this callback, and reads an event if there is one.
+        # The first step of the task runs before this callback. If an event is ready, this step reads it.
         self.loop.call_soon(functools.partial(self._serve_jobs, awaited))
 
     def _serve_jobs(self, awaited: _Awaited[T]) -> None:
@@ -176,8 +177,7 @@ class Caller:
 
     def _start_cancelling(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
         self.jobs.leave()
-        # Do not cancel at once: a task that is cancelled before its first step never enters its function, and would not end the
-        # wait.
+        # Not at once: a task that is cancelled before its first step never runs its coroutine, which must end the wait.
         self.loop.call_soon(functools.partial(self._cancel_task, awaited, waiter))
 
     def _cancel_task(self, awaited: _Awaited[T], waiter: CallerInbox) -> None:
@@ -190,7 +190,7 @@ class Caller:
 
 
 class CallerThreadRunner(FunctionRunner):
-    """Runs functions in the caller's thread, or in a worker thread if a function needs its own thread."""
+    """Runs functions in the caller's thread. A function that needs its own thread runs in a worker thread."""
 
     runs_everything = True
 
@@ -200,7 +200,7 @@ class CallerThreadRunner(FunctionRunner):
 
 
 class _CallerSlot:
-    """A place in the caller's thread, which calls one function after another."""
+    """A slot in the caller's thread. This thread calls one function after another."""
 
     was_withdrawn = False
 
@@ -209,11 +209,11 @@ class _CallerSlot:
         try:
             await _caller.get().jobs.wait_for(job)
         except asyncio.CancelledError:
-            if not job.is_there:  # the function has not returned
+            if not job.is_there:  # the function has no result yet
                 raise
         finally:
             self.was_withdrawn = not job.has_started
         return job.get()
 
     def release(self) -> None:
-        """Do nothing: this slot has no token."""
+        """Do nothing, because no limiter counts this slot."""

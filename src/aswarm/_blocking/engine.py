@@ -1,7 +1,7 @@
-"""The engine of `Swarm`, which hands blocking functions and clients over to the caller's thread.
+"""The engine of `Swarm`. It calls plain functions and blocking clients in the caller's thread.
 
-The engine also has the steps of Swarm's loop, one completion and the calls of one message, for loops that users write.
-Middleware and limits do not apply to these steps.
+The engine also has the two steps of Swarm's loop: one completion, and the calls of one message. Users may write their own loops
+with these steps. Middleware and limits do not apply to them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from aswarm._wire.request import CompletionSource, RequestSettings
 from .caller import CallerThreadRunner, in_callers_thread
 
 _NO_ASYNC_STREAM = (
-    "get_chat_completion cannot stream from an async client to a caller that waits; pass OpenAI(...), or use stream()"
+    "get_chat_completion cannot stream from an async client; use a blocking client such as OpenAI(...), or use stream()"
 )
 
 
 class BlockingEngine(AsyncSwarm):
-    """The engine of callers that wait."""
+    """The engine of `Swarm`, for callers that wait."""
 
     _runner_class = CallerThreadRunner
 
@@ -44,7 +44,7 @@ class BlockingEngine(AsyncSwarm):
         self._own_clients = self.own_clients = PerProcess(make_blocking_client)
 
     def use(self, client: Any) -> None:
-        """Use this client from now on; with None, a new client."""
+        """Use this client from now on. With None, make a new client on first use."""
         if client is not None:
             self._source_of(client)
         self._client = client
@@ -69,7 +69,7 @@ class BlockingEngine(AsyncSwarm):
             raise ConfigurationError(
                 "get_chat_completion needs a client with chat.completions.create, not a CompletionSource; use run()"
             )
-        # openai's async `create` has a plain function around it.
+        # openai wraps its async `create` in a plain function.
         if stream and is_async(inspect.unwrap(client.chat.completions.create)):
             raise ConfigurationError(_NO_ASYNC_STREAM)
         state = RunState(agent, history, context_variables, empty_content=self._empty_content)
@@ -88,10 +88,10 @@ class BlockingEngine(AsyncSwarm):
     async def call_once(
         self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
     ) -> Response:
-        """Carry out the calls one after another. Functions write to the dict `context_variables` itself.
+        """Execute the calls one after another. Functions write to the dict `context_variables` itself.
 
-        Functions with `approve` run too, because the caller has decided on the calls. A call that waits for another reason is an
-        error.
+        Functions with `approve` run too, because the caller has decided to make these calls. If a call waits for another reason,
+        its tool message is an error.
         """
         asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
         state = RunState(Agent(functions=list(functions)), [asked], {}, resume=True)

@@ -1,7 +1,7 @@
-"""The event loop of all blocking runs, and the daemon thread that owns it.
+"""The event loop of all blocking runs, and its daemon thread.
 
-A process has one such loop, because clients, and objects that users keep between async functions, belong to a loop. The
-thread starts on first use and ends with the program: open tasks are then cancelled, and nothing is printed.
+A process has one such loop. Clients belong to a loop, and so do objects that users keep between calls of async functions. The
+thread starts on first use and ends with the program. Then open tasks are cancelled, and no warning is printed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from aswarm._values.errors import ConfigurationError
 
 logger = logging.getLogger("aswarm")
 
-# The seconds that the end of the program waits for open tasks.
+# At its end, the program waits at most this number of seconds for open tasks.
 _END_SECONDS = 2.0
 
 
 class EventLoopThread:
-    """The loop and its thread. Both belong to the process that makes them."""
+    """The loop and its thread. Both belong to the process that made them: a fork cannot use them."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -46,10 +46,9 @@ class EventLoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                # SystemExit and KeyboardInterrupt leave a task through the loop. A run raises these exceptions in its caller.
-                logger.exception(
-                    "a task that a function left behind raised SystemExit or KeyboardInterrupt", extra=NO_RUN
-                )
+                # asyncio raises SystemExit and KeyboardInterrupt of a task from `run_forever` too. Not those of a run, which raises
+                # them in its caller.
+                logger.exception("a background task of a function raised SystemExit or KeyboardInterrupt", extra=NO_RUN)
         self._loop.close()
 
     # --- from any thread ---
@@ -65,26 +64,26 @@ class EventLoopThread:
         return threading.get_ident() == self._thread.ident
 
     def check(self) -> None:
-        """Raise RuntimeError or ConfigurationError if this thread cannot wait for the loop, or SystemExit to end the thread."""
+        """Raise RuntimeError or ConfigurationError if this thread cannot wait for the loop. Raise SystemExit to end a thread."""
         if self._process != os.getpid():
             raise RuntimeError("this run belongs to the process that started it, not to its fork")
         if self._is_closing:
             if threading.current_thread() is not threading.main_thread():
-                raise SystemExit  # ends a daemon thread without a traceback
-            raise RuntimeError("the program is ending, and runs no agents any more")
+                raise SystemExit  # when the program ends, this ends another thread without a traceback
+            raise RuntimeError("the program is ending, and cannot run agents any more")
         if self.is_own_thread:
             raise ConfigurationError(
-                "an async function cannot wait for a Swarm on the Swarm's own event loop: use AsyncSwarm there, or "
-                "make it a plain function"
+                "an async function cannot wait for a Swarm on the event loop of Swarm; use AsyncSwarm in this function, or make "
+                "it a plain function"
             )
 
     def call(self, callback: Callable[[], object]) -> None:
-        """Schedule a callback on the loop, in the order of these calls. This does nothing after the loop is closed."""
+        """Schedule a callback on the loop. Callbacks run in the order of these calls. A closed loop ignores them."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
     def do(self, work: Callable[[], object]) -> None:
-        """Call `work`, which never waits, on the loop. Return when it has returned, or raise its exception."""
+        """Call `work` on the loop, and wait until it returns. Raises its exception. `work` itself must not wait."""
         if self.is_own_thread:
             work()
             return
@@ -103,13 +102,13 @@ class EventLoopThread:
     # --- the end of the program ---
 
     def close(self) -> None:
-        """Cancel open tasks and stop the thread. A task that needs longer than two seconds is abandoned."""
+        """Cancel open tasks, and stop the thread. Do not wait for a task that needs longer than two seconds."""
         if self._process != os.getpid():
             return
         self._is_closing = True
         self.call(self._start_closing)
         self._thread.join(_END_SECONDS)
-        # Otherwise tasks and generators that are still open print warnings when Python collects them.
+        # Otherwise tasks and generators that are still open would print warnings when Python collects them.
         self._loop.set_exception_handler(lambda _loop, _context: None)
 
     def _start_closing(self) -> None:

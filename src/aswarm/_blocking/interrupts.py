@@ -1,4 +1,4 @@
-"""Handles Ctrl-C while a thread waits for a run: KeyboardInterrupt is raised between two waits, or in the user's function."""
+"""Handles Ctrl-C while a thread waits for a run. It raises KeyboardInterrupt between two waits, or in the user's function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Interrupts:
-    """Delays Ctrl-C inside its block, in the main thread, if the program has no handler of its own."""
+    """Delays Ctrl-C inside its block. It does nothing outside the main thread, or if the program has its own handler."""
 
     def __init__(self) -> None:
         self._is_pending = False
@@ -31,7 +31,7 @@ class Interrupts:
 
     def _hold(self) -> None:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            with suppress(ValueError):  # this is the main thread of another interpreter
+            with suppress(ValueError):  # raised in the main thread of a subinterpreter
                 signal.signal(signal.SIGINT, self._on_signal)
                 self._is_holding = True
 
@@ -47,7 +47,7 @@ class Interrupts:
 
     @contextmanager
     def notifying(self, notify: Callable[[], None]) -> Generator[None]:
-        """Within the block, Ctrl-C calls `notify` in the signal handler. After an earlier Ctrl-C, `notify` is called at once."""
+        """Within the block, Ctrl-C calls `notify` in the signal handler. If Ctrl-C came earlier, `notify` is called at once."""
         self._notify = notify
         try:
             if self._is_pending:
@@ -57,9 +57,9 @@ class Interrupts:
             self._notify = None
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call `work`; meanwhile Ctrl-C raises KeyboardInterrupt there. After an earlier Ctrl-C, `work` is not called."""
+        """Call `work`. Inside of it, Ctrl-C raises KeyboardInterrupt. If Ctrl-C came earlier, raise it and do not call `work`."""
         was_holding = self._is_holding
-        # Not a generator-based context manager: after an interrupt, it would delay Ctrl-C again only when it is collected.
+        # Not a generator-based context manager: after Ctrl-C, its generator would call `_hold` only when it is collected.
         try:
             self._release()
             self.check()
@@ -69,7 +69,7 @@ class Interrupts:
                 self._hold()
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if there was a Ctrl-C that has not raised one yet."""
+        """Raise KeyboardInterrupt if there was a Ctrl-C since the last KeyboardInterrupt."""
         if self._is_pending:
             self._is_pending = False
             raise KeyboardInterrupt

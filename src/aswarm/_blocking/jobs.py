@@ -1,7 +1,7 @@
-"""Functions that a run hands to the thread of its caller.
+"""Jobs: functions that a run passes to the thread of its caller.
 
-A function starts while the thread waits for the run, and after the thread got every event that the run emitted before.
-After the thread has left the run, no function, request or read starts; functions that close a response are still called.
+A job starts while the thread waits for the run, and after the thread got all events that the run emitted before. After the
+thread has left the run, no function, request or read starts. Only functions that close a response are still called.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .interrupts import Interrupts
 
 T = TypeVar("T")
 
-# If a signal comes just before a thread starts to wait, Python handles it only after the wait. So waits are short.
+# If a signal arrives just before a thread starts to wait, Python handles the signal only after the wait. So waits are short.
 _HEARTBEAT_SECONDS = 0.25
 
-# The context variables of the caller's thread at the start of its current wait, to find the variables that the run sets.
+# A copy of the caller's context at the start of its current wait. A comparison shows which variables the run has set.
 context_of_caller: contextvars.ContextVar[contextvars.Context] = contextvars.ContextVar("aswarm_context_of_caller")
 
 
 class Withdrawn(BaseException):
-    """The function was not called, because its caller has left the run. This exception ends the rest of the run."""
+    """The function was not called, because its caller has left the run. This exception ends the run."""
 
 
 class Job(TaskResult[T]):
-    """Work for the caller's thread, and its result. `must_run`: whether to call it also after the caller has left the run."""
+    """A function for the caller's thread, and its result. `must_run`: whether it is called even after the caller left the run."""
 
     def __init__(self, work: Callable[[], T], *, must_run: bool = False) -> None:
         super().__init__()
@@ -49,11 +49,11 @@ class Job(TaskResult[T]):
         self._context = contextvars.copy_context()
 
     def run(self, interrupts: Interrupts) -> None:
-        """Call the work in the caller's thread."""
+        """Call the function. Called in the caller's thread."""
         self._run(functools.partial(interrupts.call, self._call))
 
     def run_here(self) -> None:
-        """Call the work on the event loop, because no thread waits any more."""
+        """Call the function on the event loop, because no thread waits any more."""
         self._run(functools.partial(self._context.run, self._work))
         self.is_over.set()
 
@@ -64,7 +64,10 @@ class Job(TaskResult[T]):
             self.set_error(error)
 
     def _call(self) -> T:
-        """Call the work in the context of the caller's thread, with the variables of the run. Changes by the work stay."""
+        """Call the function in the context of the caller's thread, and add the variables that the run has set.
+
+        After the call, these variables are reset. Changes by the function stay.
+        """
         self.has_started = True
         before = self._context[context_of_caller]
         on_top = [(variable, value) for variable, value in self._context.items() if before.get(variable) is not value]
@@ -78,7 +81,7 @@ class Job(TaskResult[T]):
 
 
 class Wakeup(Enum):
-    """The reason why a waiting thread wakes up without a job."""
+    """Why a waiting thread wakes up without a job."""
 
     ENDED = "the task has ended"
     INTERRUPTED = "Ctrl-C"
@@ -93,7 +96,7 @@ class CallerInbox(SimpleQueue[Job[Any] | Wakeup]):
         self._deadline = time.monotonic() + seconds
 
     def next(self) -> Job[Any] | Wakeup:
-        """Wait for a job or a signal. Raises TimeoutError after the seconds."""
+        """Wait for a job or a `Wakeup`. Raises TimeoutError after the `seconds` of this inbox."""
         while time.monotonic() < self._deadline:
             with suppress(Empty):
                 return self.get(timeout=_HEARTBEAT_SECONDS)
@@ -105,12 +108,12 @@ class CallerInbox(SimpleQueue[Job[Any] | Wakeup]):
         self.put(Wakeup.ENDED)
 
     def interrupt(self) -> None:
-        """Wake the thread for Ctrl-C. May be called by a signal handler."""
+        """Wake the thread after Ctrl-C. A signal handler may call this."""
         self.put(Wakeup.INTERRUPTED)
 
 
 class JobQueue:
-    """The jobs of one run. Its methods are called on the event loop."""
+    """The jobs of one run. All methods are called on the event loop."""
 
     def __init__(self, loop: EventLoopThread) -> None:
         self._loop = loop
@@ -120,32 +123,32 @@ class JobQueue:
         self._waiter: CallerInbox | None = None
 
     async def wait_for(self, job: Job[Any]) -> None:
-        """Queue the job and wait for its end. A cancellation waits for the end of a job that has started.
+        """Queue the job and wait for its end. If the job has started, even a cancellation waits for its end.
 
-        Raises Withdrawn if the job is not called because the caller has left.
+        Raises Withdrawn if the job is not called, because the caller has left the run.
         """
         if not job.must_run and (self.has_left or not self._loop.is_usable):
             raise Withdrawn
         self._jobs.append(job)
-        # The job is not ready at once: an event that was emitted just before has woken its reader, and the reader must run
-        # first.
+        # The job becomes ready one step later. An event that was emitted just before has woken its reader, and the reader must
+        # run first.
         self._loop.call_soon(functools.partial(self._make_ready, job))
         try:
             await job.is_over.wait()
         except BaseException:
             if job in self._jobs:
                 self._jobs.remove(job)
-            elif self._loop.is_usable:  # when the program ends, a daemon thread stays in its function
+            elif self._loop.is_usable:  # otherwise the program ends, and the function may never return
                 await wait_shielded(job.is_over)
             raise
 
     def serve(self, waiter: CallerInbox) -> None:
-        """Give this waiter the jobs that are ready, until its wait ends. Call this before the result of the wait is there."""
+        """Pass the jobs that are ready to this waiter, until its wait ends. Call this before the wait has a result."""
         self._waiter = waiter
         self._deliver()
 
     def leave(self) -> None:
-        """Withdraw the jobs that need not run, and accept no more of them: the caller has left the run."""
+        """Withdraw the jobs that need not run, and accept no more such jobs, because the caller has left the run."""
         self.has_left = True
         for job in self._take_all():
             if job.must_run:
@@ -156,7 +159,7 @@ class JobQueue:
             job.is_over.set()
 
     def finish(self) -> None:
-        """Call the jobs that must run, on the event loop, because no thread waits any more."""
+        """Call the jobs that must run. They are called on the event loop, because no thread waits any more."""
         if not self.has_left:
             self.leave()
         for job in self._take_all():
@@ -169,11 +172,11 @@ class JobQueue:
         return jobs
 
     def end(self, job: Job[Any]) -> None:
-        """Hand the result to the run."""
+        """Pass the result of the job to the run, and start the next job."""
         self._current = None
         job.is_over.set()
         if self._jobs:
-            # The task of this function runs first, and then the reader of the event that it emits.
+            # Two steps later: first the task of this job runs, and then the reader of the event that this task emits.
             self._loop.call_soon(functools.partial(self._loop.call_soon, self._deliver))
 
     def _make_ready(self, job: Job[Any]) -> None:

@@ -1,6 +1,6 @@
-"""The two streams of a run without `await`: Swarm's dicts and typed events, as plain iterators.
+"""The two streams of a run without `await`: plain iterators of Swarm's dicts, and of typed events.
 
-Each waits for the events of its async counterpart. Between two reads, only async functions of the run continue.
+Each waits for the events of its async counterpart. Between two reads, only the async functions of the run continue.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _SyncStream(Generic[S]):
         self._caller = caller
         self._reading = threading.Lock()
         self._when_dropped = weakref.finalize(self, caller.close_dropped, functools.partial(_close, stream))
-        self._when_dropped.atexit = False  # the event loop closes what is open at the end of the program
+        self._when_dropped.atexit = False  # at the end of the program, the event loop closes all open streams
 
     @property
     def response(self) -> Response:
-        """The response so far; valid at any time, also after an error."""
+        """The response so far. It is valid at any time, also after an error."""
         return self._stream.response
 
     @property
@@ -47,7 +47,7 @@ class _SyncStream(Generic[S]):
 
     @property
     def partial(self) -> str:
-        """The text of the unfinished completion, which is not in a message yet."""
+        """The text of the unfinished completion. It is not in a message yet."""
         return self._stream.partial
 
     @property
@@ -65,20 +65,20 @@ class _SyncStream(Generic[S]):
                 self._when_dropped.detach()
                 raise StopIteration from None
             except BaseException:
-                self._end(interrupts)  # the run is over, unless Ctrl-C came together with an event
+                self._end(interrupts)  # the run may still be active: Ctrl-C may come together with an event
                 raise
             finally:
                 self._reading.release()
 
     def close(self) -> None:
-        """Stop the run: close the response, cancel and await tools. `response` has everything until then."""
+        """Stop the run: close the HTTP response, cancel the tools and wait for them. `response` has all messages until then."""
         if self._caller.loop.is_usable:  # not in a fork, and not while the program ends
             with Interrupts() as interrupts:
                 self._start_step()
                 self._end_step(interrupts)
 
     def close_if_idle(self) -> None:
-        """Close the stream, unless another thread, or a caller of the current function, is reading it."""
+        """Close the stream. Do nothing if another thread is reading the stream, or if a caller of this function is reading it."""
         with Interrupts() as interrupts:
             if self._reading.acquire(blocking=False):
                 self._end_step(interrupts)
@@ -92,10 +92,10 @@ class _SyncStream(Generic[S]):
     def _start_step(self) -> None:
         self._caller.loop.check()
         if not self._reading.acquire(blocking=False):
-            raise RuntimeError("this run is being read already; read and close it in one thread, one step at a time")
+            raise RuntimeError("this run is already being read; read and close it in one thread, one step at a time")
 
     def _end(self, interrupts: Interrupts) -> None:
-        # After a second Ctrl-C no thread waits for the run; it ends by itself.
+        # After a second Ctrl-C, no thread waits for the run, which ends on the event loop.
         if self._when_dropped.alive and self._caller.waits:
             self._caller.leave(self._stream.aclose, interrupts)
         self._when_dropped.detach()
@@ -118,7 +118,7 @@ async def _close(stream: ClassicStream | EventStream) -> None:
 class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None, None]):
     """The generator of Swarm's events that `Swarm.run(stream=True)` returns; see `ClassicStream`.
 
-    To close the generator, to leave its `with` block or to drop the last reference to it ends the run.
+    The run ends when the generator is closed, when its `with` block ends, or when its last reference is dropped.
     """
 
     def __next__(self) -> ClassicEvent:
@@ -134,7 +134,7 @@ class SyncClassicStream(_SyncStream[ClassicStream], Generator[ClassicEvent, None
 
 
 def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
-    """Return the exception to throw, from the arguments of `throw`: one, or the three of older Pythons."""
+    """Return the exception to throw. `throw` has one argument, or the three arguments of older Pythons."""
     if isinstance(typ, BaseException):
         return typ
     error: BaseException = val if isinstance(val, BaseException) else typ() if val is None else typ(val)
@@ -144,7 +144,7 @@ def _exception(typ: Any, val: Any, tb: Any) -> BaseException:
 class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     """The typed events of a run, from `Swarm.stream()`: enter it with `with`, then iterate.
 
-    Leaving the block ends the run. If the last event was the `ToolCallStarted` of a plain function, that function is not
+    The end of the block ends the run. If the last event was the `ToolCallStarted` of a plain function, this function is not
     called, and its call stays open.
     """
 
@@ -156,7 +156,7 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
 
     @property
     def unsent(self) -> list[dict[str, Any]]:
-        """The messages of `send` that are not in `response.messages`; see `EventStream.unsent`."""
+        """The messages of `send` that are not in `response.messages`. See `EventStream.unsent`."""
         return self._stream.unsent
 
     def __enter__(self) -> Self:
@@ -166,5 +166,5 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
 
     def __next__(self) -> Event:
         if not self._is_open:
-            raise RuntimeError("use `with swarm.stream(...) as run:`, so that leaving the block ends the run")
+            raise RuntimeError("use `with swarm.stream(...) as run:`, so that the end of the block ends the run")
         return self._step(self._stream.__anext__)

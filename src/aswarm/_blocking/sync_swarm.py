@@ -37,22 +37,22 @@ T = TypeVar("T")
 
 
 class Swarm:
-    """Runs agents and waits for them. May be shared by any number of threads.
+    """Runs agents and waits for them. Any number of threads may share a Swarm.
 
         response = Swarm().run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
-    `client`: a blocking `OpenAI` or an `AsyncOpenAI` (Azure and subclasses included), anything with a plain or async
-    `chat.completions.create`, or a `CompletionSource`. Without a client, a blocking `OpenAI()` is made on first use, for each
-    process, and closed by `close()`. Your own client is never closed: make it with `with OpenAI(...) as client`.
+    `client`: a blocking `OpenAI` or an `AsyncOpenAI` (also for Azure, and subclasses), an object with a plain or async
+    `chat.completions.create`, or a `CompletionSource`. Without a client, the Swarm makes a blocking `OpenAI()` on first use, one
+    for each process, and `close()` closes it. Your own client is never closed: make it with `with OpenAI(...) as client`.
 
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread. Functions
     with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel` run in their own threads. Async functions and middleware
-    run on one event loop, in a thread that starts with the first run and ends with the program. They must not block the loop:
-    every Swarm of the process shares it. Ctrl-C cancels the run, waits for its end, and raises KeyboardInterrupt; a second
-    Ctrl-C does not wait.
+    run on one event loop, in a thread that starts with the first run and ends with the program. They must not block this loop,
+    because all Swarms of the process share it. Ctrl-C cancels the run, waits for its end, and raises KeyboardInterrupt. After a
+    second Ctrl-C, the caller no longer waits.
 
-    Takes the keywords of `AsyncSwarm` except `transport`: a caller that waits for one run at a time needs no large pool of
-    connections. In a forked child process, a Swarm makes a new client; replace your own client there.
+    The other keywords are the keywords of `AsyncSwarm`, without `transport`: a caller that waits for one run at a time needs no
+    large pool of connections. In a forked child process, a Swarm makes a new client. Your own client must be replaced there.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Swarm:
 
     @property
     def client(self) -> Any:
-        """Your client, or the blocking `OpenAI` made for this process. May be set."""
+        """Your client, or the blocking `OpenAI` that was made for this process. It may be set."""
         return self._engine.client
 
     @client.setter
@@ -195,10 +195,10 @@ class Swarm:
         output: Any = None,
         **keywords: Unpack[RunKeywords],
     ) -> Response | SyncClassicStream:
-        """Run until the model answers and return the `Response`; with `stream=True`, a generator of Swarm's events.
+        """Run until the model answers, and return the `Response`. With `stream=True`, return a generator of Swarm's events.
 
-        Takes the arguments of `AsyncSwarm.run` and raises its errors, and KeyboardInterrupt at Ctrl-C. Each exception
-        has `.response`, the partial response.
+        The arguments and the errors are the same as for `AsyncSwarm.run`. Ctrl-C raises KeyboardInterrupt. Each exception has
+        `.response`, the partial response.
         """
         if stream:
             positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
@@ -220,7 +220,7 @@ class Swarm:
         output: Any = None,
         **keywords: Unpack[RunKeywords],
     ) -> SyncClassicStream:
-        """Run with Swarm's events, as `run(..., stream=True)` does."""
+        """Run with Swarm's events, like `run(..., stream=True)`."""
         positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
         stream = self._engine.run_and_stream(*positional, output=output, **keywords)
         return self._open(SyncClassicStream(stream, self._caller()))
@@ -241,8 +241,8 @@ class Swarm:
     ) -> SyncEventStream:
         """Run with typed events: `with swarm.stream(...) as run: for event in run: ...`.
 
-        Takes the arguments of `AsyncSwarm.stream`, and raises the errors of `run`. `run.response` is valid at any time, also
-        after an error.
+        The arguments are the same as for `AsyncSwarm.stream`, and the errors are the same as for `run`. `run.response` is valid
+        at any time, also after an error.
         """
         positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
         stream = self._engine.stream(*positional, output=output, deltas=deltas, **keywords)
@@ -259,11 +259,11 @@ class Swarm:
         stream: bool,
         debug: bool,
     ) -> Any:
-        """Request one completion, for your own loop: `run` does not call this method, and it cannot be overridden.
+        """Request one completion, for your own loop. `run` does not call this method, and raises if a subclass overrides it.
 
-        Returns the result of the client's `create`: a `ChatCompletion`, or with `stream` an iterable of chunks. Middleware
-        and limits do not apply. Raises the errors of `run`, and ConfigurationError for a client that is a
-        `CompletionSource`, and for a stream from an async client.
+        Returns the result of the client's `create`: a `ChatCompletion` or, with `stream`, an iterable of chunks. Middleware and
+        limits do not apply. Raises the errors of `run`. Also raises ConfigurationError if the client is a `CompletionSource`, or
+        if `stream` is set and the client is async.
         """
         ask = self._engine.complete_once
         work = functools.partial(ask, agent, history, context_variables, model_override, stream, debug)
@@ -272,18 +272,18 @@ class Swarm:
     def handle_tool_calls(
         self, tool_calls: Iterable[Any], functions: Iterable[Any], context_variables: dict[str, Any], debug: bool
     ) -> Response:
-        """Carry out the calls of one message, one after another. Like `get_chat_completion`, not called by `run`.
+        """Execute the calls of one message, one after another. `run` does not call this method (see `get_chat_completion`).
 
-        Returns a partial `Response`: the tool messages, the agent that takes over or None, and the changes of the context
-        in a `Result`. A function may write to `context_variables`. Errors are in the tool messages.
+        Returns a partial `Response`: the tool messages, the agent of a handoff or None, and the context variables of the
+        functions' `Result`s. A function may also write to `context_variables`. Errors are in the tool messages.
         """
         work = functools.partial(self._engine.call_once, tool_calls, functions, context_variables, debug)
         return _wait_for(_make_caller(), work)
 
     def handle_function_result(self, result: object, debug: bool) -> Result:
-        """Return the value of a function as a `Result`. Like `get_chat_completion`, not called by `run`.
+        """Return the value of a function as a `Result`. `run` does not call this method (see `get_chat_completion`).
 
-        Raises TypeError if the value has no text.
+        Raises TypeError if the value cannot be converted to text.
         """
         try:
             return as_result(result)
@@ -303,13 +303,13 @@ class Swarm:
     # --- closing ---
 
     def close(self) -> None:
-        """Stop the open streams that are not being read now, and close the client that this Swarm made, if any.
+        """Stop the open streams that are not being read now. If this Swarm made a client, close the client.
 
-        The Swarm may be used again.
+        You can use the Swarm again after this.
         """
         with self._lock:
             streams = tuple(self._streams)
-        with ExitStack() as stack:  # closes all of them, even if one raises
+        with ExitStack() as stack:  # closes all, even if one raises
             if (client := self._engine.own_clients.pop()) is not None:
                 stack.callback(client.close)
             for stream in streams:
@@ -327,17 +327,17 @@ class Swarm:
         self.close()
 
 
-# The original methods: code for Swarm may override them, or replace them by a mock, on the class too.
+# The original methods. Code for Swarm may override them or replace them with a mock, also on the class; `run` then raises.
 _STEPS = {name: getattr(Swarm, name) for name in STEPS}
 
 
 def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:
-    """Do `work` on the event loop of every Swarm of this process, and wait here for its value or exception."""
+    """Do `work` on the event loop that all Swarms of this process share. Wait for its value, or raise its exception."""
     return _wait_for(_make_caller(), work)
 
 
 def engine_of(swarm: Swarm) -> BlockingEngine:
-    """Return the engine, for code that waits by `wait_on_event_loop`. Raises the error of `run` for an overridden method."""
+    """Return the engine, for code that uses `wait_on_event_loop`. Raises the error of `run` if a method was overridden."""
     check_steps(swarm, _STEPS)
     return swarm._engine  # noqa: SLF001 - of this module
 
@@ -352,5 +352,5 @@ def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:
 
 
 def _make_caller() -> Caller:
-    with Interrupts():  # the first call starts a thread, and must not be interrupted in between
+    with Interrupts():  # the first call starts a thread: Ctrl-C must not interrupt the start
         return Caller(event_loop_thread())

@@ -1,4 +1,5 @@
-"""Providers: a completion source for each kind of client. The only room that imports openai.
+"""Providers: a completion source for each kind of client. No other package of aswarm imports openai.
 
-Calls clients, and turns their exceptions into `CompletionError`. Never decides the content of a request.
+A source calls its client, and turns the exceptions of the client into `CompletionError`. `_wire` decides the content of a
+request.
 """

@@ -1,6 +1,6 @@
-"""The two APIs of openai's clients: the path and body of a request, and the decoder of its answer.
+"""The two APIs of openai's clients, Chat Completions and Responses: path and body of a request, decoder of the answer.
 
-The sources that send the request and receive the bytes are the same for both.
+The sources, which send the request and receive the bytes, work with either API.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ def checked_api(api: ApiName) -> ApiName:
 class Api:
     """One API.
 
-    `resource`: the attribute of a client that has `create`. `body`: returns the body of a request, which does not change.
-    `make_decoder`: makes a decoder of one answer from bytes; `make_reader`: from objects. `ends_silently`: clients of other
-    libraries may end a stream without a finish reason.
+    `resource`: the attribute of a client that has the method `create`.
+    `body`: returns the body for a request, and does not change the request.
+    `make_decoder`: returns a decoder for the bytes of one answer.
+    `make_reader`: returns a reader for the objects of one answer, for clients that return objects.
+    `ends_silently`: whether some clients end a stream without a finish reason.
     """
 
     path: str
@@ -43,14 +45,14 @@ class Api:
     ends_silently: bool
 
     def resource_of(self, client: Any) -> Any:
-        """Return the object of the client that has `create`; None if there is none."""
+        """Return the object of the client that has `create`, or None."""
         try:
             return attrgetter(self.resource)(client)
         except AttributeError:
             return None
 
     def create_of(self, client: Any) -> Any:
-        """Return the `create` method of the client; None if there is none."""
+        """Return the `create` method of the client, or None."""
         return getattr(self.resource_of(client), "create", None)
 
 
@@ -70,23 +72,21 @@ RESPONSES = Api(
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )
-# The Responses API of OpenAI's servers, which support a schema in a request with tools.
+# The Responses API of OpenAI's own servers. Only they support a schema in a request with tools.
 OPENAI_RESPONSES = replace(RESPONSES, body=openai_body)
 APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}
 
 _OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
 _AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
-# Parts of a body that the run builds from JSON. The other parts are settings of the user, and may be any object.
+# Keys of a body with values that aswarm builds, so they are JSON. Other values are settings of the user: any object.
 BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
     | {"include", "input", "instructions", "store"}
 )
-# For a server that sends [DONE] and keeps the body open. After this time the connection is not reused.
-DRAIN_SECONDS = 0.1
 
 
 def api_at(base_url: str, api: ApiName) -> Api:
-    """Return the API of a server, for the name that the caller chose."""
+    """Return the API of a server. `api`: the name that the user chose."""
     parts = urlsplit(base_url)
     responses = responses_api(parts.hostname, parts.path)
     if api == "responses":
@@ -95,7 +95,7 @@ def api_at(base_url: str, api: ApiName) -> Api:
 
 
 def responses_api(host: Any, path: Any) -> Api | None:
-    """Return the Responses API for a host of OpenAI or the v1 API of Azure; None for others, which may not have it."""
+    """Return the Responses API for a host of OpenAI or the v1 API of Azure. None for other servers: they may not have it."""
     host = f".{host}"
     if host.endswith(_OPENAI_HOST):
         return OPENAI_RESPONSES

@@ -1,6 +1,6 @@
-"""Adapter that gives a blocking `OpenAI` the one method of `AsyncOpenAI` that completions need.
+"""Adapter of a blocking `OpenAI`: gives it an async `post`, the only method that completions need.
 
-Decides only in which thread the end of a response is read. `Swarm` decides where the code of the client is called.
+`Swarm` decides in which thread the code of the client is called. This module decides it only for the end of a response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .compatible import BlockingCall
 
 @dataclass(frozen=True, eq=False)
 class BlockingPost:
-    """`AsyncOpenAI.post` over a blocking `OpenAI`."""
+    """An async `post`, like the method of `AsyncOpenAI`, for a blocking `OpenAI`."""
 
     client: Any
     call: BlockingCall
@@ -33,14 +33,14 @@ class BlockingPost:
         return retries
 
     async def post(self, path: str, **options: Any) -> _BlockingResponse:
-        """Send a request and return the raw response, for which an async `stream_cls` in the options is not used."""
+        """Send a request and return the raw response. The client ignores `stream_cls` for a raw response."""
         response = await self.call(functools.partial(self.client.post, path, **options))
         return _BlockingResponse(response, self.call)
 
 
 @dataclass(frozen=True, eq=False)
 class _BlockingResponse:
-    """A blocking raw response with the methods of an async one."""
+    """A blocking raw response with the methods of an async response."""
 
     response: Any
     call: BlockingCall
@@ -58,7 +58,8 @@ class _BlockingResponse:
     async def _read(self, read: Callable[[], bytes | None]) -> bytes | None:
         if anyio.current_effective_deadline() == math.inf:
             return await self.call(read)
-        # The bytes after the last event are awaited only briefly, so a thread reads them that can be abandoned.
+        # With a deadline, as for the bytes after the last event, the read must end in time. A blocking read cannot be
+        # cancelled, so it runs in a thread that can be abandoned.
         try:
             return await seams.run_sync(read, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():
@@ -66,8 +67,8 @@ class _BlockingResponse:
             raise
 
     def _hang_up(self) -> None:
-        # After `close` alone, the connection would stay open as long as the thread reads from it.
-        stream = self.response.extensions.get("network_stream")  # httpx documents it; another transport may have none
+        # `close` alone does not close the connection while the abandoned thread still reads from it.
+        stream = self.response.extensions.get("network_stream")  # documented by httpx; absent with some transports
         connection = None if stream is None else stream.get_extra_info("socket")
         if connection is not None:
             with suppress(OSError):

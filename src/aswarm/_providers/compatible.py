@@ -1,6 +1,6 @@
 """Completions through `chat.completions.create` or `responses.create` of any client, async or blocking.
 
-Decides whether a reply is whole or a stream, and reads objects of any kind. Does not import openai.
+The module finds out whether a reply is a completion or a stream, and reads objects of any class. It does not import openai.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .usual_causes import place_and_cause
 
 T = TypeVar("T")
 
-# A close that hangs must not block a cancelled run forever.
+# The limit for closing a response: a close that hangs must not block a cancelled run forever.
 CLOSE_SECONDS = 2.0
 
 
 class BlockingCall(Protocol):
-    """Protocol of functions that call the code of a blocking client."""
+    """Protocol of a function that calls the code of a blocking client."""
 
     async def __call__(self, work: Callable[[], T], /, *, must_run: bool = False) -> T:
-        """Call `work` where it may block, and return its value. `must_run`: also during the cleanup of the run."""
+        """Call `work` in a place where it may block, and return its value. `must_run`: even if the run is cancelled."""
         ...
 
 
@@ -46,7 +46,7 @@ async def call_directly(work: Callable[[], T], *, must_run: bool = False) -> T:
 
 @dataclass(frozen=True, eq=False)
 class CompatibleClientSource:
-    """Source of completions through `create` of a mock, a patched client, or another library."""
+    """Source of completions through `create` of a mock, a patched openai client, or a client of another library."""
 
     client: Any
     call: BlockingCall
@@ -56,7 +56,7 @@ class CompatibleClientSource:
 
     @property
     def max_retries(self) -> int:
-        """Number of the client's own retries, if they can be turned off; else 0."""
+        """The number of the client's own retries; 0 if the source cannot turn them off."""
         return 0 if self.without_retries is None else self.client.max_retries
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -68,7 +68,8 @@ class CompatibleClientSource:
                 yield {"choices": (), **chunk}
             return
         has_started = has_finished = False
-        # Instrumentation wraps streams in objects with both kinds of iteration. The client decides which one works.
+        # Instrumentation wraps a stream in an object with both `__iter__` and `__aiter__`. Only the method that suits the
+        # client works.
         is_blocking = not hasattr(reply, "__aiter__") or (
             not was_awaited and self.call is not call_directly and hasattr(reply, "__iter__")
         )
@@ -88,12 +89,14 @@ class CompatibleClientSource:
         return reply
 
     async def _ask(self, request: CompletionRequest) -> tuple[Any, bool]:
-        """Return the reply, and whether it was awaitable."""
+        """Return the reply, and whether it had to be awaited."""
         try:
             client = self.without_retries() if request.max_retries == 0 and self.without_retries else self.client
             create = self.api.create_of(client)
             body = self.api.body(request)
-            if not (self.include_usage or _names_stream_options(create)):  # many mocks and libraries do not support it
+            if not (
+                self.include_usage or _names_stream_options(create)
+            ):  # many mocks and libraries reject the argument
                 body = {key: value for key, value in body.items() if key != "stream_options"}
             create = functools.partial(create, **body)
             reply: Any = create() if is_async(create) else await self.call(functools.partial(_call_create, create))
@@ -105,19 +108,19 @@ class CompatibleClientSource:
             raise failed_request(error, request) from error
 
 
-# Whether the signature of a function has `stream_options`. Cached: reading it takes longer than the rest of a request here.
+# Whether the signature of a function has `stream_options`. Cached, because the inspection is slow.
 _naming_stream_options: weakref.WeakKeyDictionary[Callable[..., Any], bool] = weakref.WeakKeyDictionary()
 
 
 def _names_stream_options(create: Callable[..., Any]) -> bool:
     try:
-        # Each access makes a new bound method and a new wrapper of instrumentation around the same function.
+        # The key is the inner function: each access to `create` makes a new bound method, or a new wrapper of instrumentation.
         create = inspect.unwrap(create, stop=lambda each: hasattr(each, "__signature__"))
         create = getattr(create, "__func__", create)
         if create not in _naming_stream_options:
             _naming_stream_options[create] = _reads_stream_options(create)
         return _naming_stream_options[create]
-    except (TypeError, ValueError):  # no hash, no weak references, or a chain of wrappers without an end
+    except (TypeError, ValueError):  # no hash, no weak references, or an endless chain of wrappers
         return _reads_stream_options(create)
 
 
@@ -131,7 +134,7 @@ def _reads_stream_options(create: Callable[..., Any]) -> bool:
 def _call_create(create: Callable[[], Any]) -> Any:
     try:
         return create()
-    except StopIteration as error:  # a mock at the end of its replies; a coroutine cannot raise StopIteration
+    except StopIteration as error:  # from a mock without further replies; a coroutine must not raise it (PEP 479)
         raise completion_error(error) from error
 
 
@@ -152,7 +155,7 @@ async def _chunks(
     except AswarmError:
         raise
     except Exception as error:
-        # Some libraries, such as LiteLLM for Gemini, send the request at the first step of the stream.
+        # Some libraries, such as LiteLLM for Gemini, send the request only at the first step of the iteration.
         if not has_started and getattr(failed := failed_request(error, request), "status_code", None) is not None:
             raise failed from error
         raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
@@ -168,7 +171,7 @@ async def _iterate(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[A
 
 
 async def close_reply(stream: Any, call: BlockingCall) -> None:
-    """Close a stream of `create`, if it can be closed."""
+    """Close a stream that `create` returned, if it has a method for this."""
     close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
     if callable(close):
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
@@ -185,7 +188,7 @@ def _as_chunk(item: Any) -> Mapping[str, Any]:
 
 
 def _plain_tree(item: Any) -> Any:
-    """Return dicts, pydantic objects and attribute objects (such as SimpleNamespace) as plain dicts and lists."""
+    """Convert a dict, a pydantic object or an object with attributes, such as SimpleNamespace, to plain dicts and lists."""
     plain = as_plain(item)
     if is_array(plain):
         return [_plain_tree(value) for value in plain]
@@ -195,26 +198,26 @@ def _plain_tree(item: Any) -> Any:
     return {key: _plain_tree(value) for key, value in fields.items() if not key.startswith("_")}
 
 
-# Errors of openai, httpx, aiohttp and Python for a lost connection or a timeout.
+# Names of the exceptions of openai, httpx, aiohttp and Python for a lost connection or a timeout.
 _LOST = frozenset(
     {"APIConnectionError", "APITimeoutError", "ConnectionError", "NetworkError", "RemoteProtocolError"}
     | {"ClientConnectionError", "ClientPayloadError"}
     | {"TimeoutError", "TimeoutException"}
 )
-# For an answer that is not HTTP, aiohttp raises a ClientResponseError with a status that no server sent.
+# If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status. The class of its cause is here.
 _NOT_HTTP = frozenset({"HttpProcessingError"})
 _STATUSES = range(100, 600)
 
 
 def completion_error(error: Exception) -> AswarmError:
-    """Return a `CompletionError` for the exception of a provider or its client; an error of aswarm is returned as it is.
+    """Return a `CompletionError` for the exception of a provider or its client. Return an error of aswarm unchanged.
 
         raise completion_error(error) from error
 
     `status_code` is the HTTP status of the exception or of its `response`; google-genai names it `code`, aiohttp `status`.
-    `retryable` is true for 408, 409, 429, 5xx, and for a connection that failed or timed out (errors of openai, httpx,
-    aiohttp and Python), unless the text of the provider or `x-should-retry` decides otherwise. `retry_after` comes from the headers of
-    `response`. The text contains the provider's code.
+    `retryable` is true for the statuses 408, 409, 429 and 5xx, and for a connection that failed or timed out (exceptions of
+    openai, httpx, aiohttp and Python). The text of the provider and the header `x-should-retry` have precedence.
+    `retry_after` comes from the headers of `response`. The text contains the provider's code.
     """
     if isinstance(error, AswarmError):
         return error
@@ -249,9 +252,9 @@ def _status_of(error: Exception) -> int | None:
 
 
 def failed_request(error: Exception, request: CompletionRequest, url: str = "") -> AswarmError:
-    """Return the `completion_error` of a request; its text also names the server, the model and the usual cause.
+    """Return the `completion_error` of a request. Its text also names the server, the model and the usual cause.
 
-    `url`: the address of the request, if the exception does not have it.
+    `url`: the address of the request; by default the address in the exception.
     """
     made = completion_error(error)
     if isinstance(made, CompletionError) and made is not error:
@@ -260,7 +263,7 @@ def failed_request(error: Exception, request: CompletionRequest, url: str = "") 
 
 
 def error_text(error: Exception) -> str:
-    """Return type and text of the error, and of its cause if the text does not contain it; without header values."""
+    """Return class and text of the error, without header values. Add its cause if the text does not contain the cause."""
     hide_header_values(error)
     cause = error.__cause__
     hidden = cause is not None and str(cause) not in str(error)

@@ -1,6 +1,6 @@
-"""Default client of a swarm: an `AsyncOpenAI` from the environment, on one of the SDK's two transports.
+"""The default client of a swarm: an `AsyncOpenAI` from the environment, on one of the SDK's two transports.
 
-Chooses the transport, sets the size and the timeouts of aiohttp's connection pool, and checks the key. Never sends anything.
+The module chooses the transport, sets the size and the timeouts of the connection pool, and checks the key. It sends nothing.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 Transport: TypeAlias = Literal["auto", "httpx", "aiohttp", "direct"]
 
-# aiohttp reads None as its default of 100 connections.
+# The number for "no limit": the SDK's aiohttp transport reads None as the default of aiohttp, 100 connections.
 _MANY = 100_000
 
 
 def check_transport(transport: Transport, client: object) -> None:
-    """Raise ConfigurationError for an unknown transport, and for a transport that would not be used."""
+    """Raise ConfigurationError for an unknown transport, and for a transport together with a client, which would ignore it."""
     if transport not in get_args(Transport):
         raise ConfigurationError(f"transport must be 'auto', 'httpx', 'aiohttp' or 'direct', not {transport!r}")
     if client is not None and transport != "auto":
@@ -41,11 +41,11 @@ def check_transport(transport: Transport, client: object) -> None:
 
 
 def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOpenAI | HTTPSource:
-    """Return an `AsyncOpenAI()` from the environment. "auto" is aiohttp if it can be used here, else httpx.
+    """Return an `AsyncOpenAI()` from the environment. "auto": with aiohttp if possible, otherwise with httpx.
 
-    "direct" is an `HTTPSource` for this API.
+    "direct": return an `HTTPSource` for this API instead.
 
-    Raises ConfigurationError if the client, or a transport that was named, cannot be made.
+    Raises ConfigurationError if the client cannot be made, or the transport "aiohttp" cannot be used.
     """
     if transport == "direct":
         return HTTPSource(api=api)
@@ -65,7 +65,7 @@ def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOp
 
 
 async def close_client(client: Any) -> None:
-    """Close a client that `make_client` made."""
+    """Close a client of `make_client`."""
     await (client.aclose() if isinstance(client, HTTPSource) else client.close())
 
 
@@ -75,19 +75,19 @@ def make_blocking_client() -> OpenAI:
 
 
 def _made(swarm: str, kind: str, **options: Any) -> Any:
-    # Imported here because openai takes most of a second to import, and many programs pass their own client.
+    # Imported here, because the import of openai takes most of a second, and a program with its own client may not need it.
     import openai  # noqa: PLC0415
 
     try:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
-        raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # it has the whole text
+        raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # the text has the cause
     client.api_key = clean_key(client.api_key, swarm, kind)
     return client
 
 
 def _on_aiohttp() -> dict[str, Any]:
-    """Return arguments that make an `AsyncOpenAI` use aiohttp, with a connection for every concurrent run."""
+    """Return arguments for an `AsyncOpenAI` on aiohttp, which may open a connection for each concurrent run."""
     import openai  # noqa: PLC0415 - as above
 
     if sniffio.current_async_library() != "asyncio":
@@ -107,7 +107,7 @@ def _on_aiohttp() -> dict[str, Any]:
 
 
 def _has_socks_proxy() -> bool:
-    """Whether a proxy that httpx reads from the environment, or from the settings of the system, is a SOCKS proxy."""
+    """Return whether the environment or the system settings have a SOCKS proxy, as httpx reads them."""
     from urllib.request import getproxies  # noqa: PLC0415 - openai has imported it by now
 
     proxies = getproxies()

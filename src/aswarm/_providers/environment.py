@@ -1,4 +1,4 @@
-"""What the connections of this process are made from: timeouts, and the certificates, proxy and headers of the environment."""
+"""Settings of connections: timeouts, and the certificates, the proxy and the headers from the environment."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from urllib.parse import urlsplit
 from aswarm._runtime.backend import Work
 from aswarm._values.errors import ConfigurationError
 
-# If thousands of runs start at once, the event loop is busy for longer than the SDK's 5 s to open a connection.
+# The SDK allows 5 s to open a connection. If thousands of runs start at once, the event loop may be busy for a longer time.
 CONNECT_SECONDS = 60.0
 REQUEST_SECONDS = 600.0  # as in the SDK
 
 
 class Timeout(NamedTuple):
-    """Seconds to open a connection, and between two pieces of an answer; None is no limit."""
+    """Seconds to open a connection (`connect`), and between two pieces of an answer (`read`). None: no limit."""
 
     connect: float | None
     read: float | None
 
 
 def as_timeout(value: Any) -> Timeout:
-    """Return the timeout for a number of seconds, None, or an object of httpx. Raises ConfigurationError for others."""
+    """Convert a number of seconds, None, or a timeout of httpx. Raises ConfigurationError for any other value."""
     if value is None or isinstance(value, int | float):
         return Timeout(value, value)
     if hasattr(value, "connect") and hasattr(value, "read"):
@@ -42,15 +42,15 @@ def ssl_context() -> ssl.SSLContext:
         return ssl.create_default_context(capath=folder)
     context = ssl.create_default_context()
     if not (context.cert_store_stats()["x509_ca"] or ssl.get_default_verify_paths().capath):
-        import certifi  # noqa: PLC0415 - a dependency of httpx, for a Python without certificates
+        import certifi  # noqa: PLC0415 - a dependency of httpx, needed only for a Python without certificates
 
         context.load_verify_locations(certifi.where())
     return context
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy of the environment, or of the settings of the system, for an address."""
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - rarely imported so far
+    """Return the proxy for an address, from the environment or the system settings, or None."""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - most programs have not imported it
 
     parts = urlsplit(url)
     proxies = getproxies()
@@ -61,14 +61,14 @@ def proxy_for(url: str) -> str | None:
 
 
 def custom_headers() -> dict[str, str]:
-    """Return the headers of OPENAI_CUSTOM_HEADERS, which has a line `name: value` for each header."""
+    """Return the headers of OPENAI_CUSTOM_HEADERS. The variable has one line `name: value` for each header, as in the SDK."""
     lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
     pairs = (line.partition(":") for line in lines if ":" in line)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def merged_headers(*headers: Mapping[str, str]) -> dict[str, str]:
-    """Return all headers. A later header replaces an earlier one of the same name, in upper or lower case."""
+    """Return all headers. A later header replaces an earlier header of the same name. Case does not matter."""
     named = {name.lower(): (name, value) for each in headers for name, value in each.items()}
     return dict(named.values())
 
@@ -79,12 +79,12 @@ def close_forgotten(
     aclose: Callable[[], Coroutine[Any, Any, None]],
     start_task: Callable[[Work], object],
 ) -> None:
-    """Close connections whose owner was collected. Without this, aiohttp logs an error for each of its objects."""
+    """Close connections after their owner was garbage-collected. Otherwise aiohttp logs an error for each of its objects."""
     if is_closed():
         return
     try:
         start_task(aclose)
-    except RuntimeError:  # the loop is closed: no connection is left to wait for
+    except RuntimeError:  # the event loop is closed, so closing has nothing to await: one step completes it
         with suppress(StopIteration):
             aclose().send(None)
     warnings.warn(

@@ -1,7 +1,7 @@
 """`HTTPSource`: completions over HTTP without the openai package, on aiohttp or (on trio) httpx.
 
-Decides the address, headers and bytes of a request, and whether a failed request is sent again. The API, the decoder and the
-errors are those of openai's clients.
+The module decides the address, the headers and the bytes of a request, and retries failed requests. The APIs, the decoders
+and the errors are the same as for openai's clients.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ import sniffio
 from pydantic_core import from_json, to_json
 
 from aswarm._runtime.backend import PerLoop
-from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted
+from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError
 from aswarm._values.json import is_json, is_object
 from aswarm._wire.backoff import SDK_BACKOFF
 from aswarm._wire.request import CompletionRequest
 
-from .apis import BUILT, DRAIN_SECONDS, ApiName, api_at, checked_api
-from .compatible import error_text, failed_request
+from .answers import OpenResponse, streamed
+from .apis import BUILT, ApiName, api_at, checked_api
+from .compatible import failed_request
 from .environment import (
     CONNECT_SECONDS,
     REQUEST_SECONDS,
@@ -44,24 +45,9 @@ logger = logging.getLogger("aswarm")
 
 _OPENAI = "https://api.openai.com/v1"
 _OPTIONS = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
-_LONGEST_WAIT = 120.0  # seconds of a Retry-After for which the SDK waits
+_LONGEST_WAIT = 120.0  # seconds; after a longer Retry-After, the SDK does not retry
 _FIRST_ERROR = 300
 _USE_SDK = "use the client of the openai package instead: AsyncSwarm(AsyncOpenAI(...))"
-
-
-class OpenResponse(Protocol):
-    """Protocol of the open response of one request."""
-
-    status: int
-    headers: Mapping[str, str]
-
-    @property
-    def has_ended(self) -> bool: ...
-    @property
-    def read(self) -> Callable[[], Awaitable[bytes]]: ...
-    @property
-    def next_piece(self) -> Callable[[], Awaitable[bytes]]: ...
-    async def aclose(self) -> None: ...
 
 
 class Connections(Protocol):
@@ -74,7 +60,7 @@ class Connections(Protocol):
 
 
 class HTTPStatusError(Exception):
-    """The server answered with an HTTP error: the cause of a `CompletionError`."""
+    """The server has answered with an HTTP error status. It is the cause of a `CompletionError`."""
 
     def __init__(self, response: OpenResponse, content: bytes) -> None:
         body: Any = content.decode(errors="replace").strip()
@@ -95,22 +81,22 @@ class HTTPSource:
         async with HTTPSource("http://127.0.0.1:8000/v1", "none") as source:
             response = await AsyncSwarm(source).run(Agent(model="Qwen/Qwen3-8B"), "Hi!")
 
-    It starts sooner and takes less CPU than a client of openai. It uses aiohttp on asyncio if the extra `aiohttp` is installed
-    and no SOCKS proxy is set, else httpx. Proxies and certificates come from the environment. It may be shared by any number of
-    runs and by several event loops; `aclose()` closes the connections of the running loop.
+    It starts faster and needs less CPU time than a client of openai. On asyncio it uses aiohttp if the extra `aiohttp` is
+    installed and no SOCKS proxy is set; otherwise it uses httpx. Proxies and certificates come from the environment. Any
+    number of runs and several event loops may share it. `aclose()` closes the connections of the running event loop.
 
     Args:
         base_url: The address of the API; by default OPENAI_BASE_URL, or OpenAI's address.
         api_key: The API key; by default OPENAI_API_KEY.
-        api: "chat" or "responses". "auto" is the Responses API for OpenAI itself and for Azure's v1 API, else Chat Completions.
+        api: "chat" or "responses". "auto": the Responses API for OpenAI itself and Azure's v1 API, otherwise Chat Completions.
         organization: The organization of OpenAI; by default OPENAI_ORG_ID.
         project: The project of OpenAI; by default OPENAI_PROJECT_ID.
-        headers: More headers of each request. They replace those of OPENAI_CUSTOM_HEADERS, which replace the standard ones.
-        timeout: Seconds to connect, and to wait for the next bytes; None is no limit. The default is 60 and 600.
-        max_retries: The number of retries of a failed request, before the first byte of an answer.
+        headers: More headers of each request. They override OPENAI_CUSTOM_HEADERS, which overrides the standard headers.
+        timeout: Seconds to connect, and to wait for the next bytes; None: no limit. By default 60 and 600 seconds.
+        max_retries: The number of retries of a failed request. After the first byte of an answer, there is no retry.
 
     Raises:
-        ConfigurationError: For an unusable argument, or without a key.
+        ConfigurationError: For an unusable argument, or if there is no key.
     """
 
     def __init__(
@@ -143,13 +129,15 @@ class HTTPSource:
         own = {name: value for name, value in standard.items() if value}
         self._headers = merged_headers(own, custom_headers(), headers or {})
         self._connections: PerLoop[Connections] = PerLoop(
-            # No method of the source: that would be a cycle.
+            # Not a method of the source, because a reference to the source would be a cycle.
             functools.partial(_connections, self.base_url, self._headers, self._timeout)
         )
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks of one completion; see `CompletionSource`."""
-        return self._streamed(request) if request.stream else self._whole(request)
+        if request.stream:
+            return streamed(functools.partial(self._sent, request, _checked), self._api)
+        return self._whole(request)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. A later request opens new connections."""
@@ -168,30 +156,8 @@ class HTTPSource:
         for chunk in (*decoder.feed(content), *decoder.end()):
             yield chunk
 
-    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        decoder = self._api.make_decoder()
-        response = await self._sent(request, _checked)
-        try:
-            next_piece = response.next_piece
-            while not decoder.is_done and (piece := await next_piece()):
-                for chunk in decoder.feed(piece):
-                    yield chunk
-            if decoder.is_done and not response.has_ended:
-                # Read the bytes after the last event, normally none, so that the connection can be reused.
-                with anyio.move_on_after(DRAIN_SECONDS), suppress(Exception):
-                    while await next_piece():
-                        pass
-            for chunk in decoder.end():
-                yield chunk
-        except AswarmError:
-            raise
-        except Exception as error:
-            raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
-        finally:
-            await response.aclose()
-
     async def _sent(self, request: CompletionRequest, use: Callable[[OpenResponse], Awaitable[Any]]) -> Any:
-        """Send the request until it succeeds or its retries are used up; return what `use` returns for its response."""
+        """Send the request until it succeeds or its retries are used up. Return the result of `use(response)`."""
         post = self._post_of(request)
         retries = self.max_retries if request.max_retries is None else request.max_retries
         failures = 0
@@ -225,15 +191,15 @@ class HTTPSource:
 
 
 def _connections(base_url: str, headers: Mapping[str, str], timeout: Timeout) -> Connections:
-    """Return the connections of the running event loop, still without a connection."""
+    """Return an object for the connections of the running event loop. It opens them later."""
     proxy = proxy_for(base_url)
     is_socks = proxy is not None and proxy.lower().startswith("socks")
     is_tls = base_url.startswith("https:") or (proxy or "").startswith("https:")
     if sniffio.current_async_library() == "asyncio" and not is_socks and find_spec("aiohttp") is not None:
-        from .on_aiohttp import AiohttpConnections  # noqa: PLC0415 - aiohttp is heavy, and may be absent
+        from .on_aiohttp import AiohttpConnections  # noqa: PLC0415 - aiohttp is slow to import, and optional
 
         return AiohttpConnections(headers, timeout, proxy, is_tls=is_tls)
-    from .on_httpx import HttpxConnections  # noqa: PLC0415 - httpx is heavy
+    from .on_httpx import HttpxConnections  # noqa: PLC0415 - httpx is slow to import
 
     return HttpxConnections(headers, timeout, proxy, is_tls=is_tls)
 
@@ -261,13 +227,13 @@ def _key(api_key: Any) -> str:
 
 
 def _content(request: CompletionRequest, body: Mapping[str, Any]) -> bytes:
-    """Return the body as JSON. Raises ConfigurationError if it is not JSON."""
+    """Return the body as JSON bytes. Raises ConfigurationError if it has no JSON form."""
     for key, value in body.items():
         if key not in BUILT and not is_json(value):
             raise ConfigurationError(f"{key!r} of model_settings is not JSON; convert it, or {_USE_SDK}")
     try:
         return request.json(body)
-    except ValueError:  # also for a text with the word NaN
+    except ValueError:  # also raised for a text that contains NaN, which is valid
         pass
     try:
         json.dumps(body, allow_nan=False)
@@ -277,7 +243,7 @@ def _content(request: CompletionRequest, body: Mapping[str, Any]) -> bytes:
 
 
 async def _read(response: OpenResponse) -> bytes:
-    """Return the body of the response. Raises HTTPStatusError if the server refused the request."""
+    """Return the body of the response. Raises HTTPStatusError for an error status."""
     try:
         content = await response.read()
     except BaseException:
@@ -289,17 +255,17 @@ async def _read(response: OpenResponse) -> bytes:
 
 
 async def _checked(response: OpenResponse) -> OpenResponse:
-    """Return the response, still open. Raises HTTPStatusError if the server refused the request."""
+    """Return the response without reading its body. Raises HTTPStatusError for an error status."""
     if not 200 <= response.status < _FIRST_ERROR:  # noqa: PLR2004 - HTTP's number
         await _read(response)
     return response
 
 
 def _seconds_until_retry(failed: AswarmError, failures: int) -> float | None:
-    """Return the seconds before a retry; None if it would fail again, or if the server asks to wait for too long."""
+    """Return the seconds before a retry. None: no retry, because it would fail again or the server demands a long wait."""
     if not (isinstance(failed, CompletionError) and failed.retryable):
         return None
     wait = failed.retry_after
     if wait is not None and wait > _LONGEST_WAIT:
         return None
-    return wait or SDK_BACKOFF.seconds(failures, random.random())  # noqa: S311 - it spreads retries
+    return wait or SDK_BACKOFF.seconds(failures, random.random())  # noqa: S311 - not for cryptography

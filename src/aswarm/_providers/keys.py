@@ -6,11 +6,11 @@ from aswarm._values.errors import ConfigurationError
 
 
 class MissingKeyError(ConfigurationError):
-    """The environment has no API key. The command line catches it, and names its own options instead."""
+    """The environment has no API key. The command line catches this error, and names its options in its own error text."""
 
 
 def clean_key(key: str, swarm: str, kind: str) -> str:
-    """Return the key without white space around it: `echo` and mounted secrets end with a line break. Errors hide it."""
+    """Return the key without white space around it: the output of `echo` and mounted secrets end with a line break."""
     stripped = key.strip()
     if key and not stripped:
         raise missing_key(swarm, kind, " OPENAI_API_KEY is set, but contains only white space.")
@@ -23,7 +23,7 @@ def clean_key(key: str, swarm: str, kind: str) -> str:
 
 
 def missing_key(swarm: str, kind: str, reason: str) -> ConfigurationError:
-    """Return the error for an environment without a key. `kind`: the class of a client in the example."""
+    """Return the error for an environment without a key. `kind`: the class name of the client in the example."""
     return MissingKeyError(
         f"no client: set OPENAI_API_KEY, or pass {swarm}(client=...), for example {kind}(base_url=..., api_key=...)."
         f"{reason}"

@@ -1,4 +1,4 @@
-"""Connections of an `HTTPSource` on asyncio: one session of aiohttp for each event loop. Decides nothing about a request."""
+"""Connections of an `HTTPSource` on asyncio: one session of aiohttp for each event loop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from aswarm._runtime.backend import task_spawner
 
 from .environment import Timeout, close_forgotten, ssl_context
 
-# aiohttp warns of larger bytes, which it writes in one piece.
+# aiohttp writes bytes in one piece, and emits a ResourceWarning for more than 1 MiB. A BytesIO is written in small pieces.
 _LARGEST_PIECE = 1 << 20
-# Gateways send longer headers than aiohttp's 8 kB.
+# Some gateways send headers that are longer than 8 kB, the default limit of aiohttp.
 _LONGEST_HEADER = 1 << 16
 
 
@@ -34,7 +34,7 @@ class AiohttpResponse:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all bytes have arrived, so that the connection is already used by others."""
+        """Whether all bytes have arrived. Then another request may already use the connection."""
         return self._response.content.is_eof()
 
     async def aclose(self) -> None:
@@ -43,9 +43,10 @@ class AiohttpResponse:
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connector without a finalizer. `close_forgotten` closes it in the process that made it.
+    """Connector without a finalizer: `close_forgotten` closes it, in the process that has created it.
 
-    A forked child must not close it: the end of a TLS connection would be sent on the connection of the parent.
+    A forked child must not close a connector of its parent. The child would send the end of the TLS session over the
+    parent's connection.
     """
 
     def __del__(self, *_: object) -> None:
@@ -53,7 +54,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class AiohttpConnections:
-    """Connections of one event loop, without a limit of their number."""
+    """The connections of one event loop. Their number has no limit."""
 
     def __init__(self, headers: Mapping[str, str], timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
         connector = _Connector(limit=0, ssl=ssl_context() if is_tls else True)
@@ -73,7 +74,7 @@ class AiohttpConnections:
     async def post(
         self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
     ) -> AiohttpResponse:
-        """Send a request; return its response as soon as the head has arrived."""
+        """Send a request. Return the response after its headers have arrived."""
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
         data = content if len(content) <= _LARGEST_PIECE else BytesIO(content)
         return AiohttpResponse(await self._session.post(self._url(url), data=data, headers=headers, **options))
@@ -84,12 +85,12 @@ class AiohttpConnections:
 
 
 def _timeout(timeout: Timeout) -> aiohttp.ClientTimeout:
-    # `connect` includes the lookup of the host; there is no queue for a connection.
+    # For aiohttp, `connect` also includes the DNS lookup and the wait for a free connection. Here there is no such wait.
     return aiohttp.ClientTimeout(connect=timeout.connect, sock_read=timeout.read)
 
 
 def _forget(session: aiohttp.ClientSession, process: int) -> bool:
-    """Return whether there is nothing to close: the session is closed, or belongs to the parent of this process."""
+    """Return whether this process has nothing to close: the session is closed, or belongs to the parent process."""
     if os.getpid() != process:
         session.detach()
     return session.closed

@@ -1,16 +1,16 @@
-"""Selection of the completion source of a client, and completions through openai's own clients.
+"""Selection of the completion source for a client, and the source for openai's own clients.
 
-Turns the exceptions of a client into `CompletionError`. Yields chunks as plain dicts, which the accumulator interprets. The
-SDK does its own retries before the first byte.
+A source yields chunks as plain dicts, and turns the exceptions of a client into `CompletionError`. The SDK itself retries a
+request before the first byte of the answer.
 
-Three kinds of client:
-- openai's `AsyncOpenAI` (or a subclass, such as Azure's) without a patch of `create`, `post` or `request`: called through
-  its public `client.post`; the raw response is parsed here. The SDK's auth, retries, paths and errors apply, without its
-  walk over every parameter of every message, and without a model object for every chunk.
-- any other client with `chat.completions.create` or `responses.create`: called through this method.
-- a `CompletionSource`: used as it is.
+There are three kinds of client:
+- openai's `AsyncOpenAI`, or a subclass such as Azure's, if `create`, `post` and `request` are not patched. The source calls
+  the public `client.post` and parses the raw response. So the SDK's authentication, retries, paths and errors apply. But
+  the SDK does not walk over every parameter of every message, and creates no model object for every chunk, which is slow.
+- any other client with `chat.completions.create` or `responses.create`. The source calls this method.
+- a `CompletionSource`, which needs no adapter.
 
-A blocking `OpenAI` is refused, unless the caller passes a function that calls blocking code.
+A blocking `OpenAI` is an error, unless the caller passes a function that calls blocking code.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast, final
 
-import anyio
-
-from aswarm._runtime.backend import HiddenGenerators
-from aswarm._values.errors import AswarmError, ConfigurationError, StreamInterrupted
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_json
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from .apis import APIS, BUILT, CHAT, DRAIN_SECONDS, RESPONSES, Api, ApiName, responses_api
+from .answers import HttpxResponse, streamed
+from .apis import APIS, BUILT, CHAT, RESPONSES, Api, ApiName, responses_api
 from .blocking_openai import BlockingPost
-from .compatible import CLOSE_SECONDS, BlockingCall, CompatibleClientSource, call_directly, error_text, failed_request
+from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
 from .default_client import http_package
 from .http import HTTPSource
 from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance, type_of
@@ -38,9 +35,9 @@ from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance,
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-# Parameters of `create` that are options of the request, and their names in `post`.
+# Parameters of `create` that are no part of the body, and their names in the options of `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
-# As in `create`: otherwise an admin key in the environment would replace the API key.
+# `create` passes the same option. Without it, an admin key in the environment would replace the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
 
 
@@ -49,9 +46,10 @@ def source_for(
 ) -> CompletionSource:
     """Return the completion source of a client. Raises ConfigurationError for a value that is not a client.
 
-    `blocking` calls the code of a blocking client; without it, a blocking `OpenAI` is refused. `api`: "auto" means the
-    Responses API for an unpatched client of openai with a host of OpenAI or with Azure's v1 API, and Chat Completions for
-    any other client. `include_usage`: send `stream_options` to any client.
+    `blocking`: calls the code of a blocking client; None: a blocking `OpenAI` is an error.
+    `api`: "auto" means the Responses API for an unpatched client of openai, with a host of OpenAI or with Azure's v1 API.
+    For any other client, it means Chat Completions.
+    `include_usage`: send `stream_options` to any client, even if its `create` has no such parameter.
     """
     if type_of(client) is HTTPSource and api in ("auto", client.api):
         return cast("HTTPSource", client)
@@ -64,7 +62,7 @@ def source_for(
     kind = type_of(client)
     chosen = _chosen_api(client, api)
     has_create = callable(chosen.create_of(client))
-    # Looked up on the type, because a MagicMock has every attribute.
+    # Look up `complete` on the type, because an instance of MagicMock has every attribute.
     if callable(getattr(kind, "complete", None)) and not has_create:
         if api != "auto":
             raise ConfigurationError(
@@ -100,13 +98,15 @@ def _chosen_api(client: Any, api: ApiName) -> Api:
 
 @final
 class ResponsesSource:
-    """A `CompletionSource` over the Responses API, for any server that has it.
+    """A `CompletionSource` that uses the Responses API, for any server that has this API.
 
         swarm = AsyncSwarm(ResponsesSource(AsyncOpenAI(base_url="http://127.0.0.1:8080/v1", api_key="none")))
 
-    `client`: an `AsyncOpenAI` (for `Swarm` also a blocking `OpenAI`), or any object with `responses.create`; raises
-    ConfigurationError for any other value. The caller closes it. `AsyncSwarm(client, api="responses")` is the same for a
-    single client. Use the source as an alternative of `fallback`, or inside your own source.
+    `client`: an `AsyncOpenAI` (for `Swarm` also a blocking `OpenAI`), or any object with `responses.create`. The caller closes
+    the client. Raises ConfigurationError for any other value.
+
+    For a single client, `AsyncSwarm(client, api="responses")` does the same. This class is for `fallback`, as an alternative,
+    and for your own sources.
     """
 
     def __init__(self, client: Any) -> None:
@@ -115,7 +115,7 @@ class ResponsesSource:
 
     @property
     def max_retries(self) -> int:
-        """Number of the client's own retries, unless the request sets it."""
+        """The number of the client's own retries. `request.max_retries` overrides it."""
         retries: int = getattr(self._source, "max_retries", 0)
         return retries
 
@@ -125,7 +125,7 @@ class ResponsesSource:
 
 
 def _without_retries(client: Any, api: Api) -> Callable[[], Any] | None:
-    """Return a function that copies the client without retries; None if a copy would lose a patch of the instance."""
+    """Return a function that makes a copy of the client without retries. None: a copy would lose a patch of the instance."""
     may_be_copied = is_unpatched_instance(client, api) and type(client).__module__.partition(".")[0] == "openai"
     return functools.partial(client.with_options, max_retries=0) if may_be_copied else None
 
@@ -139,12 +139,12 @@ class OpenAISource:
 
     @property
     def max_retries(self) -> int:
-        """Number of the client's own retries, unless the request sets it."""
+        """The number of the client's own retries. `request.max_retries` overrides it."""
         return self._client.max_retries
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         """Yield the chunks, or one whole completion, as the server sent them."""
-        return self._streamed(request) if request.stream else self._whole(request)
+        return streamed(functools.partial(self._open, request), self._api) if request.stream else self._whole(request)
 
     async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         response = await self._post(request)
@@ -152,34 +152,12 @@ class OpenAISource:
         for chunk in (*decoder.feed(response.content), *decoder.end()):
             yield chunk
 
-    async def _streamed(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        response = await self._post(request)
-        decoder = self._api.make_decoder()
-        try:
-            async with aclosing(response.aiter_bytes()) as pieces:
-                # httpx nests generators, starts them here and drops them half read. Closing the response is enough.
-                piece = await HiddenGenerators(anext(pieces, None), finalize=False)
-                while piece is not None:
-                    for chunk in decoder.feed(piece):
-                        yield chunk
-                    piece = None if decoder.is_done else await anext(pieces, None)
-                # Read the bytes after the last event, normally none, so that the connection can be reused.
-                with anyio.move_on_after(DRAIN_SECONDS), suppress(Exception):
-                    async for _ in pieces:
-                        pass
-            for chunk in decoder.end():
-                yield chunk
-        except AswarmError:
-            raise
-        except Exception as error:
-            raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
-        finally:
-            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
-                await response.aclose()
+    async def _open(self, request: CompletionRequest) -> HttpxResponse:
+        return HttpxResponse(await self._post(request))
 
     async def _post(self, request: CompletionRequest) -> Any:
-        """Return the raw response: fully read, or open for a stream."""
-        import openai  # noqa: PLC0415 - loaded by now
+        """Return the raw response. For a stream, its body is not read yet."""
+        import openai  # noqa: PLC0415 - the client has already imported it
 
         body, options = self._api.body(request), dict[str, Any]()
         if not _OPTIONS.keys().isdisjoint(body):
@@ -200,21 +178,21 @@ class OpenAISource:
 
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body as an argument of `post`: bytes, or a dict if the SDK has to read it."""
-    # The SDK writes dates and models in its own way, and merges an `extra_body`.
+    """Return the body as an argument of `post`: bytes, or a dict if the SDK has to read the body."""
+    # Only the SDK can convert dates and pydantic models in its own way, and merge an `extra_body`.
     if not BUILT.issuperset(body) and not all(is_json(value) for key, value in body.items() if key not in BUILT):
         return {"body": body}
     if "extra_body" in request.body or not _accepts_bytes(type_of(client)):
         return {"body": body}
     try:
         return {"content": request.json(body)}
-    except ValueError:  # the SDK raises an error that names the value, or writes it
+    except ValueError:  # the SDK can encode the value, or raises an error that names it
         return {"body": body}
 
 
 @functools.cache
 def _accepts_bytes(kind: type) -> bool:
-    # Azure, and perhaps any subclass, reads the path from the body; openai 2.0 has no `content`.
-    from openai import AsyncOpenAI  # noqa: PLC0415 - loaded by now
+    # Azure's subclass computes the path from the body, and other subclasses may do so too. openai 2.0 has no `content`.
+    from openai import AsyncOpenAI  # noqa: PLC0415 - the client has already imported it
 
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters

@@ -1,6 +1,7 @@
-"""Checks whether a client is openai's own, without patched methods.
+"""Checks whether a client is an object of openai without patched methods.
 
-They read types and the globals of functions: instrumentation copies names, and imitates a function by `__class__`.
+Instrumentation copies the names of a function, and imitates its `__class__`. So the checks read types and the globals of
+functions, which instrumentation does not imitate.
 """
 
 from __future__ import annotations
@@ -10,26 +11,26 @@ from typing import Any
 
 from .apis import Api
 
-# Methods of a client below `create`. Their patches read the body as a dict, and the answer as an object of the SDK.
+# Methods that `create` calls. A patch of them expects the body as a dict, and the answer as an object of the SDK.
 _SENDING = ("post", "request")
 
 
 def type_of(client: object) -> type:
-    """Return the type of the client; not its `__class__`, which a mock with a spec replaces."""
+    """Return the real type of the client. A mock with a `spec` replaces its `__class__`."""
     return type(client)
 
 
 def is_blocking_openai(kind: type) -> bool:
-    """Return whether this is the class of a blocking `OpenAI`."""
+    """Return whether the class is `OpenAI`, the blocking client, or a subclass."""
     if not _is_of_openai(kind):
         return False
-    from openai import OpenAI  # noqa: PLC0415 - loaded by now
+    from openai import OpenAI  # noqa: PLC0415 - the client has already imported it
 
     return issubclass(kind, OpenAI)
 
 
 def is_plain_openai(client: Any, api: Api) -> bool:
-    """Return whether the client is an `AsyncOpenAI` or `OpenAI` without a patch of a method that sends requests."""
+    """Return whether the client is an `AsyncOpenAI` or `OpenAI`, and no method that sends requests is patched."""
     if not is_unpatched_instance(client, api):
         return False
     create = vars(type_of(api.resource_of(client))).get("create")
@@ -37,11 +38,11 @@ def is_plain_openai(client: Any, api: Api) -> bool:
 
 
 def is_unpatched_instance(client: Any, api: Api) -> bool:
-    """Return whether the client is an `AsyncOpenAI` or `OpenAI` without a patch on the instance; its class may have one."""
+    """Return whether the client is an `AsyncOpenAI` or `OpenAI` without patches on the instance. Its class may be patched."""
     kind = type_of(client)
     if not _is_of_openai(kind):
         return False
-    from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - loaded by now
+    from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - the client has already imported it
 
     if not issubclass(kind, AsyncOpenAI | OpenAI):
         return False
@@ -62,5 +63,5 @@ def _package(kind: type) -> str:
 
 
 def _is_defined_by_openai(method: object) -> bool:
-    # Not isinstance: a wrapper of wrapt has the `__class__` of a function.
+    # `isinstance` would accept a wrapper of wrapt, which imitates the `__class__` of a function.
     return type(method) is types.FunctionType and str(method.__globals__["__name__"]).partition(".")[0] == "openai"

@@ -1,7 +1,7 @@
-"""Place and usual cause of a failed request: the end of the text of a `CompletionError`.
+"""Place and usual cause of a failed request: the last part of the text of a `CompletionError`.
 
-Reads only the exception of an SDK. Shows the address of the server and the model; never a header, nor the parts of a URL
-that may contain a secret (user, password, query).
+The text shows the address of the server and the model. It never shows a header, or a part of a URL that may contain a secret
+(user, password, query). The module reads only the exception of an SDK.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _OTHER_KEY = (
     "the history has reasoning that was made with the key of another organization, or was edited; use that key, or "
     + _REMOVE_REASONING
 )
-# Statuses, words of the text in lower case (none for any text), and the advice. The first match is used.
+# Each row: the statuses, the words that the text must contain in lower case, and the advice. The first match is used.
 _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
     ((400,), ("function tools", "/v1/responses"), _FUNCTIONS_OVER_RESPONSES),
     ((400, 404), ("v1/responses", "chat/completions"), _ONLY_RESPONSES),
     ((400,), ("encrypted content is not supported",), _DOES_NOT_REASON),
-    # OpenAI sends these two errors about a history, most often after a change of the model or of the API key.
+    # OpenAI sends these two errors for a history that was made with another model or API key.
     ((400,), ("reasoning input items",), _NO_REASONING),
     ((400,), ("invalid_encrypted_content",), _OTHER_KEY),
     ((400, 403, 404), ("model_not_found",), _NO_MODEL),
@@ -74,9 +74,9 @@ def place_and_cause(error: Exception, status: int | None, model: object, url: st
 
 def _url(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] == "litellm":
-        return ""  # its requests have the address of LiteLLM's site instead of the server
+        return ""  # the exceptions of LiteLLM contain the address of its web site, not of the server
     request: Any = None
-    with suppress(RuntimeError):  # httpx raises it if an exception has no request
+    with suppress(RuntimeError):  # `request` of an httpx exception raises it if there is no request
         request = getattr(error, "request", None)
     return _without_secrets(str(getattr(request, "url", "")))
 
@@ -96,14 +96,15 @@ def _of_connection(error: Exception) -> str:
     for kind, text in _CONNECTION:
         if any(isinstance(each, kind) for each in errors):
             return text
-    # On aiohttp the SDK's transport raises ConnectTimeout for each lost connection. The exception of aiohttp is its cause.
+    # With aiohttp, the SDK's transport raises ConnectTimeout for every lost connection. Only its cause, the exception of
+    # aiohttp, is exact.
     failure = next((each for each in errors if type(each).__module__.startswith("aiohttp.")), error)
     is_late = any("Timeout" in base.__name__ for base in type(failure).__mro__)
     return "no answer in time; the client's `timeout` is the limit" if is_late else ""
 
 
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:
-    text = f"{error} {getattr(error, 'code', None)}".lower()  # openai 3 leaves the code out of the text
+    text = f"{error} {getattr(error, 'code', None)}".lower()  # with openai 3, the text does not contain the code
     if status == _NOT_FOUND and isinstance(model, str) and model and model in str(error):
         return _NO_MODEL
     if status == _NOT_FOUND and url and not _VERSION.search(url):

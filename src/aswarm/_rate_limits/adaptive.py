@@ -1,35 +1,35 @@
-"""Limit for the open runs of a batch, learned from the results of requests. It never waits, and never reads a clock."""
+"""A limit for the concurrent runs of a batch, learned from the results of requests. It never waits, and never reads a clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-# The factors for the limit after a rate rejection, and after an overload. Single overloads are normal, so an overload cuts
-# less.
+# The factors for the limit after a rate rejection, and after an overload. Single overloads are normal, so the second factor is
+# closer to 1.
 _AFTER_PAUSE = 0.5
 _AFTER_OVERLOAD = 0.75
 
 
 class AdaptiveLimit:
-    """Limit for concurrent runs: additive increase, multiplicative decrease (Chiu and Jain, 1989).
+    """A limit for concurrent runs: additive increase, multiplicative decrease (Chiu and Jain, 1989).
 
-    The limit grows by one after each round of answers (before the first trouble: after each answer), but only while at
-    least half of it is used: an unused limit is not proven (RFC 7661). It falls to a half at each pause of the swarm, and
-    by a quarter at an overload, at most once in a round, and stays between 1 and `ceiling`. Results may be reported from
-    any thread, and reporting does not block.
+    The limit grows by one after each round of answers; before the first rejection or overload, even after each answer. It grows
+    only while at least half of it is used, because nothing shows that a higher limit works (RFC 7661). A pause of the swarm
+    halves the limit. An overload reduces it by a quarter, but only once in a round. It stays between 1 and `ceiling`. Any
+    thread may report results, and reporting does not block.
     """
 
     def __init__(self, start: int = 10, ceiling: int = 1000) -> None:
         self._size = float(min(start, ceiling))
         self._ceiling = ceiling
         self._has_had_trouble = False
-        # Requests in flight when the limit was cut. Their results do not depend on the new limit.
+        # The number of requests that were in flight when the limit was reduced. Their results do not depend on the new limit.
         self._in_flight_at_cut = 0
         self._running: Callable[[], int] = lambda: self.limit
         self._grown: Callable[[], object] = lambda: None
 
     def watch(self, running: Callable[[], int], grown: Callable[[], object]) -> None:
-        """Use `running` to count the runs, and call `grown`, from any thread, when the limit grows."""
+        """Set two callbacks. `running`: returns the number of runs. `grown`: called when the limit grows, in any thread."""
         self._running, self._grown = running, grown
 
     @property

@@ -1,19 +1,20 @@
 """Time of the next request: limits per minute, pauses after rejections, and a slow start after a pause.
 
 Never waits, never sends, never reads a clock. Rules:
-- In any minute, requests and tokens stay within the limits. The window slides, which suits servers with fixed windows,
-  sliding windows and token buckets. A request that is larger than the limit is sent when no other request counts.
-- In any second at most a sixtieth of the requests of a minute is sent, and in ten seconds a sixth, both rounded up: Azure checks
-  a limit over 1 or 10 seconds. A limit below 60 spaces its requests evenly. Tokens are limited only per minute.
+- In any minute, requests and tokens stay within the limits. The minute is a sliding window, which suits servers with fixed
+  windows, sliding windows and token buckets. A request with more tokens than the limit is sent when no other request counts.
+- In any second, at most a sixtieth of the requests of a minute is sent, and in ten seconds a sixth, both rounded up. The reason
+  is that Azure checks a limit over 1 or 10 seconds. If the limit is below 60, requests are sent at equal intervals. Tokens are
+  limited only per minute.
 - A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer, otherwise for
   1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
-- After its second rejection a request queues behind some others. If the others are accepted and this request is rejected
-  again, this request is the cause, and only this request backs off. It fails after four such rejections, if no other request
-  was rejected.
-- After a pause one request is sent first, and each accepted request allows one more. After another rejection, the number of
-  requests in flight grows at this rate only up to half of its last value. Above this half, it grows by one for each round of
-  answers, for a minute. A request that is not rejected within two seconds counts as accepted, so that no request waits for a
-  whole answer.
+- After its second rejection, a request waits behind some other requests. If they are accepted and this request is rejected
+  again, this request is the cause of its rejections, and only this request waits longer. After four such rejections in which
+  no other request was rejected, it fails.
+- After a pause, one request is sent first, and each accepted request allows one more. After another rejection, the number of
+  requests in flight grows so fast only up to half of its last value. Above this half, it grows by one for each round of
+  answers, for a minute. A request that is not rejected within two seconds counts as accepted, so that the next requests need
+  not wait for a whole answer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from aswarm._values.json import is_count
 from aswarm._wire.backoff import Backoff
 from aswarm._wire.failures import requested_wait
 
-# A minute and a second, because a server counts requests when they arrive, and some requests take longer to arrive.
+# A minute plus one second, because a server counts requests when they arrive, and some requests take longer to arrive.
 MINUTE = 61.0
 # Lengths of the windows in which a limit applies, in seconds.
 _CHECKED = (1, 10, 60)
@@ -43,18 +44,17 @@ _MOST_ALONE = 4
 class RateLimits:
     """Maximum of requests and of tokens in any minute, over all runs of a swarm. None means no limit.
 
-    `requests_per_minute` is exact, and at most a sixtieth of this number, rounded up, is sent in any second: 600 allows ten
-    requests a second, and 6 allows one in ten seconds.
+    `requests_per_minute` is exact. In any second, at most a sixtieth of this number is sent, rounded up. So 600 allows ten
+    requests per second, and 6 allows one request in ten seconds.
 
-    `tokens_per_minute` counts the tokens of requests and of answers in a minute, not in a second, and is approximate.
-    The tokens are estimated when a request is sent, from its size and from earlier answers, and corrected with the
-    provider's count. Before the first answer the estimate is high, so only a few requests are sent at first. If short
-    and long answers alternate at random, a minute may have up to half more tokens than the limit; `max_tokens` bounds
-    this.
+    `tokens_per_minute` limits the tokens of requests and answers in a minute. There is no limit per second. It is approximate:
+    when a request is sent, its tokens are estimated from its size and from earlier answers. Later, the provider's count
+    replaces the estimate. Before the first answer the estimate is high, so only a few requests are sent. If answers are short
+    and long at random, a minute may have up to half more tokens than the limit; `max_tokens` reduces this error.
 
-    Each swarm has its own limits, also if two swarms share a client. A request inside the client cannot be stopped: a request
-    that waits for a connection while a 429 arrives is still sent. Give the client at least as many connections as there are
-    runs: openai's default has 1,000, the aiohttp transport of an `AsyncSwarm` has no limit.
+    Each swarm has its own limits, even if two swarms share a client. The limits cannot stop a request that the client has
+    already accepted: if it waits for a connection while a 429 arrives, it is still sent. So the client should have at least as
+    many connections as there are runs. The default client of openai has 1,000; the aiohttp transport has no limit.
 
     Raises ConfigurationError for a limit that is not a whole number from 1.
     """
@@ -71,7 +71,7 @@ class RateLimits:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """One request that may be sent: its time, and its tokens."""
+    """One request that the policy has admitted: its time, and its tokens."""
 
     at: float
     tokens: int
@@ -82,8 +82,10 @@ class Admission:
 
 @dataclass(slots=True)
 class Rejections:
-    """Rejections of one request. `accepted` and `rejected`: the totals of all requests at the last of these rejections.
+    """The rejections of one request.
 
+    `times`: their number. `alone`: the number of rejections of which this request alone is the cause.
+    `accepted` and `rejected`: the totals of all requests at the last of these rejections.
     `wait`: the seconds that only this request waits.
     """
 
@@ -99,7 +101,7 @@ class Rejections:
 
     @property
     def yields(self) -> bool:
-        """Whether others are sent before this request: their results show the cause of its rejections."""
+        """Whether other requests are sent before this request. Their results show the cause of its rejections."""
         return self.times > 1
 
     def add(self, accepted: int, rejected: int) -> bool:
@@ -107,24 +109,24 @@ class Rejections:
         accepted_since, rejected_since = accepted - self.accepted, rejected - self.rejected
         self.times += 1
         self.accepted, self.rejected = accepted, rejected
-        if self.times <= 2:  # noqa: PLR2004 - sent first until then, so no other request can be compared
+        if self.times <= 2:  # noqa: PLR2004 - so far, no other request was sent between the rejections
             return False
-        # If there was no result of another request since the last rejection, the last conclusion stays valid.
+        # If no other request had a result since the last rejection, the conclusion after the last rejection is still valid.
         is_only_one = rejected_since == 0 and (accepted_since > 0 or self.alone > 0)
         self.alone += is_only_one
         return is_only_one or accepted_since > rejected_since
 
 
 class _SlidingWindow:
-    """Window of the requests that count against the limits."""
+    """The sliding window: the requests that currently count for the limits."""
 
     def __init__(self, limits: RateLimits, minute: float) -> None:
         self._limits = limits
         self._is_limited = limits != RateLimits()
         self._minute = minute
         most = limits.requests_per_minute or 0
-        # Each share is a number of requests, and the seconds in which no more requests may be sent. All shares have the same
-        # rate, so that together they allow as many requests as the limit of a minute alone.
+        # Each share is a number of requests, and the seconds in which at most this number may be sent. All shares have the same
+        # rate as the limit of a minute, so the shorter shares do not reduce the requests of a minute.
         self._shares = [
             (share, minute * share / most) for share in {math.ceil(most * each / 60) for each in _CHECKED} - {0}
         ]
@@ -176,11 +178,11 @@ class _SlidingWindow:
 
 
 class _SlowStart:
-    """Limit for requests in flight that may still be rejected, as in TCP's slow start."""
+    """A limit for requests in flight that may still be rejected, like TCP's slow start (RFC 5681)."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        # A plain dict is slow to find its first entry after many were removed.
+        # Not a plain dict: after many removals, it takes long to find its first entry.
         self._undecided: OrderedDict[Admission, None] = OrderedDict()
         self._size = self._half = math.inf
         # The number of requests that were accepted and not rejected later.
@@ -210,14 +212,14 @@ class _SlowStart:
         self._undecided.pop(admission, None)
 
     def restart(self) -> None:
-        """Start with one request, after a pause."""
-        if self._size > 1:  # the rejection of a single first request does not show a limit
+        """Restart with one request, after a pause."""
+        if self._size > 1:  # with a size of 1, the rejection shows nothing about the right size
             self._half = self._size / 2
         self._size = 1.0
         self._undecided.clear()
 
     def grow_fast(self) -> None:
-        """Grow fast again, long after the last rejection."""
+        """Grow fast again, because the last rejection was long ago."""
         self._half = math.inf
 
 
@@ -227,19 +229,19 @@ class RatePolicy:
     def __init__(self, limits: RateLimits, minute: float, jitter: Callable[[], float]) -> None:
         self._minute = minute
         self._jitter = jitter
-        # For pauses of all runs without a Retry-After.
+        # The length of a pause of all runs if the answer has no Retry-After.
         self._pause_backoff = Backoff(minute / 60, minute, 0.25)
         self._window = _SlidingWindow(limits, minute)
         self._start = _SlowStart(minute / 30)
         self._paused_until = -math.inf
-        # The number of pauses. Rejections of requests that were admitted before the last pause start no new pause.
+        # The number of pauses. If a request that was admitted before the last pause is rejected, no new pause starts.
         self._generation = 0
         self._pauses_in_a_row = 0
         self._rejected = 0
         self._rejected_at = -math.inf
 
     def wait(self, tokens: int, now: float) -> float:
-        """Return the seconds before another check; 0 if a request of so many tokens may be sent now."""
+        """Return the seconds until the next check. 0: a request with this number of tokens may be sent now."""
         if now - self._rejected_at > self._minute:
             self._start.grow_fast()
         wait = max(self._paused_until - now, self._window.wait(tokens, now), self._start.wait(now))
@@ -266,16 +268,16 @@ class RatePolicy:
             self._pauses_in_a_row = 0
 
     def finished(self, admission: Admission) -> None:
-        """Report the end of a request. A request that was neither answered nor rejected has no result."""
+        """Report the end of a request. If it was neither answered nor rejected, it counts as neither."""
         self._start.drop(admission)
 
     def rejected(
         self, admission: Admission, now: float, retry_after: float | None, rejections: Rejections
     ) -> float | None:
-        """Report a rate rejection. Return the seconds of a new pause, or None.
+        """Report a rate rejection. Return the seconds of a new pause, or None if no pause starts.
 
-        None if a pause has started since the request was admitted, or if this request alone is the cause. In the second
-        case only this request waits, for `rejections.wait`.
+        No pause starts if the request was admitted before the last pause. No pause starts either if this request alone is the
+        cause; then only this request waits, for `rejections.wait`.
         """
         requested = requested_wait(retry_after)
         is_news = admission.generation == self._generation
@@ -296,7 +298,7 @@ class RatePolicy:
         self._pauses_in_a_row += 1
         self._rejected_at = now
         self._start.restart()
-        # If the requested wait did not help, the next wait is longer than requested.
+        # If an earlier wait, as requested by the server, did not help, the next pause may be longer than requested.
         return max(requested, self._backoff(self._pauses_in_a_row - (1 if requested else 0)))
 
     def _backoff(self, failures: int) -> float:

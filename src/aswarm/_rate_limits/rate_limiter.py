@@ -1,12 +1,12 @@
-"""Rate limiter of a swarm: middleware that sends each request at the time that the policy decides.
+"""The rate limiter of a swarm: middleware that sends each request at the time that the policy decides.
 
-A request that the server rejects for its rate is retried at its old position in the queue; after two rejections, it is
-retried behind a few other requests. The run gets the error only if the retries fail. With limits, the client itself does not
-retry, because a rejection must pause all requests at once. The other retries of the client (after a lost connection or a 5xx)
-also happen here, as often as the client would retry.
+If the server rejects a request for its rate, the request is retried at its old position in the queue. After two rejections, it
+is retried behind a few other requests. The run gets the error only if all retries fail. With limits, the client itself does not
+retry, because a rejection must pause all requests at once. This module also does the client's other retries (after a lost
+connection or a 5xx), as often as the client would.
 
-In one event loop, requests are sent in the order of their arrival. Between loops there is no order, so that a blocked loop does
-not block the others. No cancel scope is open while the consumer of a chunk runs.
+In one event loop, requests are sent in the order of their arrival. Event loops are independent, so that a blocked loop does not
+block another loop. While the consumer handles a chunk, no cancel scope is open (PEP 789).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .tokens import TokenEstimate, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
 
-# The number of waiting requests that are sent before a request with several rejections.
+# A request with several rejections waits behind this number of waiting requests.
 _YIELDS_TO = 20
 _LONG_PAUSE = 60.0  # seconds; a longer pause is logged as a warning
 
@@ -50,7 +50,7 @@ def _ignore(_is_sent: bool) -> None:
 
 @dataclass(slots=True)
 class _Pending:
-    """One request, through all its attempts. `number`: its position in the queue; `retries`: the retries that the client allows."""
+    """One request with all its attempts. `number`: its position in the queue. `retries`: the retries that the client allows."""
 
     number: int
     body: Mapping[str, Any]
@@ -64,7 +64,7 @@ class _Pending:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One waiting request. A lower number is first; among equal numbers, the earlier request."""
+    """One waiting request. The lowest number is first. With equal numbers, the earlier request is first."""
 
     number: int
     wake: anyio.Event = field(default_factory=anyio.Event)
@@ -74,14 +74,14 @@ class Waiter:
 
 
 class WaitQueue:
-    """Queue of the waiting requests of one event loop. Only `wake` may be called from outside this loop."""
+    """The queue of the waiting requests of one event loop. Code outside of this loop may call only `wake`."""
 
     def __init__(self) -> None:
         self._waiters: list[Waiter] = []
         self._call_soon = scheduler()
 
     def join(self, number: int) -> Waiter:
-        """Add a request behind all requests with a number that is not higher."""
+        """Add a request, behind all requests with an equal or lower number."""
         waiter = Waiter(number)
         insort(self._waiters, waiter)
         return waiter
@@ -90,11 +90,11 @@ class WaitQueue:
         return self._waiters[0] is waiter
 
     def number_behind(self, count: int) -> int:
-        """Return a number for a place behind the first `count` waiters, or behind all. The queue must not be empty."""
+        """Return the number for a place behind the first `count` requests, or behind all. The queue must not be empty."""
         return max(waiter.number for waiter in self._waiters[:count])
 
     def remove(self, waiter: Waiter) -> bool:
-        """Remove the request and wake the next request. Return whether requests are left."""
+        """Remove the request, and wake the next request. Return whether the queue still has requests."""
         self._waiters.remove(waiter)
         self._wake_first()
         return bool(self._waiters)
@@ -109,9 +109,9 @@ class WaitQueue:
 
 
 class RateLimiter:
-    """Rate limiter, shared by all runs of a swarm. `has_limits`: whether the user set limits.
+    """The rate limiter, shared by all runs of a swarm. `has_limits`: whether the user has set limits.
 
-    `minute`: in seconds, shorter in tests; `jitter`: returns a random number from 0 to 1.
+    `minute`: the length of a minute in seconds; tests use a shorter one. `jitter`: returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -139,9 +139,9 @@ class RateLimiter:
 
     @contextmanager
     def in_use(self, *limits: AdaptiveLimit) -> Generator[None]:
-        """Pause all requests after a rejection during the block, even if the user set no limits.
+        """During the block, pause all requests after a rejection, even if the user has set no limits.
 
-        `limits` get the results of the requests.
+        `limits`: get the results of the requests.
         """
         with self._lock:
             self._users += 1
@@ -155,7 +155,7 @@ class RateLimiter:
 
     @contextmanager
     def adaptive(self, start: int = 10, ceiling: int = 1000) -> Generator[AdaptiveLimit]:
-        """Do the same as `in_use`. Yield a limit for open runs, which adapts to the results of their requests."""
+        """Do the same as `in_use`. Yield a limit for concurrent runs, which adapts to the results of their requests."""
         limit = AdaptiveLimit(start, ceiling)
         with self.in_use(limit):
             yield limit
@@ -163,7 +163,7 @@ class RateLimiter:
     def count_earlier(self, requests: Iterable[tuple[float, int]]) -> None:
         """Count requests of an earlier process, by their age in seconds and their tokens.
 
-        A request that is younger than this limiter is counted already.
+        Requests after the creation of this limiter are ignored, because they are already counted.
         """
         now, own_age = self._now(), seams.monotonic() - self._made_at
         with self._lock:
@@ -176,7 +176,7 @@ class RateLimiter:
             def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
                 if request._send is not None:  # noqa: SLF001 - another provider, with its own limits
                     return request._send(request)  # noqa: SLF001
-                # Checked for each request: a batch may start or stop during this run.
+                # Check at each request, because a batch may start or stop during this run.
                 if not (self.has_limits or self._users):
                     return handlers.complete(request)
                 return self._limited(handlers, source, request)
@@ -242,7 +242,7 @@ class RateLimiter:
             with self._lock:
                 for limit in self._adaptive:
                     limit.overloaded()
-        # Retry only the failures that the SDK retries, although other failures may pass too.
+        # Retry only the failures that the SDK would retry. Other temporary failures are for the middleware `retry`.
         may_help = kind == "overloaded" or (kind == "transient" and is_retryable_status(error.status_code))
         if not may_help or pending.failures >= pending.retries:
             return None
@@ -278,7 +278,7 @@ class RateLimiter:
     # --- waiting ---
 
     async def _admitted(self, pending: _Pending) -> Admission:
-        """Wait until the request may be sent. A request that is cancelled here uses no limit."""
+        """Wait until the request may be sent. If it is cancelled during the wait, it does not count for the limits."""
         if not self._queues or current_loop() not in self._queues:
             admission = self._admission_or_wait(pending)
             if isinstance(admission, Admission):
@@ -298,7 +298,7 @@ class RateLimiter:
     def _admission_or_wait(self, pending: _Pending) -> Admission | float:
         now = self._now()
         with self._lock:
-            # Estimated at each check: the results of other requests change the estimate.
+            # Estimate at each check, because the results of other requests change the estimate.
             tokens = self._estimate.of(pending.body, pending.size) if self._counts_tokens else 0
             return self._policy.wait(tokens, now) or self._policy.admit(tokens, now)
 
@@ -316,7 +316,7 @@ class RateLimiter:
                     self._queues.pop(loop, None)
 
     def _wake(self) -> None:
-        """Wake the first request of each queue: after a result or a smaller count of tokens, it may be sent sooner."""
+        """Wake the first request of each queue. After a new result or token count, it may be allowed earlier."""
         with self._lock:
             for loop, queue in tuple(self._queues.items()) if self._queues else ():
                 try:
@@ -332,5 +332,6 @@ class RateLimiter:
         return now
 
     def _offset(self) -> float:
-        # Each loop has its own clock (trio's starts at a random time, a test's may run ahead). The policy needs one clock.
+        # Each event loop has its own clock: trio's starts at a random time, and a clock of a test may run ahead. But the policy
+        # needs one clock.
         return max(seams.monotonic(), self._latest) - anyio.current_time()

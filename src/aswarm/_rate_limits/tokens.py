@@ -1,9 +1,8 @@
 """Estimate of the tokens of a request, until the provider's count replaces it.
 
-The estimate of the input follows the size of the request: at first one token for four bytes, then the recent ratio of the
-provider's counts. The estimate of the answer follows the length of recent answers, and is at most `max_tokens`
-(`max_output_tokens` in the Responses API). This estimate is high at first, so that few requests are sent before the first
-answers.
+The estimate of the input follows the size of the request: at first one token for four bytes, then the ratio in the provider's
+recent counts. The estimate of the answer follows the length of recent answers. It is at most `max_tokens` (`max_output_tokens`
+in the Responses API). At first it is high, so that few requests are sent before the first answers.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from aswarm._wire.responses_items import OUTPUT_ITEMS
 _MOST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _TOKENS_PER_BYTE = 0.25
 _LONG_ANSWER = 4000.0
-# The tokens of an answer if the provider never counts them.
+# The tokens of an answer if the provider never reports a count.
 _USUAL_ANSWER = 250
 # Images are scaled to about a thousand tokens. The size of a file is a weak hint: a page of a PDF may have 100 kB or 5 kB.
 _IMAGES = ("image_url", "input_image")
 _IMAGE_SIZE = 4000
 _FILES = ("file", "input_file", "input_audio")
 _FILE_SHARE = 12
-# The least weight of the newest answer: about the last twenty answers count. The first answers weigh more.
+# The minimal weight of the newest answer, so that about the last twenty answers count. The first answers have more weight.
 _NEWEST = 0.1
 
 
@@ -36,13 +35,13 @@ class TokenEstimate:
 
     def __init__(self, limit: float = math.inf) -> None:
         self._per_byte = _TOKENS_PER_BYTE
-        # At most half of the limit: otherwise the second request would wait a minute for tokens that are never used.
+        # At most half of the limit. Otherwise the second request would wait a minute because of an estimate that is too high.
         self._answer = min(_LONG_ANSWER, limit / 2)
         self._answers = 0
         self._has_counts = False
 
     def of(self, body: Mapping[str, Any], size: int) -> int:
-        """Return the tokens of a request of so many bytes, with its answer; at least 1."""
+        """Return the estimated tokens of a request with this size in bytes, including its answer; at least 1."""
         most = next((body[key] for key in _MOST if body.get(key)), None)
         answer = min(self._answer, most) if isinstance(most, int) else self._answer
         return max(1, round(size * self._per_byte + answer))
@@ -59,15 +58,15 @@ class TokenEstimate:
 
 
 def input_tokens(size: int) -> int:
-    """Return the tokens of a request of so many bytes, without its answer and without earlier counts."""
+    """Return the estimated tokens of a request with this size in bytes, without its answer and without earlier counts."""
     return round(size * _TOKENS_PER_BYTE)
 
 
 def size_of(body: Mapping[str, Any]) -> int:
     """Return the approximate bytes of text that the model reads: messages and tools, with some punctuation.
 
-    An image counts as a text with as many tokens, a file by its length. Output items of the Responses API do not count: they
-    repeat their message, or are encrypted.
+    An image counts like a text with the same number of tokens, and a file by its length. Output items of the Responses API do
+    not count, because they repeat their message, or are encrypted.
     """
     media = 0
     texts: list[Message] = []
@@ -93,6 +92,6 @@ def used_tokens(usage: Usage) -> int:
 
 
 def usage_of(reported: object) -> Usage:
-    """Return the usage of a chunk, from an object of any kind."""
+    """Return the usage of a chunk. `reported`: the usage as an object of any class."""
     plain = as_plain(reported)
     return Usage.of_completion(plain if is_object(plain) else None)

@@ -3,7 +3,7 @@
     RunStarted · (the events of `stream()` | ContextChanged | MessagesRecorded | RequestSent)*
     · RunFinished | RunFailed | RunStopped                                                    last, once
 
-The entry of an event has the fields of `event.to_dict()`, and the fields below. The other entries are
+The entry of an event has the fields of `event.to_dict()`, and the additional fields below. The other entries are
 
     RunStarted        {run_id, conversation, agent, before, messages, resume, calls, context_variables}
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
@@ -18,15 +18,15 @@ The entry of an event has the fields of `event.to_dict()`, and the fields below.
     ToolCallStarted   {..., repeatable?, may_continue?}
     ToolCallFinished  {..., handoff?, is_agent?}             `handoff`: the agent that the call hands off to
     CallWaiting       {..., kind}                            "approval", "question" or "external"
-    CompletionFinished {..., call_ids?, external?}           the public ids of the calls, if one differs from its `id`; the
-                                                             indexes of the calls of external tools
+    CompletionFinished {..., call_ids?, external?}           `call_ids`: the public ids of the calls, if one differs from its
+                                                             `id`; `external`: the indexes of the calls of external tools
 
 `messages` of RunStarted are the new messages of the user, and `before` is the number of messages before them.
 `calls` are the open calls that a resumed run starts with: `{index, id, name, arguments, call_id?, kind?}`. Each item of
 `response.waiting` also has `call_id?` and `kind?`.
 
-`call_id` is the public id of a call. It is only present if it differs from `id`: providers reuse ids within a conversation,
-and clients need unique ones. See `public_ids`.
+`call_id` is the public id of a call. It is present only if it differs from `id`. Some providers reuse an id within a
+conversation, but clients need unique ids. See `public_ids`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ STOPS = {
     "shutdown": "The service was shut down.",
     "time_limit": "The run took longer than the service allows.",
     "log_too_long": "The log of the run became longer than the service allows.",
-    "no_reader": "The last reader of the run had gone.",
-    "process_died": "The process of the run ended before the run did.",
+    "no_reader": "The last reader of the run has left.",
+    "process_died": "The process of the run ended before the end of the run.",
 }
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_ALSO_IN_RESPONSE = ("messages", "text")  # not stored with the last entry, because earlier entries have the messages
+_ALSO_IN_RESPONSE = ("messages", "text")  # not stored in the last entry, because earlier entries have the messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Entry:
         return {"seq": self.seq, "at": self.at, "type": self.type, **joined, **shown}
 
     def to_log(self) -> bytes:
-        """Return the line of the entry in the log. Half a surrogate pair, which a model may send, is kept."""
+        """Return the line of the entry in the log. A model may send half a surrogate pair; it does not change."""
         fields = self.fields
         if self.type in ENDINGS and fields.get("response"):
             kept = {key: None if key in _ALSO_IN_RESPONSE else value for key, value in self.response.items()}
@@ -101,7 +101,7 @@ class Entry:
         text = _ENCODER.encode({"seq": self.seq, "at": self.at, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
         if fields is self.fields and '"_' not in text and b"\xed" not in line:
-            # If the line has no private field and no half surrogate pair (0xED in UTF-8), readers get the same line.
+            # A private field starts with "_", a half surrogate pair with the byte 0xED. Without both, readers get the same line.
             object.__setattr__(self, "_json", line)
         return line
 
@@ -139,7 +139,7 @@ def as_json(data: object) -> bytes:
 
 
 def data_of_hold(waiting: Mapping[str, Any]) -> Any:
-    """Return the data of the `Hold` of a CallWaiting. The public field `data` leaves out most of a run inside the call."""
+    """Return the data of the `Hold` of a CallWaiting. For an inner run, the public field `data` contains only a part of it."""
     return waiting.get("_data", waiting["data"])
 
 
@@ -154,8 +154,8 @@ def call_id(fields: Mapping[str, Any]) -> str:
 def joined(entries: Iterable[Entry]) -> list[Entry]:
     """Join consecutive deltas of one kind, for readers of a finished log.
 
-    A joined entry has the `seq` of its last delta and the time of its first. So a reader that continues after this `seq`
-    misses nothing, and reads nothing twice.
+    A joined entry has the `seq` of its last delta, and the time of its first delta. So a reader that continues after this `seq`
+    misses no entry, and reads no entry twice.
     """
     groups: list[list[Entry]] = []
     for entry in entries:
@@ -187,9 +187,9 @@ def _join(entries: Sequence[Entry]) -> Entry:
 
 
 class PublicIds:
-    """Unique ids for the calls of a conversation: `x`, then `x~2`, `x~3` if a provider uses `x` again.
+    """Unique ids for the calls of a conversation. If a provider uses the id `x` again, the public ids are `x`, `x~2`, `x~3`.
 
-    The ids depend only on the order of the calls, so they are the same for each reader and after a restart.
+    The ids depend only on the order of the calls. So they are the same for each reader, and after a restart.
     """
 
     def __init__(self, history: Sequence[Message] = ()) -> None:

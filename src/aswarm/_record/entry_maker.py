@@ -1,6 +1,6 @@
-"""`EntryMaker`: makes the entries of one run from its events and its current response.
+"""`EntryMaker`: creates the entries of one run from its events and its current response.
 
-`EntryMaker` decides the content of the log of a run. It reads the clock, and does no other I/O.
+So it decides the content of the log of a run. It reads the clock, and does no other I/O.
 """
 
 from __future__ import annotations
@@ -37,22 +37,24 @@ from aswarm._wire.request import CompletionRequest
 from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
 from .fold import Folded
 
-# The data of a call of the client's own tool, in contrast to an external tool of the agent.
+# The data of a call to a tool that the client itself has defined. An external tool is defined by the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
 ErrorText = Callable[[BaseException], str]
 
 
 def general_error(error: BaseException) -> str:
-    """Return the same text for every error of a run. The details are in the log of the server only."""
+    """Return the same text for every error of a run. Only the log of the server contains the details."""
     return "The run ended with an error."
 
 
 class EntryMaker:
     """Makes the entries of one run, in order.
 
-    `history`: the messages of the conversation before the run. `error_text`: returns the text of an error for readers.
-    `clock`: returns milliseconds since the epoch. `folded`: the state after the entries so far, without deltas. `seq`: the
-    number of the next entry.
+    `history`: the messages of the conversation before the run.
+    `error_text`: returns the text of an error for readers.
+    `clock`: returns milliseconds since the epoch.
+    `folded`: the state of the run after the entries so far, except deltas.
+    `seq`: the number of the next entry.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class EntryMaker:
         return [*missing, self._make(kind, {**fields, "response": recorded})]
 
     def request(self, request: CompletionRequest) -> Entry:
-        """Return the entry of a request as it is sent, for pages that show everything."""
+        """Return the entry of a request as it is sent. A page for developers shows such entries."""
         body = request.body
         system = [message["content"] for message in body["messages"][:1] if message.get("role") == "system"]
         hidden = ("model", "messages", "tools")
@@ -233,7 +235,7 @@ class EntryMaker:
         return {**ids, **({"external": external} if external else {})}
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
-        """Return the entry of a call that was announced, but whose function did not run."""
+        """Return the entry of a call whose start was reported, but whose function did not run."""
         return self._make("ToolCallWithdrawn", {"index": call.position, "id": call.id, "name": call.name})
 
     # --- differences between the response and the entries so far ---
@@ -294,7 +296,7 @@ def _tool(agent: Agent | None, name: str) -> Tool[..., Any] | None:
 
 
 def kind_of(agent: Agent | None, name: str, mark: Mapping[str, Any] | None) -> str | None:
-    """Return the kind of answer that an open call waits for, see CallWaiting; None for a call that waits for no answer."""
+    """Return the kind of answer that an open call waits for, see CallWaiting. None: the call does not wait for an answer."""
     if mark is None:
         return None
     tool = _tool(agent, name)

@@ -1,7 +1,7 @@
-"""`Facts`: the recorded facts of a run, by the keys that a replay uses. No I/O.
+"""`Facts`: the recorded facts of a run, for fast access during a replay. No I/O.
 
-The number of a turn is the field `turn` of its TurnStarted; the calls that a resumed run starts with have the number 0. A turn
-without a recorded completion is run again as a whole.
+The number of a turn is the field `turn` of its TurnStarted. If a run is resumed, its open calls belong to turn 0. If a turn has
+no recorded completion, the whole turn runs again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Key = tuple[object, ...]
 
 
 class CallKey(NamedTuple):
-    """A call of a run: the number of its turn, and its position in the message that made it."""
+    """The key of a call: the number of its turn, and its position in the assistant message."""
 
     turn: int
     position: int
@@ -25,8 +25,9 @@ class CallKey(NamedTuple):
 class Facts:
     """The recorded facts of one run.
 
-    `completions`: the fields of each CompletionFinished, by the number of its turn. `started`: the calls whose functions
-    started. `waiting`, `finished`: the fields of each CallWaiting and each ToolCallFinished, in recorded order.
+    `completions`: the fields of each CompletionFinished, by the number of its turn.
+    `started`: the calls whose functions have started.
+    `waiting`, `finished`: the fields of each CallWaiting and each ToolCallFinished, in recorded order.
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
@@ -38,7 +39,7 @@ class Facts:
         turn = 0
         for entry in entries:
             turn = entry.fields["turn"] if entry.type == "TurnStarted" else turn
-            if entry.type != "RunStarted":  # a replay makes no RunStarted
+            if entry.type != "RunStarted":  # a replay does not create this entry again
                 self._add(turn, entry)
 
     def _add(self, turn: int, entry: Entry) -> None:

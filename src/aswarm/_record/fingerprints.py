@@ -1,4 +1,4 @@
-"""Fingerprints, which show whether an item or a request differs from the recorded one."""
+"""Fingerprints: hashes that show whether an item or a request differs from the recorded item or request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aswarm._wire.request import CompletionRequest
 def item_fingerprint(
     agent: Agent, messages: Any, context_variables: Mapping[str, Any] | None, resume: bool | Decisions = False
 ) -> str:
-    """Return a hash of the messages, the context variables, the decisions and the name of the first agent of an item.
+    """Return a hash of an item: of its messages, its context variables, its decisions and the name of its first agent.
 
     Raises ConfigurationError for invalid messages.
     """
@@ -48,10 +48,10 @@ def differences(recorded: Mapping[str, str], current: Mapping[str, str]) -> list
 
 
 def _variables(context: Mapping[str, Any]) -> str:
-    # For a value that is not JSON, only the type counts: the text of a set may differ in the next process.
+    # For a value that is not JSON, hash only the type, because the text of a set may differ in the next process.
     try:
         return json.dumps(dict(context), default=_type_name, sort_keys=True, skipkeys=True)
-    except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, a container inside itself
+    except (TypeError, ValueError, RecursionError):  # keys that cannot be sorted, or a container that contains itself
         return ""
 
 
@@ -64,5 +64,5 @@ def _digest(value: Any) -> str:
 
 
 def _type_name(value: object) -> str:
-    # The provider's client may accept such a value; only its type can be compared here.
+    # The provider's client may accept a value that is not JSON. Here, only its type can be compared.
     return type(value).__name__

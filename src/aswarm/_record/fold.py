@@ -1,8 +1,8 @@
 """`fold` computes the history, the agent and the context variables of a run from the entries of its log. No I/O.
 
-The log of a whole run gives the same data as the `Response` of the run. A log that ends earlier also gives a valid history, the
-same as `run.response` of a run that stopped there: a finished call has its result, a started call has an unknown outcome, and
-any other call is open or interrupted.
+The log of a finished run gives the same data as its `Response`. A log that ends earlier also gives a valid history: the same as
+`run.response` of a run that stopped there. In this history, a finished call has its result, a started call has an unknown
+outcome, and any other call is open or interrupted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Folded:
         agent: The name of the active agent.
         context: The context variables as JSON data.
         asked: The new messages of the user.
-        made: The messages of the run up to its last whole turn.
+        made: The messages of the run, without the tool messages of the current turn.
         usage: The tokens of the completions.
         run_id: The id of the run.
         ending: The last entry of the log, None while the run is running.
@@ -125,7 +125,7 @@ class Folded:
         if held and any(call.finished.get("handoff") and not call.finished.get("is_agent") for call in finished):
             held = []  # after a handoff by a function, the new agent continues, and no call waits
         if held:
-            # A handoff to an agent in `functions` takes effect at the end of the turn, so the call is open until then.
+            # A handoff to an agent in `functions` takes effect at the end of the turn. So its call is still open.
             finished = [call for call in finished if not call.finished.get("is_agent")]
         for call in finished:
             agent = call.finished.get("handoff") or agent
@@ -165,7 +165,7 @@ class Folded:
             case "CallWaiting":
                 call = self._call(fields)
                 call.held, call.started = fields, {}
-                # If the call later waits for an approval, the entry of the approval has no data, so the old value stays.
+                # The call may wait a second time, for an approval. That entry has no data, so the old value stays.
                 call.has_started_inside = call.has_started_inside or has_started_inside(fields["data"])
             case "ToolCallWithdrawn":
                 self._call(fields).started = {}
@@ -221,7 +221,7 @@ def fold(entries: Iterable[Entry]) -> Folded:
 
 
 def whole_end(entries: Sequence[Entry]) -> Entry:
-    """Return the last entry of a whole log, and add the messages of its response from the other entries."""
+    """Return the last entry of a complete log. Add the messages of its response, which come from the other entries."""
     folded, last = fold(entries[:-1]), entries[-1]
     if not last.response:
         return last
@@ -238,7 +238,7 @@ def _call_message(fields: Mapping[str, Any]) -> Message:
 
 
 def _mark(held: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mark of a waiting call in the history."""
+    """Return the entry of a waiting call in the history, see `WAITING`."""
     kind = {"approval": True} if held.get("kind") == "approval" else {}
     data = data_of_hold(held)
     return {"index": held["index"], "reason": held["reason"], **kind, **({} if data is None else {"data": data})}
@@ -247,8 +247,8 @@ def _mark(held: Mapping[str, Any]) -> dict[str, Any]:
 def _open_calls(calls: Sequence[CallState], finished: Sequence[CallState]) -> list[CallState]:
     if any(call.finished.get("handoff") for call in finished):
         return []
-    # A tool message answers the first call with its id and name. So a call cannot stay open before an answered call with the
-    # same id and name.
+    # A tool message answers the first call with its id and name. So a call cannot stay open if a later call with the same id
+    # and name has an answer.
     answered: set[tuple[str, str]] = set()
     open_calls: list[CallState] = []
     for call in reversed(calls):

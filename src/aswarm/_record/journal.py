@@ -1,25 +1,25 @@
 """`Journal`: a file with the runs of a batch, so that a rerun after a crash continues them.
 
-It is a SQLite file for one machine and one process at a time. While the file is open, a write-ahead log and a lock file are
-beside it. It is not a queue. An item is a run in the log of the file, and a rerun of the item is another attempt: `Recorder`
-records and replays it, like every other run. The entries of an item, and the time of their write:
+It is a SQLite file, which only one process at a time can use, on one machine. While the file is open, a write-ahead log and a
+lock file are in the same folder. It is not a queue. Each item is a run in the log of the file. A rerun of the item is another
+attempt of this run, which `Recorder` records and replays. The entries of an item, and when each is written:
 
     TurnStarted, CompletionFinished    the whole completion, with its usage     together with the next entry
     ToolCallStarted                    a function is about to run               before it runs: the run waits for the disk
     ToolCallFinished                   the outcome of the call                  at once; the run does not wait
-    ToolCallWithdrawn                  the call stays open; its function did nothing              at once; the run does not wait
+    ToolCallWithdrawn                  the call stays open; its function has not run              at once; the run does not wait
     RunFinished                        the `Response` of the item               before it is returned: the run waits for the disk
 
-One thread writes all entries in order, many in one transaction. So a crash can lose only the last entries. An entry survives
-a crash of the process once it is written, and a power failure once the next awaited entry is on disk.
+One thread writes all entries in order, many in one transaction. So a crash can lose only the last entries. After an entry is
+written, it survives a crash of the process. After the next entry for which the run waits, it also survives a power failure.
 
-`recorder` documents the replay of a call. A call without an outcome is in `Response.unknown_calls`. An item with RunFinished is
-not run again: its `Response` is recorded.
+`recorder` documents the replay of a call. A call without an outcome is in `Response.unknown_calls`. An item with RunFinished
+does not run again: the batch returns the recorded `Response`.
 
-A rerun starts each item from its first message: the loop makes the same requests and calls, and the recorder answers them from
-the record. The recorder compares each request with the recorded request. Data that cannot be recorded is refused at once, not
-only at the rerun: context variables that are not JSON, and handoffs to agents that a rerun could not find by name. Changes that
-a tool makes to an object in the context (a client, a cart) are not recorded.
+A rerun starts each item from its first message. The loop makes the same requests and calls, and the recorder answers them from
+the entries. It compares each request with the recorded request. Some data cannot be recorded: context variables that are not
+JSON, and handoffs to agents that a rerun could not find by name. They raise an error in the first run already. If a tool changes
+an object in the context variables (a client, a cart), this change is not recorded.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from .journal_file import JournalFile, JournalWriter, StoredItem, check_batch, e
 from .outcomes import recorded_response, response_fields
 from .recorder import Recorder
 
-# Runs a conversation to its end, recorded by this recorder.
+# Runs a conversation to its end, and passes its events to the recorder.
 RunRecorded: TypeAlias = Callable[[RunOptions, Recorder], Awaitable[Response]]
-_LOOKUPS_KEPT = 64  # limited, because a batch may make an agent for every item
+_LOOKUPS_KEPT = 64  # limited, because a batch may create an agent for every item
 _AT_ONCE = ("ToolCallFinished", "ToolCallWithdrawn")
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "details")
-# A provider's client may put objects into a message; they are recorded as they would be sent.
+# A provider's client may put objects into a message. They are recorded in the form in which they are sent.
 _encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
 
@@ -63,8 +63,8 @@ class Journal:
             response = await journal.run("item 7", RunOptions(agent, messages), run_recorded)
 
     Opening raises ConfigurationError for the journal of another batch or of another version, for a journal that another
-    process has open, and for a file of another kind. An exception of `run` concerns that item only, unless `failure` is
-    set: then the journal cannot be written any more, and the batch must stop.
+    process has open, and for a file of another kind. If `run` raises an exception, only this item has failed. But if `failure`
+    is set, the journal can no longer be written, and the batch must stop.
     """
 
     def __init__(self, path: str | PathLike[str], fingerprint: Mapping[str, str], agents: Iterable[Agent] = ()) -> None:
@@ -80,7 +80,7 @@ class Journal:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error after which the journal cannot be written any more, or None."""
+        """The error after which the journal can no longer be written, or None."""
         return self._writer.failure
 
     async def recent_requests(self, seconds: float) -> list[tuple[float, int]]:
@@ -96,19 +96,20 @@ class Journal:
     async def run(
         self, item_id: str, options: RunOptions, run: RunRecorded, own_context: Mapping[str, Any] | None = None
     ) -> Response:
-        """Run an item, or continue it; or return the recorded `Response` of a finished item.
+        """Run an item, or continue it. For a finished item, return the recorded `Response`.
 
-        `own_context`: the context variables in `options` that identify the item. Raises the exceptions of `run`. Raises
-        ConfigurationError if the item was recorded with other messages, another agent, another `own_context` or another
-        `resume`, if the id is not valid text or was used before in this batch, or if a context variable cannot be recorded.
-        Raises RunError if the file cannot be written.
+        `own_context`: the context variables in `options` that identify the item.
+
+        Raises the exceptions of `run`, and RunError if the file cannot be written. Raises ConfigurationError if the item was
+        recorded with other messages, another agent, another `own_context` or another `resume`. Raises it too if the id is not
+        valid text or was used before in this batch, or if a context variable cannot be recorded.
         """
         stored = await self._find(item_id, options, own_context)
         agents, context = self._lookup(options.agent), options.context_variables or {}
         entries = entries_of(stored.rows)
         if stored.is_finished:
             fields = entries[-1].fields["_response"]
-            # If no agent has the recorded name, `agent` is a placeholder with that name, and a run with it is refused.
+            # If no agent has the recorded name, `agent` is a placeholder with this name. A run with it raises an error.
             recorded = recorded_response(
                 fields, agents.find_or_name(fields["agent"], "the journal has a response of the agent"), context
             )
@@ -124,7 +125,7 @@ class Journal:
         return response
 
     async def _find(self, item_id: str, options: RunOptions, own_context: Mapping[str, Any] | None) -> StoredItem:
-        """Find the item in the file, or add it."""
+        """Return the item from the file, or add a new item."""
         try:
             item_id.encode()
         except UnicodeEncodeError as error:
@@ -150,7 +151,7 @@ class Journal:
         if directory is None:
             if len(self._lookups) >= _LOOKUPS_KEPT:
                 self._lookups.clear()
-            # The directory has a reference to `start`, so no other agent can get the same `id()`.
+            # The directory keeps `start` alive, so no other agent can get the same `id()`.
             directory = self._lookups[id(start)] = AgentDirectory((start, *self._agents))
         return directory
 
@@ -174,7 +175,7 @@ class Journal:
 
 
 class _ItemLog:
-    """The log of one item. It has no readers, so it has only the entries that a rerun needs. `number`: the number of the next entry."""
+    """The log of one item. It has no readers, so it has only the entries that a rerun needs. `number`: of the next entry."""
 
     def __init__(self, writer: JournalWriter, item_id: str, number: int) -> None:
         self._writer = writer
@@ -182,7 +183,7 @@ class _ItemLog:
         self._number = number
 
     def add(self, entry: Entry) -> None:
-        # A completion can wait, because the start of a call or the end of the item follows.
+        # A completion is not written at once: the start of a call or the end of the item always follows, and includes it.
         line = _encode({"seq": self._number, "at": entry.at, "type": entry.type, **entry.fields})
         self._writer.put(self._id, self._number, line.encode(), now=entry.type in _AT_ONCE)
         self._number += 1
@@ -208,13 +209,13 @@ class _ItemLog:
     ) -> list[Entry]:
         """Return the entry of an event, if a rerun needs it."""
         if isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
-            # If a function has started inside of the call, the call stays started: a rerun does not know its outcome.
+            # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if has_started_inside(event.data) else [_entry("ToolCallWithdrawn", {"index": event.index})]
         fields = _fields(event)
         return [_entry(type(event).__name__, {**fields, **(private or {})})] if fields else []
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
-        """Return the entry of a call that was announced, but whose function did not run."""
+        """Return the entry of a call whose start was reported, but whose function did not run."""
         return _entry("ToolCallWithdrawn", {"index": call.position})
 
 

@@ -1,11 +1,10 @@
 """The SQLite file of a journal: its tables, its lock, its transactions, and a writer that commits many items together.
 
-The file has the tables of `log`. An item of the batch is a run, whose owner is the batch. One more table identifies the batch
-of the file. A lock file beside the journal reserves the journal for one batch at a time; the lock ends with the process.
-SQLite's own lock does not suffice: a process loses it when it closes any descriptor of the file, such as the descriptor of a
-copy.
+The file has the tables of `log`. Each item of the batch is a run; its owner is the batch. An additional table identifies the
+batch. A lock file in the same folder reserves the journal for one batch at a time. This lock ends with the process. SQLite's
+own lock is not enough: a process loses it when it closes any descriptor of the file, for example after copying the file.
 """
-# ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
+# ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from .entries import Entry, entries_of, now
 
 _BATCH = "CREATE TABLE aswarm_batch (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SCHEMA = Schema(0x6173776D, 2, "a journal", (*log.TABLES, _BATCH))  # "aswm"
-_BUSY_SECONDS = 1.0  # the lock of a killed process may stay for a moment
+_BUSY_SECONDS = 1.0  # the lock of a killed process may exist for a moment
 _SHOWN = 80  # characters of a value in an error message
 _LAST_ROWID = 2**63 - 1
 _VALUES_PER_STATEMENT = 750  # below the limit of every SQLite
@@ -54,7 +53,7 @@ class StoredItem(NamedTuple):
 
 
 class JournalFile(SQLiteFile):
-    """The open file of a journal. Opening raises ConfigurationError for a file that another batch has open."""
+    """The open file of a journal. Opening raises ConfigurationError if another batch has the file open."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         super().__init__(path, _SCHEMA, exclusive=True)
@@ -77,7 +76,7 @@ class JournalFile(SQLiteFile):
         except OSError as error:
             raise ConfigurationError(
                 f"the journal {self.path} cannot be opened: {error.strerror}: {error.filename}. A journal needs a folder in "
-                "which this process may make files"
+                "which this process may create files"
             ) from error
         if lock is None:
             raise self._in_use()
@@ -114,7 +113,7 @@ def check_batch(name: str, fingerprint: Mapping[str, str]) -> Transaction[None]:
 
 
 def look_up(wanted: Sequence[tuple[str, str]], owner: str) -> Transaction[list[StoredItem]]:
-    """Look up items by id and digest for the batch `owner`, and add new ones."""
+    """Return items by id and digest for the batch `owner`. Add the new items to the file."""
     statement = "SELECT id, digest, owner, status FROM aswarm_run WHERE id"
     rows = yield from _select(statement, {item_id: None for item_id, _ in wanted})
     known = {item_id: (digest, last_owner, status) for item_id, digest, last_owner, status in rows}
@@ -141,7 +140,7 @@ def _entries(items: Mapping[str, bool]) -> Transaction[dict[str, list[tuple[int,
     """Return the rows with the entries of items. `items`: whether each item has finished."""
     finished = [item_id for item_id, is_finished in items.items() if is_finished]
     unfinished = [item_id for item_id, is_finished in items.items() if not is_finished]
-    # SQLite documents that the other columns beside a max() come from the row with the maximum.
+    # In SQLite, the other columns of a query with max() come from the row with the maximum (sqlite.org/lang_select.html).
     rows = yield from _select(
         "SELECT run, max(first), last, data FROM aswarm_entry WHERE run", finished, "GROUP BY run"
     )
@@ -170,7 +169,7 @@ def entries_since(at: int) -> Transaction[list[Entry]]:
 
 
 def write(lines: Mapping[str, tuple[int, list[bytes]]], finished: Sequence[str]) -> Transaction[None]:
-    """Write the entries of items, and end the finished items. `lines`: the number of the first entry, and the entries."""
+    """Write the entries of items, and mark finished items. `lines`: the number of the first entry, and the entries, by item."""
     rows = [(item, first, first + len(each) - 1, b"\n".join(each)) for item, (first, each) in lines.items()]
     yield from _insert("aswarm_entry", rows)
     for some in chunks(finished, _VALUES_PER_STATEMENT):
@@ -185,7 +184,7 @@ def _select(statement: str, values: Collection[object], end: str = "") -> Transa
 
 
 def _insert(into: str, rows: Sequence[Sequence[object]]) -> Transaction[None]:
-    # One statement for many rows, because each statement releases the GIL and waits for it again.
+    # One statement inserts many rows, because each statement releases the GIL and then waits for it.
     width = len(rows[0]) if rows else 1
     for some in chunks(rows, _VALUES_PER_STATEMENT // width):
         values = ", ".join([f"({marks(range(width))})"] * len(some))
@@ -216,8 +215,8 @@ class _Writes:
 class JournalWriter:
     """Writes the entries of all items of the batch `owner` to the file, many in one transaction.
 
-    It collects the next entries while the thread of the file writes. It belongs to one event loop, which never waits for the
-    disk. `failure`: the error after which the file cannot be written, or None.
+    While the thread of the file writes, the writer collects the next entries. It belongs to one event loop, and never blocks
+    this loop. `failure`: the error after which the file cannot be written, or None.
     """
 
     def __init__(self, file: JournalFile, owner: str) -> None:
@@ -228,7 +227,7 @@ class JournalWriter:
         self._pending = _Writes()
 
     def put(self, item_id: str, number: int, line: bytes, *, now: bool) -> None:
-        """Add an entry without waiting for the file. If not `now`, the entry is written together with a later entry.
+        """Add an entry without waiting for the file. `now`: whether to write it at once, or together with a later entry.
 
         Raises RunError if the file cannot be written.
         """
@@ -238,7 +237,7 @@ class JournalWriter:
             self._schedule(_Urgency.NOW if now else _Urgency.LATER)
 
     async def commit(self, finished: str | None = None) -> None:
-        """Wait until all entries are on disk. `finished`: the id of a finished item. Raises RunError as `put` does."""
+        """Wait until all entries are on disk. `finished`: the id of a finished item. Raises RunError like `put`."""
         self._check()
         with self._lock:
             self._pending.finished += [] if finished is None else [finished]
@@ -247,7 +246,7 @@ class JournalWriter:
         self._check()
 
     async def find(self, item_id: str, digest: str) -> StoredItem:
-        """Look up the item, and add it if it is new. Raises RunError as `put` does."""
+        """Return the item from the file. Add it if it is new. Raises RunError like `put`."""
         self._check()
         with self._lock:
             writes, position = self._pending, len(self._pending.wanted)
@@ -286,11 +285,11 @@ class JournalWriter:
 
     def _write(self, writes: _Writes, urgency: _Urgency) -> Transaction[None]:
         with self._lock:
-            if urgency < writes.urgency:  # a later job writes these entries
+            if urgency < writes.urgency:  # a more urgent job was scheduled later, and writes these entries
                 return
             if self._pending is writes:
                 self._pending = _Writes()
-        if self.failure is not None:  # no entry may be written without the entries before it
+        if self.failure is not None:  # the entries before were not written, so later entries must not be written
             raise self.failure
         writes.found = yield from look_up(writes.wanted, self._owner)
         yield from write(writes.lines, writes.finished)

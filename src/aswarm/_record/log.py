@@ -1,11 +1,12 @@
 """The log of runs: transactions of two tables, with a row for each run and rows for its entries.
 
-An execution of a run is an attempt with a number. Each write contains the number of its attempt, and changes nothing after the
-start of the next attempt or the end of the run: the number is a fencing token
-(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A takeover increments the number before it reads
-entries. In this module, entries are bytes, one per line; a row contains the entries that were written together.
+An execution of a run is an attempt with a number. Each write contains the number of its attempt. After the start of the next
+attempt, or the end of the run, such a write changes nothing: the number is a fencing token
+(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A process that takes over a run first increments
+the number, and then reads the entries. In this module, entries are bytes, one per line. A row contains the entries that were
+written together.
 """
-# ruff: noqa: S608 - statements are put together from names of this module; all data is passed as parameters
+# ruff: noqa: S608 - statements contain only names of this module; all data is passed as parameters
 
 from __future__ import annotations
 
@@ -35,12 +36,12 @@ TABLES = (
         run {text} NOT NULL, first {big} NOT NULL, last {big} NOT NULL, data {blob} NOT NULL, PRIMARY KEY (run, first)
     )""",
 )
-# The numbers of the entries of an attempt start at a multiple of this number. An attempt may have shown its readers entries
-# that were never written, so the next attempt must not use the numbers of these entries.
+# The entry numbers of an attempt start at a multiple of this number. Readers may have got entries of an earlier attempt that
+# were never written, so the next attempt must not use the same numbers.
 ATTEMPT_NUMBERS = 1_000_000
 
-# An owner is the name of a process, "#" and the token of an attempt. All owners of a process are between "name#" and
-# "name$", because "$" follows "#" in ASCII.
+# An owner is the name of a process, "#" and the token of an attempt. All owners of a process are between "name#" and "name$",
+# because "$" is the next character after "#" in ASCII.
 _OF_OWNER = "owner >= ? AND owner < ?"
 _OR_REPLACE = "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data"
 _DEATHS = "deaths + CASE status WHEN 'running' THEN 1 ELSE 0 END"
@@ -59,7 +60,7 @@ _COLUMNS = (
 
 
 class RunRow(NamedTuple):
-    """The row of a run. `last`: the number of its last entry, -1 without entries. `attempt`: the number of its last attempt."""
+    """The row of a run. `last`: the number of its last entry, or -1. `attempt`: the number of its last attempt."""
 
     id: str
     user: str
@@ -81,7 +82,7 @@ class RunRow(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """Entries that are written together: their first and last number, and their bytes, one entry per line."""
+    """Entries that are written together: the first and the last number, and the bytes, one entry per line."""
 
     first: int
     last: int
@@ -151,7 +152,8 @@ def count(user: str | None, most: float) -> Transaction[int]:
 def append(run_id: str, attempt: int, row: LogRow) -> Transaction[bool]:
     """Append entries. Returns False for an ended run, or if another attempt has started.
 
-    The shared lock of the row makes a takeover wait for this write and then read its entries.
+    The query locks the row of the run with FOR SHARE. So a process that takes over the run waits for this write, and then reads
+    its entries.
     """
     rows = yield (
         f"""INSERT INTO aswarm_entry SELECT id, ?, ?, ? FROM aswarm_run
@@ -185,9 +187,9 @@ def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:
 def take(run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000) -> Transaction[RunRow | None]:
     """Start the next attempt of a run. Returns its row, or None for an ended run.
 
-    `token`: a unique text, so that a repeated transaction increments the number only once. A run that is still "running" was
-    not released by its last process, so a death is counted. If the run then has more than `most_deaths` deaths, no attempt
-    starts, and the returned row has another owner.
+    `token`: a unique text, so that a repeated transaction increments the number only once. If the run is still "running", its
+    last process has died without releasing it. So the transaction counts a death. If the run then has more than `most_deaths`
+    deaths, no attempt starts, and the returned row has another owner.
     """
     name = f"{owner}#{token}"
     yield (
@@ -211,7 +213,7 @@ def active_of(owner: str) -> Transaction[list[RunRow]]:
 
 
 def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
-    """Put the runs that a dead process still owns back into the queue, and count a death of each."""
+    """Return the runs that a dead process still owns to the queue, and count a death for each run."""
     statement = (
         "UPDATE aswarm_run SET status = 'queued', owner = NULL, deaths = deaths + 1 WHERE id = ? AND status = 'running'"
     )
@@ -231,7 +233,7 @@ def release(run_id: str, attempt: int) -> Transaction[None]:
 
 
 def request_cancel(run_id: str, reason: str) -> Transaction[None]:
-    """Request that the process of a run cancels it. Later reasons are ignored."""
+    """Ask the process that executes a run to cancel it. If the run already has such a request, change nothing."""
     yield f"UPDATE aswarm_run SET cancel = ? WHERE id = ? AND {ACTIVE} AND cancel IS NULL", (reason, run_id)
 
 
@@ -292,7 +294,7 @@ def waits(run_id: str) -> Transaction[bool]:
 
 
 def unreachable(version: str, agents: Sequence[str], limit: int) -> Transaction[list[RunRow]]:
-    """Return queued runs that need another version, or an agent that is not one of these."""
+    """Return queued runs that this version cannot execute: they need another version, or an agent outside of `agents`."""
     statement = f"SELECT {_COLUMNS} FROM aswarm_run WHERE {_unreachable(agents)} ORDER BY number DESC LIMIT ?"
     return [RunRow(*row) for row in (yield statement, (version, *agents, limit))]
 
@@ -318,7 +320,7 @@ def ended(run_ids: Sequence[str]) -> Transaction[list[str]]:
 
 def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
     """Return the next rows with entries above `after`, and whether the run is active."""
-    # The status comes first: an ended run already has all its entries at the second query.
+    # Query the status first. If the run has ended, the second query then returns all its entries.
     status = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
     rows = yield (
         "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND last > ? ORDER BY first LIMIT ?",
@@ -343,9 +345,10 @@ def entries(run_id: str) -> Transaction[list[LogRow]]:
 def old(
     before: int, keep: int, size: int, *, but_user: str = "", keeps_waiting: bool = False
 ) -> Transaction[list[str]]:
-    """Return the ended runs to delete: runs that ended before a time, or exceed a number of runs or a size of all entries.
+    """Return the ended runs to delete, because they are too old, or because there are too many runs or entries.
 
-    `but_user`: a user whose runs are not returned. `keeps_waiting`: whether to leave out runs that wait for an answer.
+    `before`: the time before which a run is too old. `keep`: the maximum of runs. `size`: the maximum of bytes of all entries.
+    `but_user`: a user whose runs are not deleted. `keeps_waiting`: whether to keep runs that wait for an answer.
     """
     waiting = f" AND NOT ({WAITS})" if keeps_waiting else ""
     rows = yield (
@@ -384,8 +387,8 @@ class Purgeable(NamedTuple):
 def purgeable(seconds: float) -> Transaction[Purgeable]:
     """Return the runs that ended at least `seconds` ago, and the conversations that these runs created.
 
-    Runs that wait for an answer are not returned. The run that created a conversation is returned only if all other runs of the
-    conversation are returned.
+    The result does not contain runs that wait for an answer. It contains the run that created a conversation only together with
+    all other runs of this conversation.
     """
     statement = f'SELECT id, "user", conversation FROM aswarm_run WHERE ended <= ? AND NOT ({WAITS})'
     rows = yield statement, (now() - int(seconds * 1000),)

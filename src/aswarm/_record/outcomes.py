@@ -1,6 +1,6 @@
-"""Conversion of completions, calls, context variables and responses to the fields of entries, and back for a replay.
+"""Converts completions, calls, context variables and responses to the fields of entries, and back for a replay.
 
-The module decides which values can be recorded, and does no I/O.
+The module also checks whether a value can be recorded. It does no I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 class RecordedToolError(ToolError):
     """A tool call that failed in an earlier process. The text has the type and the message of the original error.
 
-    It is also the error of a started call whose outcome was not recorded.
+    A call that has started in an earlier process, but has no recorded outcome, has this error too.
     """
 
 
@@ -35,7 +35,7 @@ class RecordedToolError(ToolError):
 def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a recorded completion as one chunk. `fields`: the fields of its CompletionFinished."""
     message = {key: value for key, value in fields["message"].items() if key != "sender"}
-    # The index separates calls with equal ids or names.
+    # The index keeps calls with equal ids or names separate.
     calls: list[dict[str, Any]] = [
         {"index": position, **call} for position, call in enumerate(message.get("tool_calls") or ())
     ]
@@ -78,7 +78,7 @@ def outcome_fields(
 def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
     """Return the outcome of a recorded call. `fields`: the fields of its ToolCallFinished; `outcome`: see `outcome_fields`.
 
-    `TurnChanges` applies the changes that the call made to the context.
+    `TurnChanges` applies the changes of the context variables.
     """
     content = outcome.get("parts", fields["content"])
     error = None if fields.get("error") is None else RecordedToolError(fields["error"])
@@ -93,8 +93,9 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
 class TurnChanges:
     """Records and replays the changes that the calls of one turn make to the context variables.
 
-    Concurrent calls share the context. So the record of a call has the changes since the previous record, and a replay applies
-    the changes in recorded order, whichever call comes first. `recorded`: the positions and outcomes of the calls, in that order.
+    Concurrent calls share the context variables. So the entry of a finished call contains the changes since the entry before. A
+    replay applies the changes in this recorded order, even if it reaches the calls in another order. `recorded`: the positions
+    and outcomes of the calls, in recorded order.
     """
 
     def __init__(self, recorded: Iterable[tuple[int, Mapping[str, Any]]] = ()) -> None:
@@ -105,7 +106,7 @@ class TurnChanges:
         self._before: dict[str, Any] = {}  # the context at the last record
 
     def repeat(self, context: dict[str, Any], position: int | None = None) -> None:
-        """Apply the recorded changes up to the call at this position; by default all, before a function runs."""
+        """Apply the recorded changes, up to the call at this position. By default, apply all changes."""
         until = len(self._recorded) if position is None else self._place[position] + 1
         for _, outcome in self._recorded[self._made : until]:
             change(context, outcome.get("written", {}), outcome.get("removed", ()))
@@ -113,7 +114,7 @@ class TurnChanges:
 
     @contextmanager
     def watching(self, call: ToolCall, context: dict[str, Any]) -> Generator[None]:
-        """Watch the changes of a call until it is recorded."""
+        """Observe the changes of the context variables during a call, until the call is recorded."""
         writes = _may_write(call)
         if writes and not self._writers:
             self._before = copy_containers(context)

@@ -1,7 +1,7 @@
 """`Recorder`: records a run as entries while it runs, and replays the entries of earlier attempts.
 
-It wraps the two handlers of a run, its events and the delivery of its tool events. A function runs only after its
-start is committed. The run does not wait for a commit of completions and results: the next commit includes them.
+It wraps the two handlers of a run, its events and the delivery of its tool events. A function runs only after the start of its
+call is committed. The run does not wait for a commit of completions and results: the next commit includes them.
 
 | the process died | the next attempt |
 |---|---|
@@ -62,7 +62,7 @@ class Sink(Protocol):
         ...
 
     async def commit(self) -> None:
-        """Wait until all entries are committed. Raises StoreError, or a cancellation if another attempt has the run."""
+        """Wait until all entries are committed. Raises StoreError, or a cancellation if another attempt has started."""
         ...
 
 
@@ -79,9 +79,12 @@ class Maker(Protocol):
 class Recorder:
     """Records one attempt of a run.
 
-    `add`: records an entry. `facts`: the facts of earlier attempts. `agents`: finds the agents of recorded handoffs.
-    `mismatch`: gets the number of a request and the parts in which it differs from the recorded request, and returns the error.
-    `stop`: called after the replay of all facts, for a run that must only be replayed; None for a run that continues.
+    `add`: records an entry.
+    `facts`: the recorded facts of earlier attempts.
+    `agents`: finds the agents of recorded handoffs.
+    `mismatch`: returns the error for a request that differs from the recorded request. It gets the number of the request, and
+    the parts that differ.
+    `stop`: for a run that must only be replayed: called after the replay of all facts. None for a run that continues.
     """
 
     def __init__(
@@ -101,16 +104,18 @@ class Recorder:
         self._agents = agents
         self._mismatch = mismatch
         self._facts = facts or Facts()
-        # The first attempt has nothing to replay.
+        # The first attempt has nothing to replay, so it adds every entry without a check.
         self.add: Callable[[Entry], None] = sink.add if self._facts.is_empty else self._add_new
         self._stop = stop
         self._deltas = deltas
         self._state: RunState
         self._turn = 0
-        self._shown_turn = 0  # the turn of the events; a request may be sent before the event of its turn is read
+        self._shown_turn = 0  # the turn of the last event; `_turn` may be one ahead, because it counts requests
         self._request: Mapping[str, str] = {}
         self._changes = TurnChanges(self._facts.outcomes(0))
-        self._outcomes: dict[int, Mapping[str, Any]] = {}  # of the calls of this turn that finished in this attempt
+        self._outcomes: dict[
+            int, Mapping[str, Any]
+        ] = {}  # the calls that finished in this turn and attempt, by position
 
     def use(self, state: RunState) -> None:
         """Record the run with this state. Call it before the first event."""
@@ -124,7 +129,7 @@ class Recorder:
     # --- completions ---
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """Return wrapped handlers: each answers from the record, or calls the original handler and records the result."""
+        """Return wrapped handlers. They return recorded results, or call the original handler and record its result."""
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
         )
@@ -137,7 +142,7 @@ class Recorder:
         recorded = self._facts.completions.get(self._turn)
         if recorded is not None:
             return self._repeated(recorded)
-        # A new completion is returned without a generator around it, because each chunk would pass through that generator.
+        # Return a new completion without another generator around it, because each chunk would have to pass through it.
         return handlers.complete(request) if self._stop is None else self._stopped(self._stop)
 
     async def _repeated(self, recorded: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -156,7 +161,7 @@ class Recorder:
     async def _call_tool(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        if call.tool is not None and call.tool.is_handoff:  # a handoff has no effect, so a replay calls it again
+        if call.tool is not None and call.tool.is_handoff:  # has no side effects, so a replay executes it again
             return await handlers.call_tool(call, context, started)
         key = CallKey(self._turn, call.position)
         if (fields := self._facts.finished.get(key)) is not None:
@@ -171,7 +176,7 @@ class Recorder:
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
         if key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
             return self._without_outcome(call, OUTCOME_UNKNOWN)
-        if self._stop is not None:  # a repeatable function may have started before
+        if self._stop is not None:  # execute nothing; but a repeatable function may have started in an earlier attempt
             may_have_run = call.is_repeatable or call.has_started_inside
             return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
         return await self._call_and_record(handlers, call, context, started)
@@ -190,10 +195,10 @@ class Recorder:
             nonlocal is_announced
             await started()
             is_announced = True
-            # A repeatable call waits for the commit too, because the commit includes the completion that made the call. Without
-            # the completion, the model is requested again after a crash, and may make the call with other arguments.
+            # A repeatable call waits for the commit too, because the commit includes the completion with the call. Without this
+            # completion, the next attempt would send the request again, and the model may choose other arguments.
             try:
-                await self._sink.commit()  # the function must not run unless this returns
+                await self._sink.commit()  # the function may run only if this succeeds
             except BaseException:
                 call.started = False
                 raise
@@ -208,21 +213,21 @@ class Recorder:
         return outcome
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
-        call.outcome = outcome  # so that the run has the outcome, even if it cannot be recorded
+        call.outcome = outcome  # set it first: the response has the outcome even if the recording fails
         self._outcomes[call.position] = self._changes.outcome(call, outcome, context)
         if outcome.agent is not None:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
             except ConfigurationError:
-                self._note(finished_event(call, outcome))  # the run fails, but this call has finished
+                self._note(finished_event(call, outcome))  # the run fails, but the call has finished: record it
                 raise
 
     def _record_exit(
         self, call: ToolCall, context: dict[str, Any], error: BaseException, *, is_announced: bool
     ) -> None:
-        """Record the end of a call that raised an exception. If this fails, the outcome of the call is unknown later."""
-        with suppress(AswarmError):  # the exception of the call is more important
-            if call.outcome is not None:  # `tool_error` raised it after the function finished
+        """Record the end of a call that raised an exception. If this fails, a later attempt does not know the outcome."""
+        with suppress(AswarmError):  # the exception of the call is more important than an exception here
+            if call.outcome is not None:  # the function has finished, and then `tool_error` raised the exception
                 self._outcomes[call.position] = self._changes.outcome(call, call.outcome, context)
                 self._note(finished_event(call, call.outcome))
             elif is_announced and not call.started and not isinstance(error, Hold):

@@ -1,5 +1,5 @@
 """One run: its options, state, plan of tool calls, loop and streams.
 
-Decides the next step of a run. Does not depend on the provider, or on the reader of the events. Effects go through the two
-handlers only.
+This package decides the next step of a run. It knows neither the provider nor the code that reads the events. It calls the
+model and the tools only through two handlers, see `handlers`.
 """

@@ -1,7 +1,8 @@
-"""Control of the budgets of a run and of its outer runs: applies their limits, and stops a run that goes in circles.
+"""The limits of a run: its own budget, the budgets of its outer runs, and the detection of a run that goes in circles.
 
-Before each request and each call, `BudgetControl` decides whether the budgets allow it. It does no I/O: the clock is a
-parameter. `_run.budget_middleware` cuts a completion or a call at the deadline.
+An outer run is a run that started this run in one of its tools. Before each request and each tool call, `BudgetControl`
+decides whether the budgets allow it. It does no I/O: the clock is a parameter. `_run.budget_middleware` cancels a completion
+or a call at the deadline.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ _Key = tuple[str, str, str]
 class BudgetControl:
     """Control of one run by its own budget and the budgets of its outer runs.
 
-    `spent`: the limit that was reached, or None. `is_last`: whether a limit with `then="answer"` was reached, so that the run
-    makes, or has made, one final completion without limits. `deadline`: in the time of `clock`; infinite for the final
-    completion. `may_cut`: whether the budget has a limit of seconds. `is_cut`: whether the limit of seconds has cut the current
-    completion.
+    `spent`: the limit that was reached, or None.
+    `is_last`: whether a budget with `then="answer"` reached a limit. The run then makes one final completion without limits.
+    `deadline`: in the time of `clock`; infinite for the final completion.
+    `may_cut`: whether the budget limits the seconds.
+    `is_cut`: whether the deadline has cancelled the current completion.
     """
 
     def __init__(self, spending: Spending, agent: Agent, run_id: str = "") -> None:
@@ -53,7 +55,7 @@ class BudgetControl:
         self._spending = spending
         self._own = spending.budget or Budget()
         self._owner = spending  # the run whose limit was reached
-        # Each run counts its own circles from 0: a run inside a tool gets the limits of the runs around it, not their counts.
+        # A run inside a tool inherits the limits of its outer runs, but not their counts: it counts from 0.
         repeats, self._repeats_owner = _lowest(spending, "repeats")
         handoffs, self._handoffs_owner = _lowest(spending, "handoffs")
         self._repetition = None if repeats is None else Repetition(repeats)
@@ -69,7 +71,7 @@ class BudgetControl:
     # --- time ---
 
     def start(self, clock: Callable[[], float]) -> None:
-        """Start the seconds of the run."""
+        """Start the time limit of the run."""
         if self._own.seconds is not None:
             self.clock, self.deadline, self.may_cut = clock, clock() + self._own.seconds, True
 
@@ -81,9 +83,9 @@ class BudgetControl:
     # --- a request ---
 
     def admit_request(self, *, may_ask: bool) -> bool:
-        """Return whether the budgets allow a request now, and count it if max_turns allows it too (`may_ask`).
+        """Return whether the budgets allow a request now. If `max_turns` allows it too (`may_ask`), count the request.
 
-        Raises BudgetError at a limit of a budget with `then="raise"`.
+        Raises BudgetError if a budget with `then="raise"` has reached a limit.
         """
         if self.is_last:
             return False
@@ -108,7 +110,7 @@ class BudgetControl:
         self.spent, self._owner = limit, owner
 
     def used_up(self, own: Limit | None = None) -> str:
-        """Return a sentence about the limit that was reached, or about `own`, a limit of the run's own budget."""
+        """Return a sentence about the limit that was reached. `own`: name this limit of the run's own budget instead."""
         limit, budget = (own, self._own) if own else (self.spent, self._owner.budget)
         value = getattr(budget, limit or "", 0)
         if limit == "cost":
@@ -121,7 +123,7 @@ class BudgetControl:
         self._prices(Usage())
 
     def add_price(self, usage: Usage, model: str | None = None) -> None:
-        """Add the price of a completion to this run and the runs around it. `model`: if another than the run's."""
+        """Add the price of a completion to this run and its outer runs. `model`: None for the model of the run."""
         for each, price in self._prices(usage, model):
             each.cost += price
         counts = any(each.budget and (each.budget.tokens or each.budget.cost) for each in self._spending.chain())
@@ -144,8 +146,8 @@ class BudgetControl:
     def admit_calls(self, calls: Iterable[ToolCall]) -> None:
         """Count, in call order, the calls that may run, and refuse the others.
 
-        A call that waits for a decision before its function starts is not counted. A function that raises Hold has started, so
-        its call is counted.
+        A call that waits for an approval is not counted, because its function has not started. If the function raises Hold, it
+        has started, so its call is counted.
         """
         for call in calls:
             must_wait = not call.is_approved and call.tool is not None and standing_hold(call.tool) is not None
@@ -157,7 +159,7 @@ class BudgetControl:
                 call.outcome = call.refused(text)
 
     def may_start(self, call: ToolCall) -> bool:
-        """Return whether `admit_calls` would admit the call, and all calls before it in its message, if its turn were now."""
+        """Return whether the budgets still allow this call and all calls before it in its message. Counts nothing."""
         if self.is_last or self.is_late or (self._repetition and not _polls(call) and self._repetition.refusal(call)):
             return False
         return not any(
@@ -182,14 +184,14 @@ class BudgetControl:
         return None
 
     def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
-        """Return the reason, for the model, to refuse the handoff of this call; None to allow it."""
+        """Return a text for the model if the handoff of this call is refused, otherwise None."""
         text = self._handoffs.refusal(target.name) if self._handoffs else None
         if text is not None:
             self._refused_handoffs.add(call)
         return text
 
     def end_turn(self, calls: Iterable[ToolCall], agent: Agent, target: Agent | None) -> None:
-        """Count the calls that have run. `agent` made them, `target` is the next agent."""
+        """Count the calls that have run. `agent`: made the calls. `target`: the agent of a handoff, or None."""
         self._agent = target or agent
         ran = self._admitted - self._refused_handoffs
         work = [call for call in calls if call in ran and not (call.outcome and call.outcome.agent)]
@@ -210,7 +212,7 @@ class BudgetControl:
 
 
 def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
-    """Return the lowest limit of this name among the budgets of a run and its outer runs, and the spending of that budget's run."""
+    """Return the lowest limit of this name in the budgets of a run and its outer runs, and the spending of the limited run."""
     limits = [(value, each) for each in spending.chain() if (value := getattr(each.budget, limit, None)) is not None]
     return min(limits, key=operator.itemgetter(0), default=(None, spending))
 
@@ -223,29 +225,29 @@ def _polls(call: ToolCall) -> bool:
 
 
 class Repetition:
-    """Counter of calls with the same arguments and the same result. It refuses a call that had the same result `limit` times.
+    """Counter of calls with the same arguments and the same result. After `limit` such calls, it refuses the next one.
 
-    A call with another result than the last time starts all counts again, so a function that reads the same file before and
-    after each change is no repetition.
+    If a call returns another result than before, all counts restart: the run makes progress. For example, a run may read the
+    same file again after each change.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._last: dict[_Key, str] = {}
         self._times: dict[_Key, int] = {}
-        self._refused: dict[_Key, int] = {}  # the number of turns
+        self._refused: dict[_Key, int] = {}  # the number of turns in which a call was refused
         self._refused_now: set[_Key] = set()  # in this turn
 
     def refusal(self, call: ToolCall) -> str | None:
-        """Return the reason, for the model, to refuse the call; None if it may run."""
+        """Return a text for the model if the call is refused, otherwise None."""
         if self._times.get(key := _key_of(call), 0) < self._limit:
             return None
         return f"not run: this call was made {_times(self._limit)} with this result: {shown(self._last[key], _SHOWN)}"
 
     def add_refused(self, call: ToolCall) -> bool:
-        """Count a refused call, once a turn. Return whether the call was refused in `limit` turns (at least two).
+        """Count a refused call, once in each turn. Return whether it was refused in `limit` turns, and in at least two.
 
-        The model reads a refusal after the turn, so a call that is refused in one turn only is no retry.
+        The model reads the refusals after the turn. So several refusals in one turn are not yet a retry by the model.
         """
         key = _key_of(call)
         if key not in self._refused_now:
@@ -268,7 +270,7 @@ class Repetition:
 
 
 class HandoffChain:
-    """Counter of handoffs without other calls between them. At most `limit` may return to an agent that was active before."""
+    """Counter of handoffs without another call in between. At most `limit` of them may return to an earlier agent."""
 
     def __init__(self, limit: int, agent: str) -> None:
         self._limit = limit
@@ -277,7 +279,7 @@ class HandoffChain:
         self._refused = 0
 
     def refusal(self, target: str) -> str | None:
-        """Return the reason, for the model, to refuse a handoff to the agent of this name; None to allow it."""
+        """Return a text for the model if a handoff to the agent of this name is refused, otherwise None."""
         if target not in self._agents or self._backward < self._limit:
             return None
         often = "" if not self._limit else f" {_times(self._limit)}"
@@ -292,12 +294,12 @@ class HandoffChain:
         self._agents.add(target)
 
     def add_refused(self) -> bool:
-        """Count a turn with a refused handoff. Return whether it is a retry, after an earlier refusal."""
+        """Count a turn with a refused handoff. Return whether an earlier turn had one too, so that the model retries."""
         self._refused += 1
         return self._refused > 1
 
     def end(self, agent: str) -> None:
-        """Restart at this agent, after a call that was no handoff."""
+        """Restart the count at this agent, after a call that was not a handoff."""
         self._agents, self._backward, self._refused = {agent}, 0, 0
 
 

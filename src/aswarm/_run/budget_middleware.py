@@ -1,7 +1,7 @@
-"""The middleware of a budget: it cuts completions and calls at the deadline, and refuses handoffs.
+"""The middleware of a budget: cancels completions and calls at the deadline, and refuses handoffs.
 
-A cancel scope is open around a single await, never across a `yield`. A plain function in a thread cannot be cut: the run
-waits for it, unless it may be abandoned.
+A cancel scope is open around a single await, never across a `yield` (PEP 789). A plain function in a thread cannot be
+cancelled. The run waits for its end, unless its tool has `abandon_on_cancel`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CUT: Any = object()
 
 
 def budget_middleware(budget: BudgetControl) -> Middleware:
-    """Return the middleware of a run with a budget. Its seconds start when it wraps the handlers."""
+    """Return the middleware of a run with a budget. The time limit starts when the middleware wraps the handlers."""
 
     def wrap(handlers: Handlers) -> Handlers:
         budget.start(anyio.current_time)
@@ -43,7 +43,7 @@ def budget_middleware(budget: BudgetControl) -> Middleware:
 
 
 def instruct_in_time(instruct: Instruct, budget: BudgetControl) -> Instruct:
-    """Return `instruct` with the deadline of the budget. Late instructions are empty, and their request is not made."""
+    """Return `instruct` with the deadline of the budget. At the deadline it returns "", and the run sends no request."""
 
     async def limited(agent: Agent, context: dict[str, Any]) -> Any:
         with anyio.CancelScope(deadline=budget.deadline):

@@ -1,4 +1,4 @@
-"""The current tool call: a function, or a middleware around it, reads its own call and reports progress."""
+"""The current tool call. A function of a tool, or a middleware, reads its own call here, and reports progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .options import RunOptions
 from .plan import Decided, ToolCall
 from .state import RunState
 
-# Each call sets them in its own task, so no other call reads them.
+# Each tool call runs in its own task and sets both variables there, so concurrent calls do not see each other's values.
 running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 _UNDECIDED = Decided()
@@ -28,8 +28,10 @@ _UNDECIDED = Decided()
 class OuterRun:
     """The run of the current tool call, for the runs that the tool starts.
 
-    `start` starts a run with the same client, limits and middleware, and returns its state and the events that drive it.
-    `call_soon` schedules a callback in the thread of the event loop; None if no reader gets live events of tools.
+    `start`: starts a run with the same client, limits and middleware. It returns the state and the events; reading the events
+    drives the run.
+    `call_soon`: schedules a callback in the thread of the event loop; None if the events of tools are not delivered live.
+    `thread`: the id of that thread.
     """
 
     state: RunState
@@ -40,7 +42,7 @@ class OuterRun:
 
 
 class CurrentCall:
-    """The tool call that this code runs in, as `current_call()` returns it."""
+    """The current tool call. `current_call()` returns it."""
 
     __slots__ = ("_call",)
 
@@ -64,15 +66,15 @@ class CurrentCall:
 
     @property
     def arguments(self) -> str:
-        """The arguments as JSON text, with the changes of a user or a middleware."""
+        """The arguments as JSON text, including the changes that a user or a middleware has made."""
         return self._call.arguments
 
     @property
     def key(self) -> str:
-        """An idempotency key: unique to this call, and the same in each attempt of a run with the same id.
+        """An idempotency key: unique to this call, and the same if a run with the same id repeats the call.
 
-        It consists of the id of the run, the turn and the position. A run keeps its id if it is durable, or has a `run_id=`.
-        The key is for the function of the call; it is empty in a middleware.
+        The key consists of the id of the run, the turn and the position. A durable run, and a run with a `run_id=`, has the
+        same id in each attempt. Only the function of the call gets the key; in a middleware the key is empty.
         """
         run = running_run.get()
         if run is None or not any(call is self._call for call in (*run.state.turn.calls, *run.state.eager_calls)):
@@ -91,19 +93,20 @@ class CurrentCall:
 
     @property
     def answer(self) -> Any:
-        """The data of the `Answer` to the `Hold` of this call; None without one."""
+        """The data of the `Answer` to the `Hold` of this call, or None."""
         return (self._call.decided or _UNDECIDED).answer
 
     @property
     def data(self) -> Any:
-        """The data of the `Hold` that this call raised before the decision; None without one."""
+        """The data of the `Hold` that this call raised before the user decided, or None."""
         return (self._call.decided or _UNDECIDED).data
 
 
 def current_call() -> CurrentCall:
-    """Return the tool call that this code runs in, in its function, in code below it, or in a middleware around it.
+    """Return the tool call that this code runs in.
 
-    Raises ConfigurationError if no call runs.
+    Call it in the function of a tool, in code that this function calls, or in a middleware around the call. Raises
+    ConfigurationError if no tool call runs.
     """
     call = running_call.get()
     if call is None:
@@ -115,9 +118,9 @@ def current_call() -> CurrentCall:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A progress report, which an async generator function yields.
+    """A progress report, for a tool that is an async generator function: yield it.
 
-    Its last value of another type is its result. Earlier values of other types are dropped.
+    The result of the tool is the last value that it yields of another type. Earlier values of other types are dropped.
     """
 
     value: Any
@@ -126,8 +129,9 @@ class Progress:
 def progress(value: Any) -> None:
     """Report the progress of this tool call: `stream()` yields `ToolProgress` with the value at once.
 
-    For the function of a tool and the code that it calls, in any thread with its contextvars. It does nothing if no call
-    runs, if no reader gets live events, and after the end of the call. It is neither sent to the model nor recorded.
+    Call it in the function of a tool or in code below it, also in a thread that has the contextvars of the call. It does
+    nothing outside of a call, after the end of the call, or if no reader gets live events. The model does not get the value,
+    and the history does not contain it.
     """
     call, run = running_call.get(), running_run.get()
     if call is None or run is None or run.call_soon is None:
@@ -136,7 +140,7 @@ def progress(value: Any) -> None:
     if threading.get_ident() == run.thread:
         emit()
     else:
-        with suppress(RuntimeError):  # the event loop is closed: the function was abandoned
+        with suppress(RuntimeError):  # the event loop is closed, and this thread belongs to an abandoned function
             run.call_soon(emit)
 
 

@@ -1,4 +1,4 @@
-"""The middleware of `debug=True`: prints requests, completions and tool calls in Swarm's words, and logs them to `aswarm`."""
+"""The middleware of `debug=True`: prints requests, completions and tool calls as Swarm does, and logs them to `aswarm`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("aswarm")
 
 
 def debug_middleware(*, execute_tools: bool) -> Middleware:
-    """Return the middleware that prints and logs. `execute_tools`: whether the run carries out the calls of the model."""
+    """Return the middleware that prints and logs. `execute_tools`: whether the run executes tool calls."""
 
     def wrap(handlers: Handlers) -> Handlers:
         run = handlers.run
@@ -57,7 +57,7 @@ def call_text(call: ToolCall) -> str:
 
 
 def debug_print(*parts: object, run: RunInfo | None = None) -> None:
-    """Print one line as Swarm does, after the time, and log it. Only a terminal gets colours."""
+    """Print one line with the time in front, as Swarm does, and log it. The line has colours only in a terminal."""
     text = " ".join(map(str, parts))
     logger.debug("%s", text, extra=NO_RUN if run is None else run.log_fields)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,8 +1,8 @@
-"""Eager tools: a call whose arguments are complete starts while the model still writes the rest of the completion.
+"""Eager tools: a call starts once its arguments are complete, while the model still writes the rest of the completion.
 
-The middleware stands outside of the user's middleware, and inside of records and budgets. So guards, limiters and timeouts see
-a call once, when its function runs. Records, budgets and the reader of the run see the call when its turn starts it, as if
-its function had been quick.
+The middleware of this module is outside of the user's middleware, and inside of the recorder and the budget. So guards,
+limiters and timeouts see a call when its function runs, and only once. The recorder, the budget and the consumer of the
+events see the call later, when the turn starts its calls. To them, the function was only very fast.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .plan import ToolCall, ToolOutcome, calls_of, plan
 from .state import RunState
 
 EagerTools: TypeAlias = bool | Literal["always"]
-# A limit for work that may be in vain. The calls after it start with their turn.
+# The limit for calls that start early, because their work is lost if the completion fails. Later calls start with their turn.
 _MOST = 100
 
 
 def checked_eager_tools(value: EagerTools) -> EagerTools:
-    """Return the option. Raises ConfigurationError for another value."""
+    """Return the value of `eager_tools`. Raises ConfigurationError for an invalid value."""
     if isinstance(value, bool) or value == "always":  # pyright: ignore[reportUnnecessaryComparison]
         return value
     raise ConfigurationError(f'eager_tools must be True, False or "always", not {value!r}')
@@ -51,10 +51,10 @@ def eager_middleware(
 
     Args:
         state: The run.
-        always: Whether completions that the run wants whole are streamed below this middleware.
-        include_usage: Whether these streams request their usage.
+        always: Whether to stream completions even if the run does not. The run then still gets each completion as one chunk.
+        include_usage: Whether these streamed requests ask for the usage.
         concurrent: Whether calls of the run may run together.
-        threads_only: Whether plain functions may start only in threads of their own.
+        threads_only: Whether a plain function may start early only if it gets its own thread.
     """
 
     def wrap(handlers: Handlers) -> Handlers:
@@ -77,7 +77,7 @@ def eager_middleware(
 
 
 def _is_harmless(tool: Tool[..., Any]) -> bool:
-    """Return whether a call of the tool may run in vain, and needs nothing but its arguments."""
+    """Return whether a call of the tool may start early: a lost call does no harm, and it needs only its arguments."""
     return (
         tool.repeatable
         and tool.approve is False
@@ -97,21 +97,21 @@ class _EagerCalls:
         self._state = state
         self._may_start = may_start
         self._concurrent = concurrent
-        self._calls: list[ToolCall] = []  # the whole calls of the completion so far
-        self._started: list[ToolCall] = []  # the calls of the completion that have started
-        self._is_blocked = False  # whether the next calls must wait for a call of the completion
-        self._eager: dict[int, _EagerCall] = {}  # by position; a call leaves when its turn takes it
+        self._calls: list[ToolCall] = []  # the calls of the current completion with complete arguments
+        self._started: list[ToolCall] = []  # the calls of the current completion that have started
+        self._is_blocked = False  # whether all further calls of the completion must wait for the turn
+        self._eager: dict[int, _EagerCall] = {}  # by position; removed when the turn executes the call
 
     # --- completions ---
 
     async def complete(
         self, request: CompletionRequest, accumulator: Accumulator | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks unchanged, and start calls between them. `accumulator`: has the chunks so far; by default the run's.
+        """Yield the chunks unchanged, and start calls between them. If the completion fails, stop these calls and await them.
 
-        If the completion does not reach its end, its calls are stopped, and have ended when this generator ends.
+        `accumulator`: contains the chunks so far; by default the accumulator of the run.
         """
-        await self.close()  # calls that the last turn did not reach
+        await self.close()  # calls that the last turn did not execute
         self._calls, self._is_blocked = [], False
         self._state.eager_calls = self._started = []
         try:
@@ -122,14 +122,14 @@ class _EagerCalls:
                         if (read := accumulator or self._state.accumulator) is not None:
                             self._start_calls(read.calls)
                 except BaseException:
-                    self._drop()  # before the response is closed, which may wait
+                    self._drop()  # before the response is closed, because closing may wait for the network
                     raise
         except BaseException:
             await self.close()
             raise
 
     async def complete_whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the completion as one chunk."""
+        """Stream the completion, start calls meanwhile, and yield the completion as one chunk."""
         accumulator = Accumulator()
         async with aclosing(self.complete(request, accumulator)) as chunks:
             async for chunk in chunks:
@@ -137,7 +137,7 @@ class _EagerCalls:
         yield whole_chunk(accumulator)
 
     def _start_calls(self, calls: list[CallSoFar]) -> None:
-        """Start the calls that have become whole: the model writes the next one, or the API has announced the end."""
+        """Start the calls whose arguments are complete: the next call has started, or the API has marked this one as done."""
         while (position := len(self._calls)) < len(calls) and not self._is_blocked:
             if position == len(calls) - 1 and not calls[position].is_done:
                 break
@@ -160,7 +160,7 @@ class _EagerCalls:
     # --- tool calls ---
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        """Return the outcome of the eager call, or else carry out the call."""
+        """Return the outcome of the call if it has started early. Otherwise execute it now."""
         eager = self._eager.pop(call.position, None)
         if eager is not None:
             if eager.fits(call):
@@ -175,7 +175,7 @@ class _EagerCalls:
             eager.drop()
 
     async def close(self) -> None:
-        """Stop the calls that no turn has taken, and wait for their end, even if this task is cancelled."""
+        """Stop the calls that their turn did not execute, and wait for their end, even if this task is cancelled."""
         self._drop()
         interrupted: BaseException | None = None
         while self._eager:
@@ -189,13 +189,16 @@ class _EagerCalls:
 
 
 class _EagerCall:
-    """A call that runs before its turn, in its own task."""
+    """A call that starts before its turn, in its own task.
+
+    The call has two `ToolCall` objects: the early object of this class, and the object that the turn passes to `finish`.
+    """
 
     def __init__(self, call: ToolCall, call_tool: ToolHandler, context: dict[str, Any]) -> None:
         self._call = call
         self._arguments = call.arguments
         self._call_tool = call_tool
-        # A middleware of a user may write to the context. The run sees the changes when its turn takes the call.
+        # A middleware of the user may write to the context. The early call gets a copy, and `finish` merges the changes.
         self._keeps_changes = not isinstance(call_tool, ToolCaller)
         self._before = copy_containers(context) if self._keeps_changes else context
         self._context = copy_containers(context) if self._keeps_changes else context
@@ -207,7 +210,7 @@ class _EagerCall:
         self._task = BackgroundTask(self._run)
 
     def fits(self, call: ToolCall) -> bool:
-        """Return whether the call of the turn is this call, and has no decision."""
+        """Return whether the call of the turn is the same call, without a decision of a user or changed arguments."""
         own = self._call
         is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
         return is_same and call.tool is own.tool and call.decided is None and call.replaced is None
@@ -222,7 +225,7 @@ class _EagerCall:
         return await self._call_tool(call, context, self._start)
 
     async def _start(self) -> None:
-        """Mark the start of the function. If its turn waits for the call, the call is announced and recorded first."""
+        """Mark the start of the function. If the turn already waits for the call, report and record the start first."""
         self._has_begun = self._call.started = True
         if self._taken is not None:
             call, started = self._taken
@@ -238,9 +241,9 @@ class _EagerCall:
     # --- the turn ---
 
     async def finish(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        """Announce the call of the turn, wait for the function, and return its outcome or raise its exception.
+        """Report the start of the turn's call, wait for the function, and return its outcome or raise its exception.
 
-        A cancellation stops the function, and waits for its end.
+        If this task is cancelled, stop the function and wait for its end.
         """
         try:
             await self._announce(call, started)
@@ -250,10 +253,10 @@ class _EagerCall:
         try:
             await self._task.result()
         except anyio.get_cancelled_exc_class():
-            if self._call.outcome is None and self._call.hold is None:  # the function did not finish meanwhile
+            if self._call.outcome is None and self._call.hold is None:  # else the function has finished meanwhile
                 raise
         except BaseException:
-            call.outcome = self._call.outcome  # a guard, or `tool_error`, has set it before it ended the run
+            call.outcome = self._call.outcome  # a guard or `tool_error` may set an outcome and then raise
             raise
         finally:
             call.started = call.started and self._call.started
@@ -281,13 +284,13 @@ class _EagerCall:
             show(event)
 
     def _pass_arguments(self, call: ToolCall) -> None:
-        """Set the arguments that a middleware has changed."""
+        """Copy the arguments to the call of the turn, because a middleware may have changed them."""
         call.arguments, call.replaced = self._call.arguments, self._call.replaced
 
     # --- the end ---
 
     def drop(self) -> None:
-        """Cancel the call, whose result is not needed."""
+        """Cancel the call, because its result is not needed. Does not wait."""
         self._is_dropped = True
         self._show = _show_nothing
         self._task.cancel()

@@ -1,7 +1,7 @@
 """Execution of tool calls: one call, its limiter, and a group of calls that run together.
 
-Decides nothing about order or results: the plan makes the groups, and `_tools` converts the values. Every `Exception` of a
-function becomes the text of its tool message; other exceptions end the run.
+`plan` decides which calls form a group, and `_tools` converts the values. If a function raises an `Exception`, its text
+becomes the tool message, so that the model can react. Other exceptions, such as KeyboardInterrupt, end the run.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ from .plan import ToolCall, ToolOutcome
 logger = logging.getLogger("aswarm")
 
 REPLACED = "a guard has changed the arguments since the decision"
-_NAMES = 20  # the number of tools that the answer to an unknown name lists
+_NAMES = 20  # if the model calls an unknown tool, the answer lists at most this number of tools
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFailure:
     """A failed tool call, passed to `AsyncSwarm(tool_error=...)`.
 
-    The hook, plain or async, returns another text for the model, or raises to end the run.
+    The hook is a plain or async function. It returns the text for the model, or raises an exception to end the run.
 
     Args:
         text: The text for the model.
-        error: The cause, see `ToolError`.
+        error: The exception of the function, or a `ToolError` of aswarm.
         id: The id of the call.
-        name: The name that the model called.
+        name: The name of the tool in the call.
         arguments: The JSON text of the arguments, as the model sent it.
         agent: The agent that made the call.
     """
@@ -81,8 +81,8 @@ class ToolFailure:
 ToolErrorHook: TypeAlias = Callable[[ToolFailure], str | Awaitable[str]]
 
 
-class _StopIterationRaised(Exception):  # noqa: N818 - a coroutine cannot raise StopIteration itself
-    """Wraps the StopIteration that a function raised."""
+class _StopIterationRaised(Exception):  # noqa: N818 - only a wrapper
+    """Wraps the StopIteration of a function, because a coroutine that raises StopIteration gets a RuntimeError (PEP 479)."""
 
 
 class ToolCaller:
@@ -110,35 +110,35 @@ class ToolCaller:
         return self.resources if self._run is None else self._run.state.resources
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
-        """Carry out one call; see `ToolHandler`. Each call needs its own task."""
+        """Execute one call; see `ToolHandler`. Each call needs its own task, because contextvars hold the current call."""
         running_run.set(self._run)
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.args[0])
         except Hold:
-            call.started = False  # it stays open; `hold.data` records whether a function inside the call has started
+            call.started = False  # the call stays open; `hold.data` records whether an inner run has called functions
             raise
         except CallerMistake as error:
-            call.started = call.started and error.has_started  # otherwise no function has started, and it stays open
+            call.started = call.started and error.has_started  # False: no function has started, and the call stays open
             raise
         except RunError as error:
-            if not call.started:  # `started` raised it: the function must not run
+            if not call.started:  # raised by `started`, so the function must not run
                 raise
             return await self._failed(call, error)
         except Exception as error:  # noqa: BLE001 - the model reads every error of a tool
             return await self._failed(call, error)
         except anyio.get_cancelled_exc_class() as error:
-            # Raises if the run itself is cancelled. Checked one loop step later: shutdown code cancels all tasks in any
-            # order, so this call may be cancelled before its run.
+            # The checkpoint raises if the run itself is cancelled. The run may be cancelled one step of the event loop after
+            # this call, because `asyncio.run` cancels all tasks in any order.
             await anyio.lowlevel.checkpoint()
-            # The tool raised it itself, or awaited something that other code had cancelled.
+            # The run continues: the tool raised the error itself, or awaited a task that other code had cancelled.
             failure = RuntimeError("the function was cancelled, but not by its run")
             failure.__cause__ = error
             return await self._failed(call, failure, _text_for_model(error))
 
     def hand_off(self, call: ToolCall, emit: Emit) -> bool:
-        """Carry out a valid handoff to an agent, which runs no code of users. Return False for any other call."""
+        """Execute a valid handoff to an agent, which runs no user code. Return False for any other call."""
         if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
             return False
         try:
@@ -192,12 +192,12 @@ class ToolCaller:
                 raise _timed_out(tool, still_running=True) from error
             finally:
                 slot.release()
-                if slot.was_withdrawn:  # the start was reported, but the reader of the run left: the call stays open
+                if slot.was_withdrawn:  # the run was closed after the report of the start, but before the function ran
                     call.started = False
             return await _await_value(tool, value, deadline)
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
-        """Log, once for each class and tool, that the model reads a text such as `<Order object at 0x7f...>`."""
+        """Warn that the model gets a text such as `<Order object at 0x7f...>`, once for each class and tool."""
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
@@ -229,7 +229,8 @@ class ToolCaller:
                 changed = self._on_error(failure)
                 text = sendable(str(await changed if inspect.isawaitable(changed) else changed))
             except BaseException:
-                # The run ends, but this call has an outcome. Its text hides the cause, because the hook may exist to hide it.
+                # The run ends, but this call has run and needs an outcome. The text does not contain the cause, because
+                # a user may have written the hook to hide causes from the model.
                 if call.started:
                     call.outcome = ToolOutcome("Error: the call failed.", error=error, still_running=still_running)
                 raise
@@ -239,7 +240,7 @@ class ToolCaller:
 
 
 def has_own_thread(tool: Tool[..., Any]) -> bool:
-    """Return whether a plain function needs its own thread, because it may run beside others, or be abandoned."""
+    """Return whether a plain function needs its own thread, because it may run concurrently or be abandoned."""
     return tool.thread and (bool(tool.concurrent) or _is_abandonable(tool))
 
 
@@ -249,7 +250,7 @@ def _is_abandonable(tool: Tool[..., Any]) -> bool:
 
 def _not_found(call: ToolCall) -> str:
     names = list(toolbox(call.agent).tools)
-    if call.name in names:  # a call of another type, which no function can answer
+    if call.name in names:  # a call of another type, such as "custom", which never runs a function
         return f"Tool {call.name} not found."
     if not names:
         return f"Tool {call.name} not found. This agent has no tools."
@@ -264,7 +265,7 @@ def _text_for_model(error: BaseException) -> str:
             return f"Error: {name}: {error}"
         is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
         return f"Error: {error}" if is_of_aswarm else str(error)
-    except Exception:  # noqa: BLE001 - an exception without a text is still a failure of the tool
+    except Exception:  # noqa: BLE001 - its __str__ raises, but the tool has failed anyway
         return f"Error: {name}"
 
 
@@ -292,7 +293,7 @@ def _call(tool: Tool[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any:
-    """Return the value, awaited if it is awaitable. Raises ToolTimeout if the deadline passes first."""
+    """Return the value, or await it first if it is awaitable. Raises ToolTimeout at the deadline."""
     if not inspect.isawaitable(value):
         if not inspect.isasyncgen(value):
             return value
@@ -305,7 +306,7 @@ async def _await_value(tool: Tool[..., Any], value: Any, deadline: float) -> Any
 
 
 async def _result_of(items: AsyncGenerator[Any, None]) -> Any:
-    """Return the last value that the generator of a function yields. A `Progress` is reported."""
+    """Return the last value that the async generator of a tool yields. Report each `Progress` on the way."""
     result: Any = None
     async with aclosing(items):
         async for item in items:
@@ -317,7 +318,7 @@ async def _result_of(items: AsyncGenerator[Any, None]) -> Any:
 
 
 async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
-    """Report that the function starts now. Return its deadline."""
+    """Report the start of the function, and return its deadline."""
     enter_tool()
     await started()
     return math.inf if tool.timeout is None else anyio.current_time() + tool.timeout
@@ -330,8 +331,9 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
 
 # --- limiters ---------------------------------------------------------------------------------------------------------
 
-# One limiter in a decorator bounds calls on every event loop. It belongs to the first event loop that uses it. Every other
-# loop gets its own limiter with as many tokens: anyio's limiters are not thread-safe and work on one backend only.
+# A limiter in a decorator is one object for all event loops of the program. But anyio's limiters are not thread-safe, and
+# work with one backend only. So the first event loop uses the limiter itself, and each other loop a new limiter with the
+# same number of tokens.
 
 
 @dataclass(slots=True)
@@ -345,9 +347,9 @@ _lock = threading.Lock()
 
 
 def _limiter_here(limiter: Limiter) -> Limiter:
-    """Return the limiter itself, or its counterpart for this event loop."""
+    """Return the limiter to use on this event loop: the given limiter, or the copy for this loop."""
     if not isinstance(limiter, anyio.CapacityLimiter):
-        return limiter  # a limiter of another class handles its event loops itself
+        return limiter  # not from anyio: it must support several event loops itself
     loop = current_loop()
     with _lock:
         loops = _loops.setdefault(limiter, _Loops(ref(loop)))
@@ -359,13 +361,14 @@ def _limiter_here(limiter: Limiter) -> Limiter:
 
 
 def _hold_token(limiter: Limiter | None) -> AbstractAsyncContextManager[None]:
-    """Hold a token of the limiter in the block; without a limiter, do nothing."""
+    """Return a context manager that holds a token of the limiter. Without a limiter, it does nothing."""
     return nullcontext() if limiter is None else _hold(_limiter_here(limiter))
 
 
 @asynccontextmanager
 async def _hold(limiter: Limiter) -> AsyncGenerator[None, None]:
-    # An object for each call, not the task: a tool that calls itself through a nested run borrows a second token.
+    # The borrower is a new object for each call, not the task. So a tool that calls itself through a nested run can borrow
+    # a second token.
     borrower = object()
     await limiter.acquire_on_behalf_of(borrower)
     try:
@@ -380,11 +383,12 @@ Emit: TypeAlias = Callable[[LoopEvent], None]
 
 
 async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
-    """Carry out the calls of one group together.
+    """Execute the calls of one group together.
 
-    An exception of a handler cancels the other calls, and is raised unchanged after they have finished.
+    If a handler raises, cancel the other calls, wait for their end, and raise the exception unchanged.
     """
-    # The steps of a task would leave the connection of the run idle meanwhile, and httpx checks each idle connection.
+    # A single handoff runs without a task. A task would take steps of the event loop. During these steps the connection of
+    # the run is idle, and httpx checks all idle connections of the pool at each request.
     if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
         await _run_in_tasks(calls, context, handler, emit)
 
@@ -396,7 +400,7 @@ async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], hand
         running_call.set(call)
         call.emit = emit
         try:
-            if call.hold is not None:  # the user has not decided
+            if call.hold is not None:  # the user has not yet decided on this call
                 raise call.hold
             outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
             call.outcome = _checked(call, outcome)
@@ -407,13 +411,13 @@ async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], hand
                 failures.setdefault("first", fault)
                 group.cancel_scope.cancel()
                 return
-            call.hold = hold.with_traceback(None)  # its frames refer to the call
+            call.hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
             data = public_data(hold.data)
             emit(CallWaiting(call.position, call.id, call.name, call.arguments, call.agent, hold.reason, data))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            failures.setdefault("first", error)  # the other calls may fail because they are cancelled
+            failures.setdefault("first", error)  # later errors may be results of the cancellation
             group.cancel_scope.cancel()
         else:
             emit(finished_event(call, outcome))
@@ -435,7 +439,7 @@ def _start(call: ToolCall, emit: Emit) -> None:
 
 
 def _checked(call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
-    # A middleware of a user may return anything.
+    # A middleware of the user is not type-checked, so it may return anything.
     if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
             f"a middleware answered the call of {call.name} with {shown(outcome, 80)}; its call_tool must return a "

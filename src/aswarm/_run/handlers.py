@@ -1,8 +1,7 @@
 """The two handlers of a run, and the middleware that wraps them.
 
-`complete` requests a completion, `call_tool` carries out one tool call. A middleware is a function that gets the handlers of
-one run and returns handlers, usually with one of them wrapped. This module defines the types and the order of wrapping; it
-runs nothing.
+`complete` requests a completion, and `call_tool` executes one tool call. A middleware is a function that gets the handlers
+of one run and returns new handlers; usually it wraps one of them. This module defines the types and the order of wrapping.
 """
 
 import inspect
@@ -24,16 +23,16 @@ from .plan import ToolCall, ToolOutcome
 from .state import EndCallback, RunState
 
 CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]
-"""Sends one request and yields the chunks of its answer, as Chat Completions dicts; a whole answer is one chunk."""
+"""Sends one request and yields the chunks of the answer, as Chat Completions dicts. Without streaming, it yields one chunk."""
 Started: TypeAlias = Callable[[], Awaitable[None]]
-"""Marks the start of a call. The innermost handler awaits it directly before it runs the function.
+"""Reports the start of a call. The innermost handler awaits it directly before it runs the function.
 
-It is async because a middleware may have to store the start before the function runs.
+It is async because a middleware may have to store the start in a database first.
 """
 
 
 class ToolHandler(Protocol):
-    """Carries out one tool call."""
+    """Executes one tool call."""
 
     def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> Awaitable[ToolOutcome]:
         """Return the outcome of the call. An exception ends the run.
@@ -41,14 +40,14 @@ class ToolHandler(Protocol):
         Args:
             call: The call.
             context: The run's own dict of context variables.
-            started: Awaited once, directly before the function runs; never if the function does not run. If it raises a
-                RunError, the function must not run, and the error must propagate.
+            started: The handler awaits it once, directly before the function runs, and never if the function does not run.
+                If it raises a RunError, the function must not run, and the error must propagate.
         """
         ...
 
 
 class RunInfo:
-    """The run of a middleware. Each attribute has the current value."""
+    """Information about the run, for a middleware. Each attribute has the current value."""
 
     __slots__ = ("_id", "_outer_run", "_state", "_tool_call")
 
@@ -77,7 +76,7 @@ class RunInfo:
 
     @property
     def context_variables(self) -> Mapping[str, Any]:
-        """The context variables, read-only; nested values are shared with the run."""
+        """The context variables, as a read-only view. Nested values are the objects of the run, so do not change them."""
         return MappingProxyType(self._state.context)
 
     def context_as(self, kind: type[C]) -> C:
@@ -88,9 +87,9 @@ class RunInfo:
         return as_type(self._state.context, kind)
 
     def add_usage(self, usage: Usage, model: str | None) -> None:
-        """Add the usage of a request that the middleware sent itself to the run, the runs around it, and their budgets.
+        """Add the usage of a request that the middleware itself has sent, to this run, its outer runs, and their budgets.
 
-        `model`: the model whose price counts; None for the model of the run. Raises ConfigurationError if a budget limits the
+        `model`: the model of the request; None for the model of the run. Raises ConfigurationError if a budget limits the
         cost and the model has no price.
         """
         self._state.spending.add(usage)
@@ -105,17 +104,17 @@ class RunInfo:
     def on_end(self, callback: EndCallback) -> None:
         """Call `callback(response, error)` once at the end of the run, however it ends.
 
-        `response.stop` is the reason: "error" with an `error` (an `AswarmError`), "cancelled" for a run that was closed or
-        cancelled. The callback runs on the event loop of the run, after all handlers have finished, and before the caller gets
-        the response or the error. It must not block. Callbacks run in the order in which they were added, so the innermost
-        middleware is first. Their exceptions are logged.
+        `response.stop` is the reason: "error" if the run failed, "cancelled" if it was closed or cancelled. `error` is an
+        `AswarmError` if the run failed, otherwise None. The callback runs on the event loop of the run, after all handlers
+        have finished, and before the caller gets the response or the error. It must not block. Callbacks run in the order in
+        which they were added, so the innermost middleware is first. An exception of a callback is logged.
         """
         self._state.ending.callbacks += (callback,)
 
 
 _END: Any = object()
 
-# The fields of a log record without a run, so that a format with `%(run_id)s` works for it too.
+# The fields of a log record outside of a run. Without them, a log format with `%(run_id)s` would fail for such a record.
 NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
 
 
@@ -125,21 +124,21 @@ def resources_of(info: RunInfo) -> Mapping[str, object]:
 
 
 def outer_run(info: RunInfo) -> OuterRun | None:
-    """Return the run, for a middleware of aswarm that starts a run inside it; None if a test has made the handlers."""
-    return info._outer_run  # noqa: SLF001 - of this module
+    """Return the run, so that a middleware of aswarm can start an inner run; None if a test has made the handlers."""
+    return info._outer_run  # noqa: SLF001 - a class of this module
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The two handlers of one run, and information about the run. To wrap a handler: `dataclasses.replace(handlers, ...)`.
+    """The two handlers of one run, and information about the run. Use `dataclasses.replace(handlers, ...)` to wrap a handler.
 
     Args:
         complete: `complete(request)` returns an async generator of the chunks of one completion, or of one whole completion.
         call_tool: `call_tool(call, context, started)` returns, when awaited, the `ToolOutcome` of the call.
         run: The run.
-        may_hold: Whether `call_tool` may raise Hold for any call. A later call that could read or change the same things then
-            does not run beside such a call. It is set automatically if the code of `call_tool` names Hold; set it if
-            `call_tool` raises Hold through another function.
+        may_hold: Whether `call_tool` may raise Hold for any call. If so, two calls that may use the same data do not run
+            together. aswarm sets it if the code of `call_tool` names Hold. Set it yourself if `call_tool` raises Hold
+            through another function.
     """
 
     complete: CompletionHandler
@@ -149,7 +148,7 @@ class Handlers:
 
 
 Middleware: TypeAlias = Callable[[Handlers], Handlers]
-"""Wraps the handlers of a run. It is called once for each run, in its event loop; a closure can keep the state of that run."""
+"""Wraps the handlers of a run. Called once for each run, in its event loop, so a closure can hold the state of one run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +172,13 @@ class MiddlewareStack:
         return handlers
 
 
-# Methods of Swarm that its `run` calls, so that programs override them, and the handler that replaces each of them here.
+# OpenAI's Swarm calls these methods in `run`, so programs override them in a subclass. Here a middleware wraps a handler
+# instead. The value is the name of that handler.
 STEPS = {"get_chat_completion": "complete", "handle_function_result": "call_tool", "handle_tool_calls": "call_tool"}
 
 
 def check_steps(swarm: object, own: Mapping[str, object]) -> None:
-    """Raise ConfigurationError if a subclass overrides a method of Swarm that no run calls. `own`: the methods of the class."""
+    """Raise ConfigurationError if a subclass overrides a method of Swarm that no run calls. `own`: the original methods."""
     for name, handler in STEPS.items():
         method = getattr(swarm, name, None)
         if getattr(method, "__func__", method) is not own.get(name):
@@ -189,14 +189,14 @@ def check_steps(swarm: object, own: Mapping[str, object]) -> None:
 
 
 def chain(middleware: Iterable[Middleware]) -> Middleware | None:
-    """Return the middleware of a user as one middleware, the first outermost, or None for an empty list.
+    """Return the middleware of the user as one middleware, or None for an empty list. The first of the list is the outermost.
 
-    It gets a copy of each request, so it cannot change the history of the run or another run. Raises ConfigurationError for
-    a middleware that is not callable, or not in a list.
+    The middleware gets a copy of each request, so that it cannot change the history of this or another run. Raises
+    ConfigurationError if the argument is not a list, or an item of it is not callable.
     """
     if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for one"
+            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for a single middleware"
         )
     wraps = tuple(middleware)
     for wrap in wraps:
@@ -226,14 +226,14 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
 
 def _type_of_mistake(value: object) -> str:
     if inspect.iscoroutine(value):
-        value.close()  # else Python warns that it was never awaited
+        value.close()  # without it, Python warns that the coroutine was never awaited
     return type(value).__name__
 
 
 def isolated(complete: CompletionHandler) -> CompletionHandler:
-    """Return the handler of a user with a copy of each request, which it may change.
+    """Return a handler that passes a copy of each request to the handler of the user, which may change the copy.
 
-    The generators that it starts between its chunks are hidden from the event loop; see `HiddenGenerators`.
+    The event loop does not see the generators that the user's handler starts; see `HiddenGenerators`.
     """
     complete = _checked_complete(complete, "of a CompletionSource")
 

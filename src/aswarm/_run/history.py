@@ -1,7 +1,7 @@
 """The messages of one run, as recorded and as sent.
 
-Decides the history on the wire, which only grows, the agents with a tool result in it, and the messages of an agent with a
-`history` function. Does no I/O.
+The wire form of the history only grows, so that the provider can reuse its prompt cache. An agent with a `history` function
+chooses its own messages. This module also knows which agents have a tool result in the history. It does no I/O.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ _SHOWN = 80  # the length of a value in an error text
 
 
 class History:
-    """The messages before one run, and its own.
+    """The history of one run: the messages before the run, and the messages of the run.
 
-    `messages`: its own. `unsent`: messages that the user has sent during the run, and that are not recorded yet.
+    `messages`: the messages of the run. `unsent`: messages that the user has sent during the run, not yet in `messages`.
     """
 
     def __init__(self, before: list[Message], settled: int, empty_content: str | None) -> None:
-        """Start after the messages `before`. The calls of the first `settled` messages are all answered."""
+        """Start a run after the messages `before`. In the first `settled` messages, each tool call has an answer."""
         self.messages: list[Message] = []
         self.unsent: list[Message] = []
         self._before = before
         self._empty_content = empty_content
-        self._pending = before[settled:]  # sent once its calls are answered
+        self._pending = before[settled:]  # not sent before its calls are answered
         self._wire = to_wire(before[:settled], empty_content=empty_content)
         self._known = KnownHistory(is_chat(self._wire))
-        self._chosen: SentHistory | None = None  # once an agent has a `history` function
+        self._chosen: SentHistory | None = None  # created for the first agent with a `history` function
 
     @property
     def settled(self) -> list[Message]:
-        """The history on the wire, up to the last message whose calls are all answered."""
+        """A copy of the history in its wire form, without messages that have unanswered calls."""
         return self._wire.copy()
 
     def sent_to(self, agent: Agent) -> tuple[list[Message], KnownHistory]:
@@ -54,12 +54,12 @@ class History:
         return self._chosen.of(agent, function)
 
     def record(self, message: Message) -> None:
-        """Record a message of the model. The next `settle` adds it to the history on the wire."""
+        """Record a message of the model. The next `settle` adds it to the wire form of the history."""
         self.messages.append(message)
         self._pending = [message]
 
     def settle(self, messages: list[Message]) -> None:
-        """Record the messages after the last message of the model, such as its tool messages; all calls are answered now."""
+        """Record messages after the last message of the model, such as the tool messages that answer all its calls."""
         self.messages += messages
         sent = to_wire([*self._pending, *messages], empty_content=self._empty_content)
         if self._known.is_chat:
@@ -68,7 +68,7 @@ class History:
         self._pending = []
 
     def send(self, messages: object) -> None:
-        """Keep messages of the user for `settle_unsent`. Raises ConfigurationError for messages with another role."""
+        """Store messages of the user until `settle_unsent`. Raises ConfigurationError for messages with another role."""
         sent = normalize(messages)
         if wrong := [message["role"] for message in sent if message["role"] != "user"]:
             raise ConfigurationError(f"send takes messages with the role 'user', not {wrong[0]!r}")
@@ -81,16 +81,19 @@ class History:
 
 
 def recorded_form(message: Message, sender: str) -> Message:
-    """Return an assistant message as recorded: four keys that each message has, then the keys of the provider."""
+    """Return an assistant message in its recorded form: four keys that every message has, then keys of the provider."""
     return {**_FIRST_KEYS, **message, "sender": sender}
 
 
 class AgentsWithResults:
-    """The agents with a tool result since the last message of the user. Their forced `tool_choice` no longer applies."""
+    """The agents that got a tool result since the last message of the user.
+
+    Their forced `tool_choice` no longer applies. Otherwise the model would have to call tools without end.
+    """
 
     def __init__(self, history: Sequence[Message], default: str) -> None:
-        """Read the history; `default` is the sender of a message without one."""
-        self._own: dict[int, Agent] = {}  # by id(); the reference keeps the id unique
+        """Read the history. `default`: the sender of a message that names no sender."""
+        self._own: dict[int, Agent] = {}  # by id(); the value keeps the agent alive, so Python does not reuse its id
         start = next((at for at in range(len(history), 0, -1) if history[at - 1]["role"] == "user"), 0)
         self._names = {  # of earlier runs
             sender if isinstance(sender := head.get("sender"), str) else default
@@ -115,14 +118,17 @@ class AgentsWithResults:
 
 
 class SentHistory:
-    """The history of one run in blocks. `before`: the messages before the run; `recorded`: its own, a list that grows."""
+    """The history of one run in blocks, for agents with a `history` function.
+
+    `before`: the messages before the run. `recorded`: the messages of the run, a list that grows.
+    """
 
     def __init__(self, before: Sequence[Message], recorded: list[Message], empty_content: str | None) -> None:
         self._blocks = _blocks_of([*before, *recorded])
         self._recorded = recorded
         self._read = len(recorded)
         self._empty_content = empty_content
-        # Of the last request of each agent.
+        # By the id of an agent: the agent and the `KnownHistory` of its last request.
         self._known: dict[int, tuple[Agent, KnownHistory]] = {}
 
     def of(self, agent: Agent, function: Callable[..., Any]) -> tuple[list[Message], KnownHistory]:
@@ -147,7 +153,7 @@ class SentHistory:
     def _checked(self, chosen: object, where: str) -> list[MessageBlock]:
         if not (is_array(chosen) and all(isinstance(block, MessageBlock) for block in chosen)):
             if inspect.iscoroutine(chosen):
-                chosen.close()  # else Python warns that it was never awaited
+                chosen.close()  # without it, Python warns that the coroutine was never awaited
             raise ConfigurationError(
                 f"{where} returned {shown(chosen, _SHOWN)}; it must be a plain function that returns a list of the blocks that "
                 "it got, or of blocks that are made from them"
@@ -168,14 +174,14 @@ def _blocks_of(messages: Sequence[Message]) -> list[MessageBlock]:
 
 
 def _with_marks(block: MessageBlock, marks: Iterable[Message]) -> MessageBlock:
-    """Return the block with all entries of its waiting calls. `marks`: tool messages with only such entries."""
+    """Return the block with the entries of all its waiting calls. `marks`: tool messages that contain only such entries."""
     own = block.message.get(WAITING)
     entries = [*(own if is_array(own) else ()), *(entry for message in marks for entry in message[WAITING])]
     return replace(block, message={**block.message, WAITING: entries}) if entries else block
 
 
 def _on_wire(block: MessageBlock, empty_content: str | None) -> list[Message]:
-    """Return the messages to send for the block, which caches them. Raises ConfigurationError if it cannot be sent."""
+    """Return the wire form of a block, cached in the block. Raises ConfigurationError for a block that cannot be sent."""
     cached: tuple[str | None, list[Message]] | None = vars(block).get("_wire")
     if cached is None or cached[0] != empty_content:
         if not (isinstance(block.message, Mapping) and is_array(block.answers)):  # pyright: ignore[reportUnnecessaryIsInstance]

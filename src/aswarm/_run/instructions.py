@@ -1,4 +1,4 @@
-"""The instructions of an agent: a text, or a function of the user that returns it."""
+"""The instructions of an agent: a text, or a function of the user that returns the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def resolve_instructions(
     function_runner: Callable[[], FunctionRunner],
     resources: Mapping[str, object] = NO_RESOURCES,
 ) -> Any:
-    """Return the instructions as text. A plain callable runs in a worker thread as plain tools do, because it may block."""
+    """Return the instructions as text. A plain function runs in a worker thread, like a plain tool, because it may block."""
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
@@ -48,7 +48,7 @@ async def resolve_instructions(
 
 async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any]) -> Any:
     slot = await function_runner.acquire()
-    enter_tool()  # instructions may start runs, as tools may
+    enter_tool()  # a function for instructions may start runs, like a tool
     try:
         return await slot.run(work)
     finally:
@@ -58,7 +58,7 @@ async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any])
 def _with_context(
     function: Callable[..., Any], context: dict[str, Any], resources: Mapping[str, object]
 ) -> Callable[[], Any]:
-    """Return the function, bound to the context variables and the resources for which it has parameters."""
+    """Return the function without arguments. If it has parameters for the context variables or resources, bind them."""
     filled = filled_parameters(function, 0)
     if filled is not None and filled.is_typed:
         return functools.partial(function, **read_arguments(filled, context, resources, _with_defaults))

@@ -1,8 +1,8 @@
-"""The one loop: completion, tool calls, handoff, until the model answers.
+"""The run loop: completion, tool calls and handoffs, until the model answers.
 
-`RunState` decides the next step, `plan` groups the calls that run together, and the accumulator reads the chunks. Requests to
-the model and tool calls go through the handlers. The loop is the same with and without streaming. Between two events, while
-the consumer's code runs, no cancel scope and no task group of the loop is open.
+`RunState` decides the next step, `plan` groups the calls that run together, and the accumulator reads the chunks. The
+handlers send the requests and execute the tool calls. The loop is the same with and without streaming. While the consumer
+handles an event, the loop has no open cancel scope and no open task group (PEP 789).
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ logger = logging.getLogger("aswarm")
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The loop of one run: `events` drives the run, `state` records it.
+    """The loop of one run. Reading `events` drives the run, and `state` contains the result so far.
 
-    `make_handlers` is called once, in the event loop of the run, because a client may belong to that loop. `instruct`
-    resolves the instructions of an agent. `deliver` runs the tools of a turn and yields their events.
+    `make_handlers`: called once, in the event loop of the run, because a client may belong to one event loop.
+    `instruct`: resolves the instructions of an agent.
+    `deliver`: runs the tools of a turn and yields their events.
     """
 
     state: RunState
@@ -48,7 +49,7 @@ class Loop:
     concurrent_tools: bool = True
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
-        """Run until the model answers. Raises RunError or ConfigurationError, with the partial response."""
+        """Run until the model answers. Raises RunError or ConfigurationError; its `.response` has the results so far."""
         state, turn, options = self.state, self.state.turn, self.options
         try:
             handlers = self.make_handlers()
@@ -66,7 +67,8 @@ class Loop:
             if isinstance(error, AswarmError) and error.response is None:
                 state.finish("error", error)
                 raise
-            # An error of other code, or of a run inside this run. The error of an inner run keeps the response of that run.
+            # Here the error comes from other code, or from an inner run. The error of an inner run keeps its own response,
+            # so a new error gets the response of this run.
             hide_header_values(error)
             wrapped = error_of_run(error)
             state.finish("error", wrapped)
@@ -83,7 +85,7 @@ class Loop:
                 MAX_TURNS,
                 extra=state.log_fields,
             )
-        _ = state.tools  # raises for an unusable function, before the instructions run
+        _ = state.tools  # raises for a function that cannot be a tool, before the function of the instructions runs
         instructions = await self.instruct(agent, state.context)
         async with aclosing(handlers.complete(state.request(instructions, self.request_settings))) as chunks:
             state.turns += 1

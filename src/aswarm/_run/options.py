@@ -1,6 +1,6 @@
-"""The options of one run, as a value.
+"""The options of one run, as an immutable value.
 
-Checks everything but the history, which `RunState` checks.
+`RunOptions` checks its values. `RunState` checks the messages.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from aswarm._values.output import Output
 
 from .spending import Spending
 
-# The default limit of callers that do not watch each run: a batch, evals, the command line. A run without a limit logs a
-# warning once after this number of completions.
+# The default limit of completions for runs that no person watches: in a batch, in evals, on the command line. A run without
+# a limit logs a warning after this number of completions.
 MAX_TURNS = 100
 
 Messages = str | list[Any] | tuple[Any, ...]
@@ -28,7 +28,7 @@ Messages = str | list[Any] | tuple[Any, ...]
 class ItemKeywords(TypedDict, total=False):
     """Keywords of a run that a batch accepts for each of its items.
 
-    `budget`: the limits of this run, with the runs inside its tools; by default the budget of the swarm.
+    `budget`: the limits of this run together with the runs inside its tools; by default the budget of the swarm.
     `resources`: clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. They are
     added to the resources of the swarm, with priority. They are neither copied nor recorded.
     """
@@ -40,7 +40,7 @@ class ItemKeywords(TypedDict, total=False):
 class NewRunKeywords(ItemKeywords, total=False):
     """Keywords of a single run.
 
-    `run_id`: the id of this run in `Response`, in middleware and in log records; by default a new id.
+    `run_id`: the id of this run in the `Response`, for middleware and in log records; by default a new id.
     """
 
     run_id: str | None
@@ -49,8 +49,8 @@ class NewRunKeywords(ItemKeywords, total=False):
 class RunKeywords(NewRunKeywords, total=False):
     """Keywords of `run`, `run_and_stream` and `stream`. `RunOptions` has their defaults.
 
-    `resume=True`: run the open calls at the end of `messages` first; only for a history from storage that you trust.
-    `resume={id: decision}` decides on each call, see `aswarm.waiting`; a call without a decision stays open.
+    `resume=True`: first run the open calls at the end of `messages`. Use it only for a history from storage that you trust.
+    `resume={id: decision}`: the decisions on open calls, see `aswarm.waiting`. A call without a decision stays open.
     """
 
     resume: bool | Decisions
@@ -91,7 +91,7 @@ def check_keywords(method: str, keywords: Mapping[str, Any], kind: type) -> None
 class RunOptions:
     """The arguments of `run`, `run_and_stream` or `stream`. `max_turns` counts completions.
 
-    `around`: the spending of the outer run, if the current tool call does not provide it.
+    `around`: the spending of the outer run, if this run does not start in a tool call of that run.
     """
 
     agent: Agent

@@ -1,6 +1,7 @@
 """The plan of a turn: the groups of calls that may run together.
 
-The rule: context, active agent and history must equal the result of sequential execution in call order. Runs nothing.
+The rule: after the turn, the context, the active agent and the history must be the same as if the calls had run one after
+another, in call order. This module decides only; it runs nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,15 +28,15 @@ STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unkn
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The outcome of a call. A call with `still_running` or `unknown` is in `Response.unknown_calls`.
+    """The outcome of a call. `Response.unknown_calls` lists the calls with `still_running` or `unknown`.
 
     Args:
         content: The content of the tool message: a text, or a list of content parts.
-        result: The handoff and the changes of the context variables; None without either.
+        result: The handoff and the changes of the context variables; None if there are none.
         error: The cause of a failure, or None.
-        still_running: Whether the function could not be stopped.
-        unknown: Whether the function has started, in this process or an earlier one, and its outcome is not known. State this
-            in `content`.
+        still_running: Whether the function continues to run, because it could not be stopped.
+        unknown: Whether the function has started, in this process or an earlier one, and its outcome is not known. Then
+            `content` must tell the model so.
     """
 
     content: str | list[dict[str, Any]]
@@ -54,9 +55,11 @@ class ToolOutcome:
 class Decided:
     """The decisions of users on a call, in this run and earlier ones.
 
-    `arguments`: replace the arguments of the model. `answer`: the data of `Answer`, if `is_answered`. `data`: the data of the
-    question. `is_approval`: the decision of this run lets the function run; an answer alone does not if the tool has
-    `approve`. `seen`: the arguments that were shown to the user of this run; None if no user decided.
+    `arguments`: the arguments by which a user has replaced the arguments of the model, or None.
+    `answer`: the data of `Answer`, if `is_answered`.
+    `data`: the data of the `Hold`, to which the user answered.
+    `is_approval`: whether the decision of this run lets the function run. If the tool has `approve`, an `Answer` does not.
+    `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -69,20 +72,20 @@ class Decided:
 
 @dataclass(eq=False, slots=True)
 class ToolCall:
-    """One call of one assistant message. The object identifies the call, because ids may repeat.
+    """One tool call of one assistant message. The object is the identity of the call, because ids of providers may repeat.
 
     A middleware may set `arguments` before the call runs. The run sets the other attributes.
 
     Args:
         message: The call in the assistant message; it must not be changed.
         position: The position of the call in that message, from 0.
-        arguments: The JSON text, as the model sent it (empty for no arguments). The history keeps the text of the model.
+        arguments: The JSON text of the arguments; empty for no arguments. A change does not change the history.
         agent: The agent that made the call.
         tool: The called tool; None if the agent has no such function.
         started: Whether the function has started.
         outcome: The outcome of a finished call; None before.
-        decided: The decision of a user; None without one, and for a call that stays open or is refused.
-        hold: The reason and data of a call that waits for a decision; None for another call.
+        decided: The decision of a user that lets the call run; None if the call has no decision, stays open or is refused.
+        hold: The reason and the data, if the call waits for a decision; otherwise None.
         emit: Receives the progress events of the call, on the event loop.
         merged: Whether the run has applied the handoff and the context changes of the call.
         replaced: The arguments that a guard has set, or None.
@@ -111,17 +114,17 @@ class ToolCall:
 
     @property
     def name(self) -> str:
-        """The name that the model called."""
+        """The name of the tool, as the model sent it."""
         return call_name(self.message)
 
     @property
     def has_started_inside(self) -> bool:
-        """Whether the call waits, or has waited, for a run inside it in which a function has started."""
+        """Whether a function has started in an inner run of this call, for which the call waits or has waited."""
         held, decided = self.hold and self.hold.data, self.decided and self.decided.data
         return has_started_inside(held) or has_started_inside(decided)
 
     def refused(self, text: str, error: Exception | None = None) -> ToolOutcome:
-        """Return the outcome of a call whose function does not run; it is unknown if a function has started inside the call."""
+        """Return the outcome of a call that was not executed. It is unknown if a function of an inner run has started."""
         if self.has_started_inside:
             reason = text.removeprefix("not run").removeprefix(": ")
             text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
@@ -134,7 +137,7 @@ class ToolCall:
 
     @property
     def has_other_arguments(self) -> bool:
-        """Whether a guard has changed the arguments since they were shown to the user of this run."""
+        """Whether a guard has changed the arguments after the user of this run has seen them."""
         if self.decided is None or self.decided.seen is None:
             return False
         replaced, changed = self.replaced, self.decided.arguments
@@ -143,7 +146,7 @@ class ToolCall:
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the function may run again after it was cut; see `@tool`."""
+        """Whether the function may run again after an interruption; see `repeatable` of `@tool`."""
         return self.tool is not None and self.tool.repeatable
 
     @property
@@ -155,25 +158,26 @@ class ToolCall:
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:
     """Return the calls of an assistant message, with the tools of the agent that made them."""
     return [
-        # A call of another type ("custom") never runs a function, whatever its name.
+        # A call of another type ("custom") never runs a function, even if a tool has its name.
         ToolCall(message, position, agent, tools.get(call_name(message)) if message.get("function") else None)
         for position, message in enumerate(messages)
     ]
 
 
 def plan(calls: Iterable[ToolCall], *, concurrent: bool = True, may_hold: bool = False) -> list[list[ToolCall]]:
-    """Return the calls in groups. Groups run in order; the calls of one group run together.
+    """Return the calls in groups. The groups run one after another; the calls of one group run together.
 
-    `may_hold`: a middleware of the run may let any call wait.
+    `may_hold`: whether a middleware of the run may raise Hold for any call, so that the call waits for a decision.
     """
     groups: list[list[ToolCall]] = []
-    # The tools of the last group, and of its calls that may wait. Each tool once, because a turn may have thousands of calls.
+    # `tools`: all tools of the last group. `waiting`: the tools of its calls that may wait for a decision. A dict contains
+    # each tool once, so a turn with thousands of calls takes linear time.
     tools: dict[int, Tool[..., Any]] = {}
     waiting: dict[int, Tool[..., Any]] = {}
-    keys: set[tuple[str, str]] = set()  # of the calls that may wait, also of those without a tool
+    keys: set[tuple[str, str]] = set()  # the id and name of each call that may wait, even without a tool
     for call in calls:
         joins = groups and concurrent and _fits(call.tool, tools.values())
-        # An answer closes the first open call with its id and name, which would be the waiting call.
+        # Calls with equal id and name never share a group. The answer of the later call would close the earlier, waiting call.
         if not joins or (keys and ((call.id, call.name) in keys or not _may_pass(call, waiting.values()))):
             groups.append([])
             tools.clear()
@@ -182,7 +186,7 @@ def plan(calls: Iterable[ToolCall], *, concurrent: bool = True, may_hold: bool =
         groups[-1].append(call)
         if call.tool is not None:
             tools[id(call.tool)] = call.tool
-        # A call without a tool may be for a tool of the client.
+        # A call without a tool may be for a tool that the client executes, so it may wait too.
         may_wait = call.outcome is None and (may_hold or call.tool is None or call.tool.may_wait)
         if may_wait or call.hold is not None:
             keys.add((call.id, call.name))
@@ -192,13 +196,13 @@ def plan(calls: Iterable[ToolCall], *, concurrent: bool = True, may_hold: bool =
 
 
 def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
-    """Return whether a call may run while earlier calls wait for a decision. `waiting`: their tools, if they have any.
+    """Return whether a call may run while earlier calls wait for a decision. `waiting`: the tools of these earlier calls.
 
-    False if one of them may hand off, because a handoff closes waiting calls, or if one may change context that the other
-    uses.
+    Return False if this call or a waiting call may hand off, because a handoff closes waiting calls. Return False too if one
+    of them may change context variables that the other uses.
     """
     tool = call.tool
-    if tool is None or call.outcome is not None or tool.is_handoff:  # a handoff to an agent is open again after a wait
+    if tool is None or call.outcome is not None or tool.is_handoff:  # a handoff to an agent is repeated after the wait
         return True
     if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):
         return False
@@ -209,7 +213,7 @@ def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
 
 def _fits(tool: Tool[..., Any] | None, tools: Iterable[Tool[..., Any]]) -> bool:
     """Return whether a call of the tool may run together with earlier calls of these tools."""
-    if tool is None:  # no function runs
+    if tool is None:  # the call runs no function
         return all(map(runs_together, tools))
     if not runs_together(tool) or not all(map(runs_together, tools)):
         return False

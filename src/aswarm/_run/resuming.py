@@ -1,7 +1,7 @@
 """The decisions of a user on the open calls of a resumed run.
 
-Decides which calls run, which are answered at once, and which stay open. Nothing in the history can approve a call: the
-history contains only the reason why each call waits. Does no I/O.
+An open call is a tool call without an answer in the history. `decide` determines which calls run, which get an answer at
+once, and which stay open. The history cannot approve a call: it contains only the reason why the call waits. No I/O.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNDECIDED = "not decided"
 _SHOWN = 200
 _SHOWN_IDS = 5  # the number of open calls in an error text
 
-# The entry of a call in the history: its `reason`, and its `data` if there is any.
+# The entry of a waiting call in the history: the `reason`, the `data` if there is any, and earlier decisions.
 Entry = Mapping[str, Any]
 
 
@@ -34,9 +34,9 @@ def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
     """Raise ConfigurationError if open calls have no `resume`, or decisions have no open calls."""
     if unanswered and resume is False:
         raise ConfigurationError(
-            f"messages end with tool calls that have no answer ({named_ids(unanswered)}). Messages are data, never an order. "
-            "Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the history comes "
-            "from storage you trust; or answer them yourself"
+            f"messages end with tool calls that have no answer ({named_ids(unanswered)}). A run executes such calls only if you "
+            "ask for it. Pass resume={'call_1': True}, with a decision for each call, or resume=True to run them all, if the "
+            "history comes from storage you trust; or answer them yourself"
         )
     if not unanswered and not isinstance(resume, bool) and resume:
         raise ConfigurationError(
@@ -48,11 +48,12 @@ def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
 def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
     """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
 
-    `decisions`: True runs all calls that can run here. `entries`: the recorded entries of the waiting calls by position, or
-    None if the history has none. A call without a decision stays open. A call without an entry did not wait itself, but only
-    followed a waiting call. So it needs no decision, and runs in order.
+    `decisions`: by id or index, or True to run all calls except calls of external tools.
+    `entries`: the entries of the waiting calls in the history, by position; None if the history has no entries.
 
-    Raises ConfigurationError for a decision without an open call, and for a decision that does not suit its call.
+    A waiting call without a decision stays open. If the history has entries, a call without an entry did not wait: it only
+    came after a waiting call. So it needs no decision, and runs in order. Raises ConfigurationError for a decision that has
+    no open call, or does not suit its call.
     """
     recorded = entries or {}
     earlier = {call.position: _restored(call, recorded.get(call.position, {})) for call in calls}
@@ -74,7 +75,7 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
         else:
             undecided.add(key)
             if entry is None and entries is not None and call.position not in by_position:
-                call.hold = None  # no question was asked about it
+                call.hold = None  # the call did not wait for a decision
                 continue
             question: Entry = entry or {}
             kind = NeedsApproval if question.get("approval") else Hold
@@ -90,7 +91,7 @@ def _out_of_order(call: ToolCall) -> str:
 
 def _restored(call: ToolCall, entry: Entry) -> Decided:
     """Return the earlier decisions on a call that still waits, and set the arguments that a user has changed."""
-    # The entry comes from the history, as the arguments of the model do: it approves nothing.
+    # The entry comes from the history, which is not trusted: like the arguments of the model, it approves nothing.
     arguments = entry.get("arguments")
     if arguments is not None:
         call.arguments = json.dumps(arguments, ensure_ascii=False)
@@ -123,7 +124,7 @@ def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, D
 
 
 def named_ids(ids: Sequence[str]) -> str:
-    """Return the ids for an error text, shortened: the history may come from a browser, with ids of any number and length."""
+    """Return a short list of the ids for an error text. A history from a browser may contain many ids, and long ones."""
     more = f", and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
     return ", ".join(shown(each, 40) for each in ids[:_SHOWN_IDS]) + more
 
@@ -137,7 +138,7 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
     match _as_decision(call, decision):
         case str() as text:
             call.outcome = ToolOutcome(text, unknown=has_started)
-            call.started = _is_external(call)  # an external call has run elsewhere
+            call.started = _is_external(call)  # the client has executed a call of an external tool
         case Deny(reason):
             text = DENIED_INSIDE if has_started else DENIED
             call.outcome = ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started)
@@ -156,7 +157,7 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
             call.decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen)
         case answer:
             _check_expected(call, answer.expected, seen)
-            # A call without a question would run, even if the user means "no" by this answer.
+            # An answer fits only a question. Without a question, the call would run, even if the user answered "no".
             may_need_approval = call.tool is not None and call.tool.approve is not False
             if (entry is None and may_need_approval) or (entry or {}).get("approval"):
                 raise ConfigurationError(
@@ -192,7 +193,7 @@ def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Ans
                 return Answer(data)
             case _:
                 pass
-    # Every other mapping is an error: a refusal with a mistake in it must not let the call run.
+    # Any other mapping is an error. For example, a denial with a typing error must not let the call run.
     raise ConfigurationError(
         f"resume has {shown(decision, _SHOWN)} for the call {call.id!r}; a decision is True, False, a str (the result for the "
         'model), Approve, Deny or Answer; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
@@ -200,7 +201,7 @@ def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Ans
 
 
 def _seen(call: ToolCall, entry: Entry) -> Mapping[str, Any] | str:
-    """Return the arguments in the form of `OpenCall`."""
+    """Return the arguments that the user saw, in the form of `OpenCall.arguments`."""
     replaced: Mapping[str, Any] | None = entry.get("replaced")
     return arguments_or_text(call.arguments) if replaced is None else replaced
 
@@ -214,7 +215,7 @@ def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None, seen: Ma
 
 
 def _are_equal(seen: Mapping[str, Any] | str, arguments: object) -> bool:
-    """Return whether these are the arguments of the call. If a page sends them back unchanged, nothing is replaced."""
+    """Return whether these are the arguments that the user saw: a web page may send them back unchanged."""
     try:
         return is_object(seen) and json.dumps(seen, sort_keys=True) == json.dumps(arguments, sort_keys=True)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""The spending of a run with the runs inside its tools: counts, and the price of a completion.
+"""The spending of a run, including the runs inside its tools: counts, and the price of a completion.
 
-Counts, and compares with one budget; `_run.budget_control` acts on a limit. Prices come from the caller, or from
-genai-prices, which is imported only if it is needed. A model without a price is an error, never free.
+`Spending` counts, and compares the counts with one budget; `_run.budget_control` acts on a reached limit. Prices come from
+the caller or from genai-prices, which is imported only for a budget with a cost. A model without a price is an error.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _PARTS_OF_INPUT = {
 
 @dataclass(eq=False, slots=True)
 class Spending:
-    """The spending of a run, with the runs inside its tools. `outer`: the spending of the run around it.
+    """The spending of a run, including the runs inside its tools. `outer`: the spending of the run around this run.
 
-    `turns` and `calls` are counted when they are admitted, so that concurrent runs never exceed a limit together.
-    `has_refused`: a call was not admitted.
+    `turns` and `calls` are counted before they start, so that concurrent runs never exceed a common limit. `has_refused`:
+    whether a budget has refused a call.
     """
 
     budget: Budget | None = None
@@ -45,19 +45,19 @@ class Spending:
     has_refused: bool = False
 
     def chain(self) -> Iterator[Spending]:
-        """Yield the spending of the run itself, then of the runs around it, from the inside out."""
+        """Yield the spending of this run, then of its outer runs; the outermost run is last."""
         each: Spending | None = self
         while each is not None:
             yield each
             each = each.outer
 
     def add(self, usage: Usage) -> None:
-        """Add the usage to this run and the runs around it."""
+        """Add the usage to this run and its outer runs."""
         for each in self.chain():
             each.usage += usage
 
     def reached(self) -> Limit | None:
-        """Return the limit of this run's own budget that admits no further request, or None."""
+        """Return the limit of this run's own budget that is reached and allows no further request, or None."""
         budget, tokens = self.budget, self.usage
         if budget is None:
             return None
@@ -72,7 +72,7 @@ class Spending:
 
 
 def is_reached(used: float | Decimal, limit: float | None) -> bool:
-    """Return whether there is a limit, and `used` has reached it."""
+    """Return whether `used` has reached the limit. `limit`: None for no limit."""
     return limit is not None and used >= Decimal(str(limit))
 
 
@@ -107,7 +107,7 @@ def price_of(model: str, usage: Usage, prices: Mapping[str, tuple[float, float]]
 
 
 def _provider_at(url: str | None) -> str | None:
-    """Return the provider whose API has this URL; None for a proxy or a private server: then the model name decides."""
+    """Return the provider of this URL in genai-prices. None for a proxy or a private server: the model name then decides."""
     snapshot = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
     with suppress(LookupError):
         name: str = snapshot.find_provider(None, None, url).id
@@ -116,9 +116,9 @@ def _provider_at(url: str | None) -> str | None:
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    """Return the counts by their names in genai-prices. No part is larger than the whole, even if a server reports so."""
+    """Return the counts by their names in genai-prices. A server may report a part larger than the whole: it is reduced."""
     details = usage.details.get("prompt_tokens_details")
-    # Reasoning that a provider leaves out of the output tokens is still in the total, and is priced as output.
+    # Some providers count reasoning tokens in the total, but not in the output tokens. They are priced as output.
     output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens, 0)
     counts = {"input_tokens": max(usage.prompt_tokens, 0), "output_tokens": output}
     left = counts["input_tokens"]

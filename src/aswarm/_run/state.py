@@ -1,7 +1,7 @@
 """The state of one run, and its `Response` at any moment.
 
-Decides the active agent, the context and the next step; `history`, `turn`, `typed_answers` and `budget_control` decide the
-rest. Does no I/O. A snapshot is valid at any moment.
+`RunState` decides the active agent, the context variables and the next step. `history`, `turn`, `typed_answers` and
+`budget_control` decide the rest. It does no I/O.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .typed_answers import TypedAnswers
 logger = logging.getLogger("aswarm")
 _SCHEMA = operator.attrgetter("schema.json")
 
-# Called with the response of a finished run and its error, or None.
+# Called at the end of a run, with its response, and its error or None.
 EndCallback: TypeAlias = Callable[[Response, AswarmError | None], None]
 
 
@@ -46,8 +46,8 @@ EndCallback: TypeAlias = Callable[[Response, AswarmError | None], None]
 class RunEnding:
     """The end of one run.
 
-    `is_over`: the run has ended. `stop`: the reason; "cancelled" until another reason is known. `response`: the final
-    response; None before the end, and for a run that its reader closed. `callbacks`: called once, in this order.
+    `is_over`: whether the run has ended. `stop`: the reason; "cancelled" until another reason is known. `response`: the final
+    response; None before the end, and for a run that was closed early. `callbacks`: called once, in this order.
     """
 
     is_over: bool = False
@@ -59,13 +59,18 @@ class RunEnding:
 class RunState:
     """The state of one run.
 
-    `agent`: the active agent. `toolbox`: its tools. `context`: the run's own copy of the context variables. `budget`: None if no budget limits the
-    run. `turns` counts completions. `accumulator`: the unfinished completion, or None. `eager_calls`: the calls of the last
-    completion that have started before their turn. `close_handlers`: stops the work of the handlers at the end of the run, and
-    waits for its end; None if there is none. `resources`: the resources of the swarm and of the run.
+    `agent`: the active agent.
+    `toolbox`: the tools of the agent.
+    `context`: the run's own copy of the context variables.
+    `budget`: None if no budget limits the run.
+    `turns`: the number of completions.
+    `accumulator`: the unfinished completion, or None.
+    `eager_calls`: the calls of the last completion that have started before their turn.
+    `close_handlers`: called at the end of the run; stops the background work of the handlers and awaits its end. Or None.
+    `resources`: the resources of the swarm and of the run.
     """
 
-    # Defaults of the class, which cost nothing in a run without eager tools and resources.
+    # Class attributes, so that a run without eager tools and resources does not have to set them.
     eager_calls: Sequence[ToolCall] = ()
     close_handlers: Callable[[], Awaitable[None]] | None = None
     resources: Mapping[str, object] = NO_RESOURCES
@@ -105,7 +110,7 @@ class RunState:
     def _read_history(self, history: list[Message], resume: bool | Decisions, empty_content: str | None) -> None:
         unanswered = open_calls(history)
         check_resume(resume, [call["id"] for call in unanswered])
-        # The message with the open calls is sent once they are answered.
+        # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
         settled = last_head(history) if unanswered else len(history)
         self.history = History(history, settled, empty_content)
         self._with_results = AgentsWithResults(history, self.agent.name)
@@ -149,14 +154,14 @@ class RunState:
     def start_step(self, max_turns: float, *, execute_tools: bool) -> StopReason | None:
         """Return the reason to stop, or None for another step: run the calls of the turn, or request a completion.
 
-        Call it once a step, because it counts the step in the budgets. Raises OutputError if no answer had the right type,
-        and the retries are used up.
+        Call it once for each step, because it counts the step in the budgets. Raises OutputError if the retries for an answer
+        of the right type are used up.
         """
         turn = self.turn
         if turn.calls:
             if turn.waits:
                 return "waiting"
-            # At turn 0 the run was resumed, and `resume` is the approval.
+            # Calls at turn 0 come from `resume`, which asks to run them. So they run even without `execute_tools`.
             if not (execute_tools or self.turns == 0 or (self._typed and all(call.outcome for call in turn.calls))):
                 return "tool_calls"
             if self.budget is not None:
@@ -178,7 +183,7 @@ class RunState:
     # --- messages of the user while it runs ---
 
     def send(self, messages: object) -> None:
-        """Keep messages of the user, and record them once all calls of the turn are answered.
+        """Store messages of the user, and record them after all calls of the turn have answers.
 
         Raises RuntimeError after the end of the run, and ConfigurationError for messages with another role.
         """
@@ -198,16 +203,16 @@ class RunState:
 
     @property
     def partial(self) -> str:
-        """The text of the unfinished completion; empty without one."""
+        """The text of the unfinished completion; empty if there is none."""
         return self.accumulator.text if self.accumulator else ""
 
     @property
     def partial_output(self) -> Any:
-        """The typed answer so far, parsed at each access; None without one."""
+        """The typed answer so far, or None. Each access parses it."""
         return None if self._typed is None else self._typed.partial(self.agent, self.accumulator)
 
     def record_completion(self, completion: Completion) -> Message:
-        """Record a whole completion and start the turn of its calls. Return the recorded message."""
+        """Record a finished completion, and start a turn with its calls. Return the recorded message."""
         agent, typed, spending = self.agent, self._typed, self.spending
         message = recorded_form(completion.message, agent.name)
         if typed is not None and self.accumulator is not None:
@@ -225,11 +230,11 @@ class RunState:
         return message
 
     def end_group(self, calls: Iterable[ToolCall]) -> bool:
-        """Merge the context changes of a group in call order. Return False if the turn stops here, because a call waits."""
+        """Merge the context changes of a group in call order. Return False if the turn stops, because a call waits."""
         self.context.update(changes_of(calls))
         if self.turn.finish_group(calls):
             return True
-        # Nothing in a history may approve a call, so a decision cannot be stored for the run that reaches its call.
+        # The history must not approve a call, so it cannot store these decisions for the next run.
         if lost := self.turn.lost_decisions:
             logger.warning(
                 "resume has decisions on calls that the run did not reach, because another call of the turn waits: %s. They "
@@ -240,7 +245,7 @@ class RunState:
         return False
 
     def end_turn(self) -> tuple[Agent, Agent] | None:
-        """Record the tool messages of a turn in call order and switch the agent. Return (source, target) of a handoff."""
+        """Record the tool messages of a turn in call order, and switch the agent. Return (source, target) of a handoff."""
         turn, source = self.turn, self.agent
         if turn.waits:
             return None
@@ -280,11 +285,11 @@ class RunState:
 
     @property
     def response(self) -> Response:
-        """The run so far, as a valid `Response`; after the end always the same object."""
+        """The results so far, as a valid `Response`. After the end of the run, it is always the same object."""
         return self.ending.response or self._snapshot(copy_containers(self.context))
 
     def finish(self, stop: StopReason, error: AswarmError | None = None) -> Response:
-        """End the run, and set the response of the error. Nothing is recorded afterwards."""
+        """End the run, and set the response of the error. Afterwards the state does not change."""
         ending = self.ending
         ending.stop, ending.is_over = stop, True
         ending.response = response = self._snapshot(self.context)
@@ -297,7 +302,7 @@ class RunState:
         return response
 
     def report_end(self, error: AswarmError | None = None) -> None:
-        """Call the callbacks of the end. A failing callback is logged, so that it fails neither the others nor the run."""
+        """Call the callbacks of the end. If a callback fails, log the exception, and continue with the next callback."""
         response, callbacks = self.response, self.ending.callbacks
         self.ending.callbacks = ()
         for callback in callbacks:
@@ -312,7 +317,7 @@ class RunState:
         return {"run_id": self.id, "agent": self.agent.name}
 
     def _snapshot(self, context: dict[str, Any]) -> Response:
-        # A plain dict: a subclass may raise when it is read or changed, which must not replace a cancellation.
+        # A plain dict: a dict subclass of the user may raise in its methods. Such an error must not replace a cancellation.
         variables = plain_dict(context)
         messages, agent, waiting = self.history.messages.copy(), self.agent, list[OpenCall]()
         unknown_calls = self.turn.unknown_calls.copy()

@@ -1,6 +1,7 @@
 """The readers of a run: Swarm's dicts (`ClassicStream`), typed events (`EventStream`), or only the response (`to_end`).
 
-They convert the events of the loop. No task group and no cancel scope is open while the consumer holds an event.
+They read the events of the loop and convert them. While the consumer handles an event, no task group and no cancel scope is
+open (PEP 789).
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ E = TypeVar("E")
 
 # --- the events of a turn's tools -------------------------------------------------------------------------------------
 
-# Runs work that emits events, and yields them: after the work, or live while the work runs in its own task.
+# Runs a function that emits events, and yields these events: after the function has ended, or live while it runs in a task.
 EventDelivery: TypeAlias = Callable[[Callable[[Emit], Awaitable[None]]], AsyncGenerator[LoopEvent, None]]
 
 
 async def deliver_after(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
-    """Run the work inside one await, then yield its events. Nothing is open while the consumer holds an event."""
+    """Run the work to its end, then yield its events. No task is needed, because nothing runs between the events."""
     events: list[LoopEvent] = []
     await work(events.append)
     for event in events:
@@ -54,16 +55,16 @@ async def deliver_after(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerat
 
 
 async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerator[LoopEvent, None]:
-    """Run the work in its own task and yield its events as they come.
+    """Run the work in a background task, and yield its events as they come.
 
-    A task group would stay open while the consumer holds an event. A generator that the consumer drops is closed in another
-    task, and the group would cancel that task (PEP 789).
+    A task group would stay open across a `yield`. If the consumer drops the generator, the event loop closes it in another
+    task, and the task group would cancel that task (PEP 789).
     """
     events: deque[LoopEvent] = deque()
     news = anyio.Event()
     is_over = False
 
-    def put(event: LoopEvent) -> None:  # never blocks and never fails: a reader must not slow down a tool
+    def put(event: LoopEvent) -> None:  # never blocks and never fails, so a slow consumer does not slow down a tool
         events.append(event)
         news.set()
 
@@ -89,14 +90,14 @@ async def deliver_live(work: Callable[[Emit], Awaitable[None]]) -> AsyncGenerato
 
 
 async def to_end(state: RunState, events: AsyncGenerator[LoopEvent, None]) -> Response:
-    """Run to the end and return the response. An exception of other code gets `.response` too, if it can have attributes."""
+    """Read all events, and return the response. Set `.response` of an exception that does not come from aswarm, if possible."""
     try:
         async with aclosing(events):
             async for _ in events:
                 pass
     except BaseException as error:
         if not isinstance(error, AswarmError):
-            with suppress(Exception):  # nothing may replace a cancellation
+            with suppress(Exception):  # a failure here must not replace the exception, such as a cancellation
                 set_attribute(error, "response", state.response)
         raise
     return state.response
@@ -112,7 +113,7 @@ async def _classic(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Cl
             if isinstance(event, CompletionDelta):
                 yield event.delta
             elif has_started and isinstance(event, CompletionFinished | TurnStarted | RunFinished):
-                has_started = False  # also after a completion that a budget has cut
+                has_started = False  # after a completion that a budget has cancelled, another event marks the end
                 yield {"delim": "end"}
             if isinstance(event, RunFinished):
                 yield {"response": event.response}
@@ -129,10 +130,11 @@ async def typed(events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[Event
 
 
 class _Reading(Generic[E]):
-    """The generators of one run, closed once: by the stream, or after the stream was dropped.
+    """The nested async generators of one run. Either the stream closes them, or a finalizer after the stream was dropped.
 
-    The generators must not be collected together with the stream. The event loop would then close each of them in its own
-    task at the same time, and the outer generators would fail, because the inner generators are running.
+    This object outlives a dropped stream, so that the generators are not collected together with it. Otherwise the event
+    loop would close each generator in its own task at the same time. The outer generators would then fail, because the
+    inner ones are already running.
     """
 
     def __init__(self, events: AsyncGenerator[E, None]) -> None:
@@ -141,7 +143,7 @@ class _Reading(Generic[E]):
         self._closed: anyio.Event | None = None
 
     async def close(self) -> None:
-        """Close the generators. A second caller waits until the first one has closed them."""
+        """Close the generators. A second caller waits until the first caller has closed them."""
         if self._closed is not None:
             await self._closed.wait()
             return
@@ -159,7 +161,7 @@ def _busy() -> RuntimeError:
 
 
 def _close_dropped(reading: _Reading[Any], state: RunState, spawn: Callable[[Work], object]) -> None:
-    with suppress(RuntimeError):  # the event loop is closed
+    with suppress(RuntimeError):  # the event loop is already closed
         spawn(functools.partial(_close_and_log, reading, state))
 
 
@@ -167,12 +169,12 @@ async def _close_and_log(reading: _Reading[Any], state: RunState) -> None:
     try:
         await reading.close()
     except Exception:
-        # There is no caller to raise to, and an exception of a system task of trio ends the whole program.
+        # No caller can catch the exception. On trio this is a system task, whose exception would crash the whole program.
         logger.exception("a run that was dropped could not be closed cleanly", extra=state.log_fields)
 
 
 class _Stream(Generic[E]):
-    """Base class of both streams: the state of the run, reading, and the end of reading."""
+    """Base class of both streams: reads the events of a run and closes the run."""
 
     def __init__(self, state: RunState, events: AsyncGenerator[E, None]) -> None:
         self._state = state
@@ -181,12 +183,12 @@ class _Stream(Generic[E]):
 
     @property
     def run_id(self) -> str:
-        """The id of the run: `run_id`, or a new id."""
+        """The id of the run: the argument `run_id`, or a new id."""
         return self._state.id
 
     @property
     def response(self) -> Response:
-        """The response so far; valid at any time, however the run ended."""
+        """The response so far. It is valid at any time, also after an error or a cancellation."""
         return self._state.response
 
     @property
@@ -196,9 +198,10 @@ class _Stream(Generic[E]):
 
     @property
     def partial_output(self) -> Any:
-        """The typed answer so far, for display: plain data, neither validated nor converted, or None.
+        """The typed answer so far, or None. It is plain data for display, neither validated nor converted.
 
-        Each access parses it. It keeps its value until the next completion starts. After the run, use `response.output`.
+        Each access parses the text again. The value stays until the next completion starts. After the run, use
+        `response.output`.
         """
         return self._state.partial_output
 
@@ -211,11 +214,12 @@ class _Stream(Generic[E]):
             raise _busy()
         reading.is_running = True
         try:
-            # The loop starts no generator between the chunks of a completion, unless a budget may cut it.
+            # `HiddenGenerators` is needed only for steps that start a generator. Between the chunks of a completion, the loop
+            # starts one only if a budget may cancel the completion.
             starts = state.accumulator is None or (state.budget is not None and state.budget.may_cut)
             return await (HiddenGenerators(step()) if starts else step())
         except BaseException:
-            self._when_dropped.detach()  # the exception has already closed the generator
+            self._when_dropped.detach()  # an exception, also StopAsyncIteration, has already closed the generator
             raise
         finally:
             reading.is_running = False
@@ -224,7 +228,7 @@ class _Stream(Generic[E]):
         return self._step(self._reading.events.__anext__)
 
     async def aclose(self) -> None:
-        """End the run: close the HTTP response, cancel and await tools. `response` contains the results so far."""
+        """End the run: close the HTTP response, cancel the tools and await their end. `response` has the results so far."""
         await self._reading.close()
         self._state.ending.is_over = True
         if self._when_dropped is not None:
@@ -232,15 +236,15 @@ class _Stream(Generic[E]):
 
 
 class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
-    """The async generator of Swarm's events that `run(stream=True)` returns. `await` returns the stream itself.
+    """The async generator of Swarm's events. `run(stream=True)` returns it; awaiting it returns it too.
 
-    Each turn yields `{"delim": "start"}` when the answer starts, the deltas, and `{"delim": "end"}` before tools run. The
-    last event is `{"response": Response}`. A delta has `role`, `content` and `tool_calls` (None if absent), other keys of the
-    provider, and, if it is the first of a message, `sender`. A yielded dict is never changed afterwards.
+    Each turn yields `{"delim": "start"}` when the answer starts, then the deltas, and `{"delim": "end"}` before tools run.
+    The last event is `{"response": Response}`. A delta has the keys `role`, `content` and `tool_calls` (None if absent), and
+    other keys of the provider. The first delta of a message also has `sender`. A yielded dict never changes afterwards.
 
-    Dropping the last reference ends the run, as `aclose()` does. After a `break`, a stream that still has a name stays open
-    until the name is deleted: use `contextlib.aclosing`. A stream that its own tools or context variables refer to is not
-    collected while it is open.
+    If the last reference to the stream is dropped, the run ends as with `aclose()`. After a `break`, a variable may still
+    refer to the stream, and the run stays open: use `contextlib.aclosing`. If tools or context variables of the run refer to
+    the stream, Python cannot collect it while it is open.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
@@ -252,19 +256,19 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
         yield  # makes this a generator that never waits
 
     async def asend(self, value: None) -> ClassicEvent:
-        """Return the next event, as `asend` of any async generator."""
+        """Return the next event, like `asend` of any async generator."""
         return await self._step(functools.partial(self._reading.events.asend, value))
 
     async def athrow(self, typ: Any, val: Any = None, tb: Any = None) -> ClassicEvent:
-        """Raise an exception in the run, as `athrow` of any async generator."""
+        """Raise an exception in the run, like `athrow` of any async generator."""
         error = (typ,) if val is None and tb is None else (typ, val, tb)
         return await self._step(functools.partial(self._reading.events.athrow, *error))
 
 
 class EventStream(_Stream[Event], AsyncIterator[Event]):
-    """The async context manager that `stream()` returns. Inside the block, iterate over it to get live typed events.
+    """The async context manager that `stream()` returns. Inside its block, iterate over it to get live typed events.
 
-    Leaving the block in any way ends the run: the HTTP response is closed, async tools are cancelled and awaited.
+    Leaving the block ends the run, also by `break` or an exception: it closes the HTTP response, and cancels and awaits tools.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:
@@ -274,10 +278,10 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
     def send(self, messages: Messages) -> None:
         """Send messages of the user to the running run: a str for one message, or a list as for `run`.
 
-        They are appended to the history after all results of the current turn, before the next completion. A run that would
-        end with an answer continues with another turn instead. If no further completion is allowed (`max_turns`, a budget), or
-        the run fails or is closed, they are at the end of `response.messages`. If calls stay open, no message may follow them,
-        so the messages are in `unsent` instead: send them to the run that resumes.
+        The history gets them after the tool results of the current turn, before the next completion. If the model has just
+        answered, the run continues with another turn. If no further completion is allowed (`max_turns`, a budget), or the run
+        fails or is closed, they are at the end of `response.messages`. If the run stops with open calls, no message may follow
+        these calls, so the messages are in `unsent`: send them to the run that resumes.
 
         Call it in the event loop of the run, from any task. Raises RuntimeError if the run has ended, and ConfigurationError
         for messages whose role is not "user".
@@ -286,7 +290,7 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
 
     @property
     def unsent(self) -> list[dict[str, Any]]:
-        """The messages of `send` that are not in `response.messages`: not yet, or not at all because calls stay open."""
+        """The messages of `send` that are not in `response.messages`, because a turn or open calls are not finished."""
         return self._state.unsent
 
     async def __aenter__(self) -> Self:

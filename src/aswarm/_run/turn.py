@@ -1,6 +1,6 @@
-"""The current turn of a run: its calls, their answers, and the decisions that the calls wait for.
+"""The current turn of a run: its tool calls, their answers, and the calls that wait for a decision of a user.
 
-Answers, changes and handoff are valid at any moment of the turn, so that the run may stop in it. Does no I/O.
+A run may stop in the middle of a turn. So the answers, the context changes and the handoff are valid at any moment. No I/O.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ Entry: TypeAlias = Mapping[str, Any]
 class Turn:
     """The calls of the current turn of a run.
 
-    `calls`: made by the last completion, or left open by an earlier run; empty after the turn. `waits`: whether the turn
-    stays open, because a call waits for a decision. `unknown_calls`: calls of earlier turns whose outcome is not known.
+    `calls`: the calls of the last completion, or the open calls of an earlier run; empty after the turn.
+    `waits`: whether the turn stays open, because a call waits for a decision.
+    `unknown_calls`: the calls of earlier turns whose outcome is not known.
     """
 
     def __init__(self, calls: list[ToolCall], recorded: Mapping[int, Entry] | None = None) -> None:
-        """Start with these calls. `recorded`: the entries in the history of calls that wait, by position."""
+        """Start a turn with these calls. `recorded`: the entries of waiting calls in the history, by position."""
         self.calls = calls
         self.waits = False
         self.unknown_calls: list[UnknownCall] = []
@@ -40,7 +41,7 @@ class Turn:
         self._recorded: Mapping[int, Entry] = recorded or {}
 
     def finish_group(self, group: Iterable[ToolCall]) -> bool:
-        """Mark the calls of a group as merged. Return False if the turn stops here, because a call waits."""
+        """Mark the calls of a group as merged. Return False if the turn stops, because a call waits."""
         has_hold = False
         for call in group:
             call.merged = True
@@ -53,7 +54,7 @@ class Turn:
 
     @property
     def has_started(self) -> bool:
-        """Whether a function has started in this turn or an earlier one of the run, or inside a call that waits."""
+        """Whether a function has started: in this turn, in an earlier turn of the run, or in an inner run of a waiting call."""
         if not self._has_started:
             for call in self.calls:
                 if call.started or call.has_started_inside:
@@ -84,7 +85,7 @@ class Turn:
     # --- a run that stops now ---
 
     def as_stopped(self) -> Turn:
-        """Return the turn of a run that stops now. If a call waits, other calls are open too."""
+        """Return the turn as it is if the run stops now. If a call waits, some other calls are open again too."""
         return Turn([*map(_reopened, self.calls)], self._recorded) if _waits(self.calls) else self
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
@@ -92,7 +93,7 @@ class Turn:
         open_set = _open_set(self.calls)
         open_ones = [(call, self._entry_of(call)) for call in self.calls if call in open_set]
         waiting = [
-            # A decided call that was not reached keeps its entry in the history.
+            # The run may not have reached a call with a decision. Such a call keeps its old entry.
             open_call(call.position, call.message, call.agent.name, entry or self._recorded.get(call.position, {}))
             for call, entry in open_ones
         ]
@@ -100,15 +101,15 @@ class Turn:
         return self._with_entries(messages, entries) + _answers_of(self.calls), waiting
 
     def _with_entries(self, messages: list[Message], entries: Sequence[tuple[ToolCall, Entry]]) -> list[Message]:
-        if messages and entries:  # the last message made the calls
+        if messages and entries:  # the last message of this run contains the calls
             return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
-        # The message that made the calls belongs to the caller, and a run changes no message. So an additional tool
-        # message, which answers no call, contains the new entry.
+        # After a resume, an earlier message contains the calls, and a run never changes earlier messages. So an additional
+        # tool message contains the new entry. It answers no call.
         new = [(call, entry) for call, entry in entries if self._recorded.get(call.position) != entry]
         return messages + [{**tool_message(call.message, entry["reason"]), WAITING: [entry]} for call, entry in new]
 
     def _entry_of(self, call: ToolCall) -> Entry | None:
-        # A call without a decision keeps the entry that it had before.
+        # A call without a decision keeps the entry of the earlier run.
         recorded = None if call.decided else self._recorded.get(call.position)
         return _entry_of(call) if recorded is None else recorded
 
@@ -122,8 +123,8 @@ def resumed_turn(
 ) -> Turn:
     """Return the turn of the calls without an answer, with the decisions applied.
 
-    `tail`: the end of the history, from the message that made the calls. Raises ConfigurationError for a decision without an
-    open call, or that does not suit its call.
+    `tail`: the end of the history, from the message with the calls. Raises ConfigurationError for a decision that has no open
+    call, or does not suit its call.
     """
     are_open = set(map(id, unanswered))
     calls = [call for call in calls_of(tail[0]["tool_calls"], agent, tools) if id(call.message) in are_open]
@@ -136,7 +137,7 @@ def resumed_turn(
 
 
 def changes_of(calls: Iterable[ToolCall]) -> dict[str, Any]:
-    """Return the context changes of finished calls that are not merged yet; the last in call order wins."""
+    """Return the context changes of finished calls that are not merged yet. The last change in call order wins."""
     changes: dict[str, Any] = {}
     for call in calls:
         if call.outcome and call.outcome.result and not call.merged:
@@ -156,7 +157,8 @@ def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
 def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     """Return the calls whose outcome is not known.
 
-    A call without an outcome counts if it has started, or if a function has started inside and the call cannot be resumed.
+    A call without an outcome is unknown if its function has started, or if a function of an inner run has started and the
+    call cannot be resumed.
     """
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
@@ -180,7 +182,7 @@ def _answers_of(calls: list[ToolCall]) -> list[Message]:
         if outcome := call.outcome:
             content, agent = outcome.content, outcome.agent
             if agent is not None and previous is not None and agent is not previous:
-                # Recorded results never change, so the later handoff names the agent that it replaces.
+                # The message of the earlier handoff is already recorded. So this message tells the model which one is valid.
                 content = _with_note(content, f" (replaces the handoff to {previous.name})")
             if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
                 content = _accepted(calls)
@@ -205,7 +207,7 @@ def _text_without_outcome(call: ToolCall) -> str:
 
 
 def _message(call: ToolCall, content: str | list[Part]) -> Message:
-    """Return the tool message. It contains changed arguments, because the assistant message is never rewritten."""
+    """Return the tool message. It contains the changed arguments of a user, because the assistant message never changes."""
     if call.decided is not None and call.decided.arguments is not None:
         changed = json.dumps(dict(call.replaced or call.decided.arguments), ensure_ascii=False)
         note = f"(run with arguments changed by the user: {changed})"
@@ -214,7 +216,7 @@ def _message(call: ToolCall, content: str | list[Part]) -> Message:
 
 
 def _accepted(calls: list[ToolCall]) -> str:
-    """Return the content for a valid call of `final_answer`. It ends the run only if its turn ends without a handoff."""
+    """Return the content for a valid call of `final_answer`. It ends the run if all calls have ended, without a handoff."""
     if (target := handed_to(calls)) is not None:
         return f"not the answer: the conversation was handed over to {target.name}"
     if any(call.outcome is None for call in calls):
@@ -226,17 +228,18 @@ def _accepted(calls: list[ToolCall]) -> str:
 
 
 def _open_set(calls: list[ToolCall]) -> set[ToolCall]:
-    """Return the calls that get no answer, so that they can be resumed.
+    """Return the calls that get no answer, so that a later run can resume them.
 
-    No call stays open once a handoff of the same turn has finished: the new agent may not even have that function.
+    After a handoff in the same turn, no call stays open, because the new agent may not have its function.
     """
     return set() if handed_to(calls) else _resumable(calls)
 
 
 def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
-    """Return the calls that never started, or are repeatable.
+    """Return the calls that have not started, or are repeatable.
 
-    A call before an answered call with the same id and name is left out: a resumed run would give it that answer.
+    Ids may repeat. A call is excluded if a later call with the same id and name has an answer: a resumed run would give that
+    answer to the earlier call.
     """
     resumable: set[ToolCall] = set()
     answered: set[tuple[str, str]] = set()
@@ -252,7 +255,7 @@ def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
 def _waits(calls: list[ToolCall]) -> bool:
     """Return whether a waiting call keeps the turn open.
 
-    After a handoff by a function, none does, because that function has run.
+    After a handoff by a function, no call does: the function has run, so the handoff cannot be repeated later.
     """
     held = [call for call in calls if call.hold is not None]
     if not held:
@@ -264,10 +267,10 @@ def _waits(calls: list[ToolCall]) -> bool:
 
 
 def _reopened(call: ToolCall) -> ToolCall:
-    """Return a call of a turn that stays open; a changed call is a new object.
+    """Return the call for a turn that stays open. If it changes, it is a new object.
 
-    Handoffs to agents are open again, because waiting calls must belong to the active agent. A call that the run will not
-    reach waits too if it needs a decision, so that the user can decide on all calls at once.
+    A handoff to an agent is open again, because the waiting calls must belong to the active agent. If the run has not reached
+    a call that needs a decision, the call waits too. So the user can decide on all calls at once.
     """
     is_denied = call.outcome is not None and call.outcome.agent is None
     if call.tool is not None and call.tool.is_handoff and not is_denied:
@@ -282,7 +285,7 @@ def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
     """Return whether the arguments are valid. A call with invalid arguments fails, so no user has to decide."""
     try:
         tool.schema.validate(parse_arguments(call.arguments))
-    except Exception:  # noqa: BLE001 - also the error of a validator of the user, which the call will report
+    except Exception:  # noqa: BLE001 - a validator of the user may raise anything; the call will report it later
         return False
     return True
 
@@ -296,7 +299,7 @@ def _entry_of(call: ToolCall) -> Message | None:
     data = call.hold.data
     if isinstance(call.hold, NeedsApproval):
         entry["approval"] = True
-        data = decided.data  # of the question that was already answered
+        data = decided.data  # the data of a question that the user has already answered
         if decided.is_answered:
             entry["answer"] = as_json(decided.answer)
     if data is not None:

@@ -1,6 +1,6 @@
-"""Structured output: the request for a typed answer, the check of the answer, and the corrections of unusable answers.
+"""Structured output: the request for a typed answer, the check of the answer, and the message about an invalid answer.
 
-Decides, and counts the unusable answers. Does no I/O. A run without a type does not use it.
+The module counts the invalid answers, and does no I/O. A run without an output type does not use it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ _ANOTHER = f"not the answer: an earlier call of {FINAL_ANSWER} was accepted"
 
 
 class TypedAnswers:
-    """The typed answers of one run. `error`: set once the model has used up its attempts.
+    """The typed answers of one run.
 
-    `output`: the output of the run; None if each agent answers with its own `output`. `is_last`: the budget admits no further
-    completion, so there is no retry for an unusable answer. `written`: the last finished completion and its agent.
-    `correction`: the message of the next request about an unusable answer.
+    `output`: the output of the run; None if each agent has its own `output`.
+    `error`: set after the last retry.
+    `is_last`: whether the budget allows no further completion, so that an invalid answer gets no retry.
+    `written`: the last finished completion and its agent.
+    `correction`: a message about an invalid answer, for the next request.
     """
 
     def __init__(self, output: Output[Any] | None) -> None:
@@ -41,17 +43,17 @@ class TypedAnswers:
         self.written: tuple[Agent, Accumulator] | None = None
         self.correction: Message | None = None
         self._invalid = 0
-        self._forces = False  # the last answer was a text, and the model has one attempt left
+        self._forces = False  # the last answer was an invalid text, and one retry is left: force `final_answer`
 
     def _output_of(self, agent: Agent) -> tuple[Output[Any], AnswerType] | None:
-        """Return the output of this agent, and its type; None if it has none. Raises ConfigurationError for an unusable type."""
+        """Return the output of this agent and its type, or None. Raises ConfigurationError for an unusable type."""
         output = self.output if self.output is not None else as_output(agent.output)
         return None if output is None else (output, answer_type(output))
 
     # --- the request ---
 
     def tools(self, agent: Agent, functions: Tools) -> Tools:
-        """Return the functions of the agent, with `final_answer` as the last one if the mode is "tool".
+        """Return the functions of the agent. If the mode is "tool", add `final_answer` at the end.
 
         Raises ConfigurationError for an unusable type, or unusable settings of the agent.
         """
@@ -81,14 +83,14 @@ class TypedAnswers:
                     body["response_format"] = dict(JSON_OBJECT)
             case _:
                 if self._forces or self.is_last:
-                    # Some servers ignore a `tool_choice` by name. "required" with a single tool works on all of them.
+                    # Some servers ignore a `tool_choice` with the name of a function. "required" with a single tool works.
                     body["tools"], body["tool_choice"] = [answer_tool(answer).schema.json], "required"
         return request
 
     # --- the answer ---
 
     def read(self, message: Message, calls: Sequence[ToolCall], agent: Agent) -> bool:
-        """Return whether the completion has the answer of the run. If not, `correction` or the outcome of a call explains it."""
+        """Return whether the completion is the answer of the run. Set `correction` for an invalid text."""
         self.settle(calls)
         wanted = self._output_of(agent)
         if calls or wanted is None or message.get("refusal"):
@@ -110,7 +112,7 @@ class TypedAnswers:
         return True
 
     def settle(self, calls: Sequence[ToolCall]) -> None:
-        """Set the outcomes of the calls of `final_answer`, which run no function."""
+        """Set the outcome of each call of `final_answer`. Such a call runs no function."""
         accepted = False
         for call in calls:
             if call.tool is not None and call.tool.is_answer and call.outcome is None:
@@ -120,7 +122,7 @@ class TypedAnswers:
 
     def _read_call(self, call: ToolCall) -> ToolOutcome:
         wanted = self._output_of(call.agent)
-        assert wanted is not None  # noqa: S101 - the agent has the function only because it has a type
+        assert wanted is not None  # noqa: S101 - only an agent with a type has this function
         output, answer = wanted
         try:
             _check(output, answer.read(call.arguments or "{}"))
@@ -129,7 +131,7 @@ class TypedAnswers:
         return ToolOutcome(ACCEPTED)
 
     def end_turn(self, calls: Sequence[ToolCall], answers: Sequence[Message], *, handed_off: bool) -> bool:
-        """Return whether the turn has the answer of the run. Count an unusable answer, unless the agent has handed off."""
+        """Return whether the turn contains the answer of the run. Count an invalid answer, unless the turn has a handoff."""
         self._forces = False
         if any(message["content"] == ACCEPTED and message["tool_name"] == FINAL_ANSWER for message in answers):
             return True
@@ -149,7 +151,7 @@ class TypedAnswers:
             )
 
     def partial(self, agent: Agent, accumulator: Accumulator | None) -> Any:
-        """Return the answer so far as plain data, from this completion, or else from the last finished completion."""
+        """Return the answer so far as plain data. Without an unfinished completion, use the last finished one."""
         is_whole = accumulator is None
         if accumulator is None:
             if self.written is None:
@@ -162,7 +164,7 @@ class TypedAnswers:
 
 
 def _check(output: Output[Any], value: Any) -> None:
-    """Call the user's `check` with the answer. Raises ToolArgumentsError with the text of its ValueError."""
+    """Call the user's `check` with the answer. If it raises ValueError, raise ToolArgumentsError with that text."""
     if output.check is not None:
         try:
             output.check(value)
@@ -175,7 +177,7 @@ def _mode(output: Output[Any], answer: AnswerType, agent: Agent, functions: Tool
         has_tools = bool(functions or agent.model_settings.get("tools"))
         return "tool" if has_tools or answer.allows_text else "schema"
     if output.mode == "schema" and answer.allows_text:
-        raise ConfigurationError('mode="schema" admits no plain text, which a union with str needs; use mode="auto"')
+        raise ConfigurationError('mode="schema" allows no plain text, which a union with str needs; use mode="auto"')
     return output.mode
 
 

@@ -1,4 +1,4 @@
-"""Additions to anyio for both backends: tasks without a parent, shielded waits, values of a loop or a process."""
+"""Additions to anyio for asyncio and trio: tasks without a parent, shielded waits, values per event loop or process."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ import sniffio
 
 T = TypeVar("T")
 
-# asyncio itself keeps only weak references to tasks.
+# Strong references to running tasks, because asyncio itself has only weak references to them.
 _tasks: set[asyncio.Task[None]] = set()
 
 
 def _trio() -> Any:
-    """Return `trio.lowlevel` if the running loop is trio's, else None. A running trio is already imported."""
+    """Return `trio.lowlevel` if trio runs, or None. No import is needed, because the program has imported a running trio."""
     return sys.modules["trio"].lowlevel if sniffio.current_async_library() == "trio" else None
 
 
 def current_loop() -> object:
-    """Return an object that identifies the running event loop; it is hashable and can be referenced weakly."""
+    """Return an object that identifies the running event loop. The object is hashable, and weak references to it work."""
     trio = _trio()
     return trio.current_trio_token() if trio else asyncio.get_running_loop()
 
 
 async def raise_if_own(cancellation: BaseException) -> None:
-    """Raise if the current task is cancelled. Otherwise the cancellation came from other code, and this returns."""
+    """Raise the cancellation if the current task is cancelled. Otherwise other code raised it, and this function returns."""
     task = None if _trio() else asyncio.current_task()
     if task is not None and task.cancelling():
         raise cancellation
@@ -43,9 +43,9 @@ async def raise_if_own(cancellation: BaseException) -> None:
 
 
 def scheduler() -> Callable[..., object]:
-    """Return a function that schedules a callback with its arguments on this loop, from any thread.
+    """Return a function that schedules a callback with arguments on the running event loop. Any thread may call it.
 
-    It raises RuntimeError once the loop is closed.
+    It raises RuntimeError after the loop was closed.
     """
     if trio := _trio():
         run_soon: Callable[..., object] = trio.current_trio_token().run_sync_soon
@@ -64,20 +64,20 @@ def _start_task(work: Work) -> asyncio.Task[None]:
 
 
 def _start_system_task(work: Work) -> None:
-    with suppress(RuntimeError):  # trio.run is ending: it starts no tasks, and closes open generators itself
+    with suppress(RuntimeError):  # trio.run is about to end: it starts no more tasks, and closes open generators itself
         _trio().spawn_system_task(work)
 
 
 def task_spawner() -> Callable[[Work], object]:
-    """Return a function that starts a task on this loop, from any thread or a finalizer.
+    """Return a function that starts a task on the running event loop. Any thread and any finalizer may call it.
 
-    It raises RuntimeError once the loop is closed.
+    It raises RuntimeError after the loop was closed.
     """
     return functools.partial(scheduler(), _start_system_task if _trio() else _start_task)
 
 
 def call_later(seconds: float, call: Callable[[], None]) -> Callable[[], object]:
-    """Call a function on this loop after some seconds. Return a function that cancels the call."""
+    """Call a function on the running event loop after some seconds. Return a function that cancels this call."""
     if not _trio():
         return asyncio.get_running_loop().call_later(seconds, call).cancel
     scope = anyio.CancelScope()
@@ -92,7 +92,7 @@ def call_later(seconds: float, call: Callable[[], None]) -> Callable[[], object]
 
 
 async def wait_shielded(event: anyio.Event | asyncio.Event) -> None:
-    """Wait for the event even if the waiting task is cancelled, and raise the cancellation afterwards."""
+    """Wait for the event. If the waiting task is cancelled, wait nevertheless, and raise the cancellation afterwards."""
     interrupted: BaseException | None = None
     with anyio.CancelScope(shield=True):
         while not event.is_set():
@@ -105,7 +105,7 @@ async def wait_shielded(event: anyio.Event | asyncio.Event) -> None:
 
 
 class TaskResult(Generic[T]):
-    """The result of a task: a value or an exception, once `is_there`."""
+    """The result of a task: a value or an exception. `is_there`: whether one of them is set."""
 
     def __init__(self) -> None:
         self.is_there = False
@@ -126,15 +126,15 @@ class TaskResult(Generic[T]):
             try:
                 raise self.error
             finally:
-                self.error = None  # its traceback refers to this frame
+                self.error = None  # its traceback refers to this frame: avoid a reference cycle
         return self.value  # type: ignore[return-value]  # pyright: ignore[reportReturnType] - set if there is no error
 
 
 class BackgroundTask(Generic[T]):
-    """Work in its own task, until it ends or `stop` is called.
+    """A task without a parent. It runs until its work ends, or `stop` is called.
 
-    A plain `task.cancel()` of the caller's task does not cancel it. `stop` cancels an anyio scope, which respects shields, and
-    so waits for worker threads.
+    A plain `task.cancel()` of the caller's task does not cancel it. `stop` cancels an anyio scope, which respects shields. So
+    `stop` waits for worker threads.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]], on_end: Callable[[], object] = lambda: None) -> None:
@@ -159,7 +159,8 @@ class BackgroundTask(Generic[T]):
             self._end()
 
     def _end_unentered(self, _: object) -> None:
-        # asyncio, unlike trio, never enters a task that is cancelled before its first step, such as at the end of `asyncio.run`.
+        # If a task is cancelled before its first step, for example at the end of `asyncio.run`, asyncio never enters it. Trio
+        # always does.
         if not self._ended.is_set():
             self._outcome.set_error(asyncio.CancelledError())
             self._end()
@@ -187,18 +188,19 @@ class BackgroundTask(Generic[T]):
 
 
 class HiddenGenerators(Generic[T]):
-    """Awaits a step, and hides the async generators of the step from the event loop.
+    """Awaits one step of a run, and hides the async generators that the step starts from the event loop.
 
-    At shutdown asyncio closes all registered generators at the same time, and nested generators then fail with "already
-    running". So only the outermost generator is registered, and it closes the inner generators in order.
-    `finalize=False` is for half-read generators of other code whose resources are released in another way: the event loop then
-    starts no task to close them.
+    At shutdown, asyncio closes all generators that it knows at the same time. Nested generators then fail with "already
+    running". So asyncio gets to know only the outermost generator, which closes the inner generators in order.
+
+    `finalize=False`: for unfinished generators of other code that need no closing. The event loop then starts no task to
+    close them.
     """
 
     def __init__(self, step: Awaitable[T], *, finalize: bool = True) -> None:
         self._step = step
         self._hooks: dict[str, Callable[[Any], None] | None] = {"firstiter": None}
-        if not finalize:  # without a finalizer hook, Python would close the generator when it is collected
+        if not finalize:  # a hook that does nothing: without any hook, Python itself would close a collected generator
             self._hooks["finalizer"] = lambda _: None
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -216,12 +218,12 @@ class HiddenGenerators(Generic[T]):
                 sys.set_asyncgen_hooks(*hooks)
             try:
                 resume, value = inner.send, (yield waits_for)
-            except BaseException as error:  # noqa: BLE001 - thrown into the step, which decides
+            except BaseException as error:  # noqa: BLE001 - thrown into the step, which handles or raises it
                 resume, value = inner.throw, error
 
 
 class PerLoop(Generic[T]):
-    """One value for each event loop, made on first use there and removed with the loop."""
+    """One value for each event loop. It is created at the first use in the loop, and removed together with the loop."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -233,7 +235,7 @@ class PerLoop(Generic[T]):
         loop = current_loop()
         with self._lock:
             if loop not in self._values:
-                # The connections of a client refer to their loop, so the value of a closed loop keeps this loop alive.
+                # Connections refer to their event loop, so a value would keep its loop alive. Remove values of closed loops.
                 for other in list(self._values):
                     if isinstance(other, asyncio.AbstractEventLoop) and other.is_closed():
                         del self._values[other]
@@ -247,13 +249,13 @@ class PerLoop(Generic[T]):
 
 
 class PerProcess(Generic[T]):
-    """One value for each process, made on first use there. A forked child does not touch the value of its parent."""
+    """One value for each process, created at the first use. A forked child does not use the value of its parent."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        # By process id. A child keeps the value of its parent, so that this value is never collected and closed.
+        # By process id. In a child, the entry of the parent stays, so that the child never collects and closes this value.
         self._values: dict[int, T] = {}
-        # Each process has its own lock: the lock of the parent may have been held at the moment of the fork.
+        # By process id, too. The lock of the parent may have been locked during the fork, so a child needs a new lock.
         self._locks: dict[int, threading.Lock] = {}
 
     def get(self) -> T:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and files that only one process at a time may use."""
+"""Atomic replacement of files, and locks for files that only one process at a time may use."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SECONDS_BETWEEN_ATTEMPTS = 0.02
 def replacing(path: Path) -> Generator[BinaryIO]:
     """Open a new file that replaces `path` at the end of the block. If the block raises, `path` does not change.
 
-    The new file gets the mode of the old file before any content. It is synced before the replacement, so after a power
-    failure one of the two is complete. Raises OSError.
+    The new file gets the mode of the old file before it has any content. It is synced before the replacement. So after a power
+    failure, either the old or the new file is complete. Raises OSError.
     """
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -47,16 +47,16 @@ _locked_files: WeakSet[FileIO] = WeakSet()
 
 
 def lock(file: FileIO) -> bool:
-    """Lock a file until it is closed or the process ends. Return False if it is already locked, here or in another process.
+    """Lock a file until it is closed or the process ends. Return False if this or another process has already locked it.
 
-    Without such locks (on Windows, on some network file systems), it always returns True.
+    If the system does not support locks (Windows, some network file systems), always return True.
     """
     if find_spec("fcntl") is None:
         return True
-    import fcntl  # noqa: PLC0415 - as above
+    import fcntl  # noqa: PLC0415 - does not exist on Windows
 
     try:
-        # Not `lockf`: its lock is lost when the process closes any descriptor of the file.
+        # Not `lockf`: its lock is lost when the process closes any other descriptor of the file.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
@@ -67,7 +67,7 @@ def lock(file: FileIO) -> bool:
 
 
 def _close_in_child() -> None:
-    # A forked child has the lock too, and would hold it after the end of its parent.
+    # A forked child inherits the lock. Without this, the file would stay locked after the end of the parent.
     for file in _locked_files:
         file.close()
 
@@ -77,10 +77,10 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
 
 
 class SideLock:
-    """The lock of a file that SQLite locks itself, in a side file `<path>-lock`.
+    """A lock for a database file of SQLite, by a side file `<path>-lock`, because SQLite uses the locks of the file itself.
 
-    Two paths of one file (a symbolic link) share one lock. `release`, or the end of the process, ends the lock. `release`
-    removes the side file; a killed process leaves it behind, which does no harm. Without locks (on Windows), there is no side
+    Two paths of one file (a symbolic link) share one lock. The lock ends with `release`, or with the process. `release` removes
+    the side file. After a killed process, the side file remains, which does no harm. On Windows, there is no lock and no side
     file.
     """
 
@@ -90,7 +90,7 @@ class SideLock:
 
     @classmethod
     def acquire(cls, path: str, seconds: float) -> SideLock | None:
-        """Return the lock, or None if the file stays locked for these seconds. Raises OSError without a side file."""
+        """Return the lock, or None if the file stays locked for these seconds. Raises OSError if there is no side file."""
         name = f"{os.path.realpath(path)}-lock"
         if find_spec("fcntl") is None:
             return cls(None, name)
@@ -101,7 +101,7 @@ class SideLock:
             if is_locked and _is_at(name, file):
                 return cls(file, name)
             file.close()
-            if is_locked:  # the last owner has just removed this side file; try again with a new one
+            if is_locked:  # the last owner has just removed this side file: try again with a new file
                 continue
             if time.monotonic() >= deadline:
                 return None
@@ -110,13 +110,13 @@ class SideLock:
     def release(self) -> None:
         """Release the lock. A forked child does nothing: the lock belongs to the parent."""
         if self._file is not None and not self._file.closed:
-            with suppress(OSError):  # its folder may have been deleted
+            with suppress(OSError):  # other code may have deleted the folder
                 Path(self._name).unlink()
             self._file.close()
 
 
 def _is_at(name: str, file: FileIO) -> bool:
-    # The last owner may have removed the file after it was opened here. Other processes then lock a new file of this name.
+    # The last owner may have removed the file after this process has opened it. Other processes then lock a new file.
     with suppress(FileNotFoundError):
         return os.path.samestat(Path(name).stat(), os.fstat(file.fileno()))
     return False

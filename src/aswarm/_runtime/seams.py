@@ -1,7 +1,7 @@
-"""The threads and the clock of this process, which a simulation replaces.
+"""The threads and the clock of this process, so that a simulation can replace them.
 
-Callers read both from this module at each call (`seams.run_sync(...)`), so that a program without a simulation has no
-additional frame.
+Callers use the attributes of this module at each call (`seams.run_sync(...)`). So a program without a simulation has no
+additional stack frame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs plain functions in a bounded number of worker threads.
+"""Runs plain functions in a limited number of worker threads.
 
-Decides when a function may enter a thread and when its token is free again. `Swarm` has a subclass of `FunctionRunner`, which
-calls functions in the thread of its caller.
+The module decides when a function may start in a thread, and when its place is free again. `Swarm` has a subclass of
+`FunctionRunner` that calls functions in the thread of its caller.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .backend import scheduler
 
 T = TypeVar("T")
 
-# Nesting depth of tool calls. Each depth has its own tokens: otherwise a run inside a tool could wait for the token of the run
-# around it, a deadlock.
+# The nesting depth of tool calls. Each depth has its own limit of threads. With a common limit, a run inside a tool could wait
+# for the thread of its outer run, which waits for the inner run: a deadlock.
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("aswarm_depth", default=0)
 
 
@@ -31,11 +31,11 @@ def enter_tool() -> None:
 
 
 class DeadlinePassed(Exception):  # noqa: N818 - named after the event
-    """The function did not return in time; it may still be running."""
+    """The function did not return before the deadline. It may still be running."""
 
 
 class Slot(Protocol):
-    """A slot for one function. Its owner must `release` it."""
+    """A place for one function in the worker threads. The code that has acquired the slot must `release` it."""
 
     @property
     def was_withdrawn(self) -> bool:
@@ -43,22 +43,22 @@ class Slot(Protocol):
         ...
 
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
-        """Run `work` in the slot. Raises DeadlinePassed if the deadline (in the loop's clock) passes first.
+        """Run `work` in the slot. Raises DeadlinePassed at the deadline (in the clock of the event loop).
 
-        Without `abandon_on_cancel`, a cancellation from outside waits for the function. A plain `task.cancel()` would
-        interrupt that wait, so call this in a separate task.
+        Without `abandon_on_cancel`, a cancelled caller waits for the end of the function. A plain `task.cancel()` would
+        interrupt this wait, so call this method in a separate task.
         """
         ...
 
     def release(self) -> None:
-        """Release the slot; the caller no longer waits for the function."""
+        """Release the slot. The caller no longer needs the function."""
         ...
 
 
 class FunctionRunner:
-    """The worker threads of one swarm on one event loop: at most `size` for each depth of nested runs.
+    """The worker threads of one swarm on one event loop. Each depth of nested runs has at most `size` threads.
 
-    `runs_everything`: whether it also runs functions that never block (`@tool(thread=False)`).
+    `runs_everything`: whether it also runs functions that never block (`@tool(thread=False)`), as in `Swarm`.
     """
 
     runs_everything = False
@@ -66,11 +66,12 @@ class FunctionRunner:
     def __init__(self, size: int) -> None:
         self._size = size
         self._tokens: dict[int, anyio.CapacityLimiter] = {}
-        # anyio's own limiter is not used, because it releases a token at the end of the wait, not of the thread.
+        # anyio releases the token of its limiter when the caller stops waiting, even if the thread still runs. So its limiter
+        # is unlimited here, and `_ThreadSlot` releases a token when the thread ends.
         self._unbounded = anyio.CapacityLimiter(math.inf)
 
     async def acquire(self, *, own_thread: bool = False) -> Slot:  # noqa: ARG002 - here each function has its own thread
-        """Wait for a slot. `own_thread`: the function may run beside others, and may be abandoned."""
+        """Wait for a slot. `own_thread`: whether the function may run concurrently with others, or may be abandoned."""
         tokens = self._tokens.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
         slot = _ThreadSlot(tokens, self._unbounded)
         await tokens.acquire_on_behalf_of(slot)
@@ -78,9 +79,9 @@ class FunctionRunner:
 
 
 class _ThreadSlot:
-    """One token. It is free again after `release` and the end of the thread, if there is one."""
+    """A slot with one token. The token is free again after `release`; if a thread runs, after the end of the thread too."""
 
-    was_withdrawn = False  # a thread may enter the function at any moment
+    was_withdrawn = False  # always False: a thread may start the function at any moment
 
     def __init__(self, tokens: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
         self._tokens = tokens
@@ -98,7 +99,7 @@ class _ThreadSlot:
         raise DeadlinePassed
 
     def _enter(self, work: Callable[[], T]) -> list[T]:
-        # In a list, because trio refuses a thread that returns a coroutine.
+        # Return the value in a list, because trio raises an error if the function of a thread returns a coroutine.
         with self._lock:
             if self._is_released:  # cancelled before the function started, so its result is not needed
                 return []
@@ -110,7 +111,7 @@ class _ThreadSlot:
                 self._is_running = False
                 is_released = self._is_released
             if is_released:
-                with suppress(RuntimeError):  # the loop is closed, so its tokens are not needed
+                with suppress(RuntimeError):  # the event loop is closed, so its tokens are no longer needed
                     self._call_soon(self._free)
 
     def release(self) -> None:

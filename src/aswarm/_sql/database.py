@@ -1,7 +1,7 @@
 """`Database`: runs transactions in one thread, in order, many in one commit.
 
-A commit costs as much as fifty statements. While the thread writes, the next transactions are collected. A transaction without
-a waiting task may also be delayed to share a commit.
+A commit takes as long as fifty statements. So while the thread writes, the next transactions are collected for one commit. If
+no task waits for a transaction, it may be delayed for the same reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # If the previous commit finished less than `_BUSY_SECONDS` ago, the thread collects transactions for `_GATHER_SECONDS` before
-# the next commit. The wait is short: a request to a model takes a hundred times as long.
+# the next commit. This delay does not matter, because a request to a model takes hundreds of times longer.
 _GATHER_SECONDS = 0.001
 _BUSY_SECONDS = 0.01
 _TOGETHER = 200  # transactions in one commit
@@ -34,7 +34,7 @@ _SECONDS_BETWEEN_ATTEMPTS = 0.2  # to connect
 
 
 class DatabaseConnection(Protocol):
-    """A connection to a database. Every method blocks. It is used by one thread at a time."""
+    """A connection to a database. Every method blocks. Only one thread at a time may use it."""
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object], /) -> Any:
         """Execute a statement. Returns the rows of a query, or one row with the number of changed rows."""
@@ -70,7 +70,7 @@ class Database(ABC):
 
     @property
     def is_failing(self) -> bool:
-        """Whether the last write failed within the last ten seconds. An older failure does not predict the next write."""
+        """Whether the last write failed less than ten seconds ago. An older failure does not predict the next write."""
         return time.monotonic() - self._failed_at < _FAILING_SECONDS
 
     @abstractmethod
@@ -82,10 +82,10 @@ class Database(ABC):
         """Run the pending transactions and close the connection."""
 
     async def run(self, transaction: Callable[P, Transaction[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a transaction atomically. Returns its value after the commit.
+        """Run a transaction atomically. Return its value after the commit.
 
-        Raises the exception of the transaction, and StoreError if the database fails. If the task is cancelled, the
-        transaction may still run.
+        Raises the exception of the transaction, or StoreError if the database fails. If this task is cancelled, the
+        transaction may run nevertheless.
         """
         return await self.submit(partial(transaction, *args, **kwargs))
 
@@ -95,7 +95,7 @@ class Database(ABC):
         done: Callable[[PendingTransaction], object] | None = None,
         **flags: bool,
     ) -> T:
-        """Run a transaction as `run` does. `done`, `flags`: see `PendingTransaction`."""
+        """Run a transaction like `run`. `done`, `flags`: see `PendingTransaction`."""
         job = PendingTransaction(make, done, waits=True, **flags)
         self._put(job, 0.0)
         await job.event.wait()
@@ -136,8 +136,8 @@ class Database(ABC):
 class ThreadedDatabase(Database):
     """A database with a connection in a thread, from `open` to `aclose`. Tasks of any event loop may use it.
 
-    `connect`: opens the connection; `open` raises its exceptions. `retry_seconds`: how long a
-    transaction is repeated while the database cannot be reached.
+    `connect`: opens the connection; `open` raises its exceptions. `retry_seconds`: the time limit for repeating a transaction
+    while the database cannot be reached.
     """
 
     def __init__(self, place: str, connect: Callable[[], DatabaseConnection], *, retry_seconds: float = 0.0) -> None:
@@ -277,7 +277,7 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
         try:
             while True:
                 statement, parameters = transaction.send(rows)
-                # Begin at the first statement, because a transaction may have none. A single query needs no transaction.
+                # BEGIN comes before the first statement, because a job may have none. Queries without a snapshot need no BEGIN.
                 if not has_started and (snapshot or not reads_only):
                     connection.begin(reads_only=reads_only, durable=durable)
                     has_started = True
@@ -302,7 +302,7 @@ class MemoryDatabase(Database):
         """Do nothing: the database is always open."""
 
     async def aclose(self) -> None:
-        """Do nothing: the data stays until the end of the process."""
+        """Do nothing: the data exists until the end of the process."""
 
     def _put(self, job: PendingTransaction, within: float) -> None:  # noqa: ARG002 - it runs at once
         if job.waits:

@@ -16,10 +16,10 @@ _RETRY_SECONDS = 10.0  # a server restarts in this time
 
 
 class SQLiteFile(ThreadedDatabase):
-    """A SQLite file, which only its owner can read. Several processes may have it open, on a local disk.
+    """A SQLite file on a local disk, readable only by its owner. Several processes may have it open.
 
-    `is_durable`: whether each commit waits for the disk; otherwise only durable transactions wait. `exclusive`: whether only
-    one process at a time may open the file.
+    `is_durable`: whether each commit waits for the disk. If not, only a commit with a durable transaction waits. `exclusive`:
+    whether only one process at a time may open the file.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class PostgresServer(ThreadedDatabase):
         if importlib.util.find_spec("psycopg") is None:
             raise ConfigurationError(f"PostgreSQL needs psycopg: {how_to_install('postgres')}")
         self.conninfo = conninfo
-        self.sender = ""  # the sender of the notifications of this process
+        self.sender = ""  # identifies the notifications of this process
         self._schema = schema
         super().__init__("PostgreSQL", self._connect_to_server, retry_seconds=_RETRY_SECONDS)
 
     def _connect_to_server(self) -> DatabaseConnection:
-        from .postgres import PostgresConnection  # noqa: PLC0415 - as above
+        from .postgres import PostgresConnection  # noqa: PLC0415 - a driver is imported when it is first used
 
         self.sender = os.urandom(6).hex()
         return PostgresConnection(self.conninfo, self._schema, self.sender)
 
 
 def memory(schema: Schema) -> MemoryDatabase:
-    from .sqlite import in_memory  # noqa: PLC0415 - as above
+    from .sqlite import in_memory  # noqa: PLC0415 - a driver is imported when it is first used
 
     return MemoryDatabase(in_memory(schema))

@@ -38,10 +38,13 @@ class ThreadEvent:
 class PendingTransaction:
     """A transaction and its result: a value or an error.
 
-    `make`: makes the transaction for each attempt. `done`: called in the thread of the database when there is a result.
-    `waits`: whether a task waits for `event`, which is set after `done`. `reads_only`: whether it changes nothing. `snapshot`:
-    whether all its queries read one state. `durable`: whether it must survive a power failure. `notifies`: whether it must wake
-    other processes.
+    `make`: returns the transaction for each attempt.
+    `done`: called with this object in the thread of the database, after the result is set.
+    `waits`: whether a task waits for `event`, which is set after `done`.
+    `reads_only`: whether the transaction changes nothing.
+    `snapshot`: whether all its queries must read the same state.
+    `durable`: whether it must survive a power failure.
+    `notifies`: whether it must wake other processes.
     """
 
     make: Callable[[], Transaction[Any]]

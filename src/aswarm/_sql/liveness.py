@@ -1,7 +1,7 @@
 """Locks that show which processes are alive: the operating system or the database releases the lock of a dead process.
 
-No lock depends on a clock, so a slow process or a changed clock does not make a process count as dead. A forked child does not
-keep the lock of its parent. All methods block for a short time and work in any thread.
+No lock depends on a clock. So a process does not count as dead because it is slow, or because a clock was changed. A forked
+child does not keep the lock of its parent. All methods block for a short time, and work in any thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Liveness(ABC):
 
     @abstractmethod
     def _acquire(self) -> bool:
-        """Try to acquire the lock of this process. Returns False if another process has it."""
+        """Try to acquire the lock of this process. Return False if another process has the lock."""
 
     @property
     @abstractmethod
@@ -56,11 +56,11 @@ class Liveness(ABC):
 
     @abstractmethod
     def check(self) -> bool:
-        """Check the lock of this process, and acquire it again after a loss. Returns whether it is held."""
+        """Check the lock of this process. If it was lost, try to acquire it again. Return whether this process has it."""
 
     @abstractmethod
     def take(self, name: str) -> bool:
-        """Try to acquire the lock of another process. Returns False if that process is alive."""
+        """Try to acquire the lock of another process. Return False if that process is alive."""
 
     @abstractmethod
     def drop(self, name: str) -> None:
@@ -88,7 +88,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 
 class FileLocks(Liveness):
-    """Lock files beside the SQLite file `path`, one for each process. A missing file means a dead process."""
+    """Lock files in the folder of the SQLite file `path`, one for each process. A missing file means a dead process."""
 
     def __init__(self, path: str) -> None:
         if os.name != "posix":
@@ -114,7 +114,7 @@ class FileLocks(Liveness):
         return self._own in self._files
 
     def check(self) -> bool:
-        return self.is_held  # the lock of a file cannot be lost
+        return self.is_held  # a process cannot lose the lock of a file
 
     def take(self, name: str) -> bool:
         return name != self._own and self._lock(name)
@@ -130,7 +130,7 @@ class FileLocks(Liveness):
             self.drop(name)
 
     def abandon(self) -> None:
-        # `flock` keeps a lock until all processes with a descriptor of the open file have closed it, see
+        # A lock of `flock` lasts until all processes have closed their descriptors of the open file, see
         # https://man7.org/linux/man-pages/man2/flock.2.html
         for file in self._files.values():
             os.close(file)
@@ -152,7 +152,7 @@ class FileLocks(Liveness):
         return is_locked
 
     def _is_locked_now(self, file: int, name: str) -> bool:
-        import fcntl  # noqa: PLC0415 - of POSIX only
+        import fcntl  # noqa: PLC0415 - exists on POSIX only
 
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,7 +160,7 @@ class FileLocks(Liveness):
             return False
         except OSError as error:
             raise ConfigurationError(f"the file system of {self._path} has no locks: {error}") from error
-        # Another process may have removed the file after it was opened here, and created it again.
+        # Another process may have removed the file after this process has opened it, and created a new file.
         try:
             return os.path.samestat(os.fstat(file), self._file(name).stat())
         except FileNotFoundError:
@@ -178,7 +178,7 @@ class PostgresLocks(Liveness):
         self._lock = threading.Lock()
 
     def hold(self, name: str) -> None:
-        """Hold the lock of this process. Raises ConfigurationError also if the server cannot be reached."""
+        """Hold the lock of this process. Raises ConfigurationError, also if the server cannot be reached."""
         import psycopg  # noqa: PLC0415 - of an extra
 
         try:
@@ -219,7 +219,7 @@ class PostgresLocks(Liveness):
         self._connection.execute("SELECT pg_advisory_unlock(%s)", (_key(name),))
 
     def close(self) -> None:
-        # The server detects a closed connection only later, so release the locks first.
+        # The server may detect a closed connection late, so release the locks first.
         import psycopg  # noqa: PLC0415 - of an extra
 
         with self._lock:
@@ -230,7 +230,7 @@ class PostgresLocks(Liveness):
                 self._connection.close()
 
     def abandon(self) -> None:
-        # Closing the connection would also end the session of the parent, so replace its socket instead.
+        # `close` would send the end of the session, which the parent still uses. So replace the socket instead.
         import psycopg  # noqa: PLC0415 - of an extra
 
         self._is_held = False

@@ -14,21 +14,21 @@ from .transactions import Schema
 
 CHANNEL = "aswarm_runs"
 _TYPES = {
-    # Compare code points, as SQLite and Python do: in the sort order of a language, the texts with one prefix are not one
-    # range.
+    # Compare code points, as SQLite and Python do. In the sort order of a language, texts with the same prefix may not be
+    # neighbours.
     "text": 'TEXT COLLATE "C"',
     "number": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     "blob": "BYTEA",
     "big": "BIGINT",
 }
-# A machine that crashes closes no connection. With these settings, each side detects the crash after about 15 seconds, instead
-# of 2 hours by default.
+# A machine that crashes does not close its connections. With these settings, the other side detects the crash after about 15
+# seconds, instead of 2 hours by default.
 _KEEPALIVE: Any = {
     "connect_timeout": 10, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3, "tcp_user_timeout": 15_000
 }  # fmt: skip
-# These settings are made after connecting, because `options=` would replace the `options` of a connection string. While a
-# transaction waits for a lock, all other transactions of the process wait too, so the time is limited as for SQLite. A caller's
-# `lock_timeout` stays.
+# These settings are sent after connecting, because `options=` would replace the `options` of a connection string. While a
+# transaction waits for a lock, all other transactions of the process wait too. So this time has a limit, as for SQLite, unless
+# the caller has already set a `lock_timeout`.
 _SETTINGS = b"""
     SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 15000;
     SELECT set_config('lock_timeout', '10s', false) WHERE current_setting('lock_timeout') = '0'
@@ -49,7 +49,7 @@ def connected(conninfo: str) -> psycopg.Connection[Any]:
 class PostgresConnection:
     """A connection to PostgreSQL, with the tables of a schema. Any thread may use it, but only one at a time.
 
-    `sender`: the text of the notifications of this process, by which the process ignores them.
+    `sender`: the text in the notifications of this process, so that it can ignore them.
 
     Opening raises ConfigurationError if the server cannot be reached, or if the tables are of another version.
     """
@@ -64,7 +64,7 @@ class PostgresConnection:
             raise ConfigurationError(f"{schema.kind} cannot be opened in PostgreSQL: {str(error).strip()}") from error
 
     def _prepare(self, schema: Schema) -> None:
-        """Check the version of the tables, or create them. A lock admits one process at a time."""
+        """Check the version of the tables, or create them. A lock lets only one process at a time do this."""
         table = f"aswarm_format_{schema.application:x}"
         try:
             with self._connection.transaction():

@@ -1,4 +1,4 @@
-"""`Processes`: the processes that share a database. It detects dead processes, and writes of other processes."""
+"""`Processes`: the processes that share a database. It detects dead processes, and writes by other processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Processes:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has its lock, by which the others detect it. Without the lock, it must not start work."""
+        """Whether this process has its lock. Other processes detect it by this lock; without it, it must not start work."""
         return self._locks is None or self._locks.is_held
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ class Processes:
         return await seams.run_sync(partial(function, *args), limiter=self._limiter)
 
     async def watch(self) -> None:
-        """Check the lock of this process, and acquire it again after a loss, until cancelled."""
+        """Check the lock of this process every second, and acquire it again after a loss. Run until cancelled."""
         while isinstance(self._locks, PostgresLocks):
             await anyio.sleep(_CHECK_EVERY)
             await self._call(self._locks.check)

@@ -14,7 +14,7 @@ from aswarm._values.errors import ConfigurationError, StoreError
 from .transactions import Schema
 
 _BUSY_SECONDS = 10.0
-_BUSY_SECONDS_OF_EXCLUSIVE = 1.0  # short, because the other process keeps its exclusive lock until it closes the file
+_BUSY_SECONDS_OF_EXCLUSIVE = 1.0  # short, because the other process has an exclusive lock until it closes the file
 _TYPES = {"text": "TEXT", "number": "INTEGER PRIMARY KEY", "blob": "BLOB", "big": "INTEGER"}
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -32,7 +32,7 @@ class SQLiteConnection:
         self._is_durable: bool | None = None
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
-        """Execute a statement, without the row locks of PostgreSQL: a writer of SQLite locks the whole file."""
+        """Execute a statement. Remove the row locks of PostgreSQL, because a writer of SQLite locks the whole file."""
         if not isinstance(statement, str):
             return statement(self._connection)
         plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(" SKIP LOCKED", "")
@@ -45,7 +45,7 @@ class SQLiteConnection:
             if is_durable is not self._is_durable:
                 self._is_durable = is_durable
                 self._connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
-        # Without IMMEDIATE, a transaction that first reads and then writes fails if another process wrote in between.
+        # Without IMMEDIATE, a transaction that first reads and then writes fails if another process writes in between.
         self._connection.execute("BEGIN" if reads_only else "BEGIN IMMEDIATE")
 
     def commit(self, *, notifies: bool) -> None:  # noqa: ARG002 - other processes read `data_version`
@@ -57,11 +57,11 @@ class SQLiteConnection:
                 self._connection.execute("ROLLBACK")
 
     def is_lost(self, error: Exception) -> bool:
-        # While another program locks the file, a retry of each single transaction would wait as long as this one.
+        # Another program has locked the file. Do not retry each single transaction, because each retry would wait as long.
         return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) in _BUSY
 
     def reconnect(self) -> None:
-        """Do nothing: at the next attempt, the other program may have released its lock."""
+        """Do nothing: before the next attempt, the other program may release its lock."""
 
     def failure(self, error: Exception) -> Exception:
         if not isinstance(error, sqlite3.Error | UnicodeEncodeError):
@@ -91,7 +91,7 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
     """
     place = f"{schema.kind} {path}"
     try:
-        # SQLite gives the log files beside it the same mode.
+        # SQLite creates its log files in the same folder with the same mode.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
@@ -124,7 +124,7 @@ def _make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def _check_kind(connection: sqlite3.Connection, place: str, schema: Schema) -> None:
-    """Check the kind of the file, and create the tables in a new file. A file of another program is not changed."""
+    """Check the kind of the file, and create the tables in a new file. Never change a file of another program."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     # If the program has launched DBOS itself, the file of its durable runs may already have the tables of DBOS.
@@ -150,7 +150,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, place: str) -> None:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
-            # Another process is changing the mode too. SQLite does not wait for it.
+            # Another process is changing the mode too, and SQLite does not wait for this process.
             if error.sqlite_errorcode not in _BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)

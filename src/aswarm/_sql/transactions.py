@@ -4,9 +4,9 @@
         rows = yield "UPDATE thing SET name = ? WHERE name = ?", (new, old)
         return rows[0][0] == 1
 
-`yield` returns the rows of a query, and for any other statement one row with the number of changed rows. A statement has `?`
-for each parameter. A transaction may run twice: the connection may be lost before the database confirms the commit, and
-another transaction in the same commit may fail. So each transaction must have the same result the second time.
+`yield` returns the rows of a query. For any other statement, it returns one row with the number of changed rows. A statement
+has `?` for each parameter. A transaction may run twice, if the connection is lost before the database confirms the commit, or
+if another transaction in the same commit fails. So each transaction must have the same result the second time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str | Callable[[Any], object], Sequence[object]]
-"""A statement and its parameters; or a function that gets the driver's connection, for a library that writes in our
-transaction.
+"""A statement and its parameters. Instead of a statement, it may be a function that gets the driver's connection, for a
+library that writes in the same transaction.
 """
 Transaction: TypeAlias = Generator[Statement, Any, T]
 
@@ -27,9 +27,10 @@ Transaction: TypeAlias = Generator[Statement, Any, T]
 class Schema:
     """The tables of one kind of database.
 
-    `application`: the application id of a SQLite file. `format`: the version of the tables. `kind`: the kind of the file for
-    error messages, such as "a store". `tables`: CREATE statements, with {text}, {number}, {blob} and {big} for the types
-    that differ between databases.
+    `application`: the application id of a SQLite file.
+    `format`: the version of the tables.
+    `kind`: the kind of the file for error messages, such as "a store".
+    `tables`: CREATE statements. {text}, {number}, {blob} and {big} stand for the types that differ between databases.
     """
 
     application: int
@@ -39,12 +40,12 @@ class Schema:
 
 
 def single(statement: str, *parameters: object) -> Transaction[Any]:
-    """Run one statement as a transaction. Returns its rows."""
+    """Run one statement as a transaction. Return its rows."""
     return (yield statement, parameters)
 
 
 def marks(values: Sequence[object]) -> str:
-    """Return the placeholders of a list of values, for `IN (...)`. An empty list gives NULL, which is equal to nothing."""
+    """Return the placeholders for a list of values in `IN (...)`. For an empty list, return NULL, which equals no value."""
     return ", ".join("?" * len(values)) or "NULL"
 
 

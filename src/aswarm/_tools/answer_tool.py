@@ -1,6 +1,6 @@
-"""Structured output: the function, the `response_format` or the text that requests it from a model.
+"""Structured output: the three ways to request it from a model.
 
-The module decides the schema for the model. `_run.typed_answers` chooses one of these three ways.
+They are the function `final_answer`, a `response_format`, and a text in the instructions. `_run.typed_answers` chooses one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JSON_OBJECT = {"type": "json_object"}
 
 @functools.lru_cache(maxsize=128)
 def answer_tool(answer: AnswerType) -> Tool[..., Any]:
-    """Return the function `final_answer`, whose arguments are the answer. The run reads them; the function never runs.
+    """Return the tool `final_answer`. Its arguments are the answer, which the run reads. Its function never runs.
 
     Raises ConfigurationError for a type that strict mode cannot express.
     """
@@ -44,14 +44,14 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
 
 @functools.lru_cache(maxsize=128)
 def response_format(answer: AnswerType) -> dict[str, Any]:
-    """Return the `response_format` that makes a server enforce the schema. Raises ConfigurationError as `answer_tool` does."""
+    """Return the `response_format` with which a server enforces the schema. Raises ConfigurationError like `answer_tool`."""
     name = "".join(character if character.isascii() and character.isalnum() else "_" for character in answer.name)
     named = {"name": name[:_NAME], "schema": _schema(answer), "strict": answer.strict}
     return {"type": "json_schema", "json_schema": named}
 
 
 def schema_text(answer: AnswerType) -> str:
-    """Return the text for the instructions, with the form of the answer."""
+    """Return the text for the instructions. It describes the form of the answer."""
     form = "as JSON, with nothing before or after it. It must match this JSON schema:"
     if answer.allows_text:
         form = "as plain text, or as JSON that matches this JSON schema:"
@@ -59,7 +59,7 @@ def schema_text(answer: AnswerType) -> str:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    # With an open schema, a server that enforces it lets the model invent properties without end.
+    # If the schema allowed additional properties, a server that enforces it would let the model write more and more of them.
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 

@@ -1,4 +1,4 @@
-"""Converts the model's text to arguments, and the result of a function to text. Never calls a function."""
+"""Converts the model's text to arguments, and the result of a function to text. It never calls a function."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import is_object, shown
 
-_SHOWN = 1000  # characters of broken arguments that the model reads
+_SHOWN = 1000  # at most this many characters of invalid arguments are quoted to the model
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Return the arguments as a dict, empty for an empty text. Raises ToolArgumentsError with the parser's reason."""
+    """Return the arguments as a dict. An empty text means no arguments. Raises ToolArgumentsError with the parser's reason."""
     if not text.strip():
         return {}
     try:
@@ -41,9 +41,10 @@ def arguments_or_text(text: str) -> dict[str, Any] | str:
 
 
 def as_result(value: object) -> Result:
-    """Return the value of a function as a `Result` whose value is the content of the tool message.
+    """Convert the return value of a function to a `Result`. The `value` of the result is the content of the tool message.
 
-    The content is a text, or a list of parts if there are images or files. An exception of a value without a text propagates.
+    The content is a text. If the function returned images or files, it is a list of parts. If the conversion to text fails,
+    the exception propagates.
     """
     match value:
         case str():
@@ -65,10 +66,10 @@ def _content(value: object) -> str | list[Part]:
 
 
 def to_text(value: object) -> str:
-    """Return a value as text for the model: a str unchanged, data as JSON (not ASCII-escaped), other values by `str()`."""
+    """Convert a value to text for the model: a str unchanged, data as JSON (not ASCII-escaped), other values with `str()`."""
     if isinstance(value, str):
-        text = str.__str__(value)  # the text itself, also for an Enum whose members are str
-        text.encode()  # half a surrogate pair cannot be sent; raise here, not in the next request
+        text = str.__str__(value)  # also for a member of a str Enum, which has its own `__str__`
+        text.encode()  # half a surrogate pair cannot be sent: raise the error now, as an error of the tool
         return text
     if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         try:

@@ -1,6 +1,6 @@
 """Reads the name, the signature and the type hints of a function.
 
-The module also resolves hints that are strings, or that name classes defined later.
+The module also resolves hints that are strings, and hints with names of classes that are defined later.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CONSEQUENCES = {"return": "", "context_variables": "; the function gets a dict"
 if sys.version_info >= (3, 14):
     import annotationlib
 
-    # Hints are evaluated on access (PEP 649). FORWARDREF returns a ForwardRef instead of a NameError for a name that only the
-    # type checker imports; `_resolve` handles it like a hint that is a string.
+    # Python 3.14 evaluates hints on access (PEP 649). A name that is imported only for type checkers would raise a NameError.
+    # FORWARDREF returns a ForwardRef instead, and `_resolve` handles it like a hint that is a string.
     signature_of = functools.partial(inspect.signature, annotation_format=annotationlib.Format.FORWARDREF)
 else:
     signature_of = inspect.signature
@@ -46,21 +46,22 @@ def behind_partials(function: Any) -> Any:
 
 
 def has_code_flag(function: object, flag: int) -> bool:
-    """Return whether the code of a call has this flag of `inspect`, such as CO_ASYNC_GENERATOR."""
+    """Return whether the code that a call runs has this flag of `inspect`, such as CO_ASYNC_GENERATOR."""
     called: Any = behind_partials(function)
     call = None if isinstance(called, type) else getattr(called, "__call__", None)  # noqa: B004 - the method is needed
-    # `inspect.isgeneratorfunction` would evaluate the hints of a callable object, which may name a class defined later.
+    # `inspect.isgeneratorfunction` is not used: it would evaluate the hints of a callable object, and a hint may name a class
+    # that is defined later.
     codes = (getattr(each, "__code__", None) for each in (called, call))
     return any(code is not None and code.co_flags & flag for code in codes)
 
 
 def bound_by_partials(function: object) -> set[str]:
-    """Return the names of the parameters that partials bind, so the model must not set them."""
+    """Return the names of the parameters that partials have bound. The model must not set them."""
     return {name for partial in partials_of(function) for name in partial.keywords}
 
 
 def without_attributes(function: Any) -> Any:
-    """Return the partial without its attributes: `inspect.signature` would follow `__wrapped__`, and miss bound arguments."""
+    """Return the partial without attributes: `inspect.signature` would follow `__wrapped__`, and ignore bound arguments."""
     if not isinstance(function, functools.partial):
         return function
     partial: Any = function  # pyright: ignore[reportUnknownVariableType]
@@ -68,18 +69,18 @@ def without_attributes(function: Any) -> Any:
 
 
 def with_attribute(function: Any, name: str) -> Any:
-    """Return the outermost partial with this attribute, or else the function inside the partials."""
+    """Return the outermost partial that has this attribute, or the function inside the partials if none has it."""
     return next((partial for partial in partials_of(function) if name in vars(partial)), behind_partials(function))
 
 
 def name_of(function: object) -> str:
-    """Return the name for the model: the name that was set on a partial, or the name of the function or class inside."""
+    """Return the name for the model: `__name__` of a partial if it was set, otherwise the name of the function or class."""
     name = getattr(with_attribute(function, "__name__"), "__name__", None)
     return str(name or type(behind_partials(function)).__name__)
 
 
 def annotations_of(function: object) -> dict[str, Any]:
-    """Return the attributes with a function's hints, unevaluated: a hint may name a class defined later."""
+    """Return the attributes that contain a function's hints. Do not evaluate the hints, because they may name later classes."""
     annotate = getattr(function, "__annotate__", None)  # Python 3.14; None if the hints are strings
     if annotate is not None:
         return {"__annotate__": annotate}
@@ -87,9 +88,10 @@ def annotations_of(function: object) -> dict[str, Any]:
 
 
 def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """Return the hints of the parameters and of "return"; without a hint, Any for a parameter and `empty` for "return".
+    """Return the hints of the parameters, and of "return".
 
-    A hint that cannot be resolved counts as missing, with a warning.
+    A missing hint is Any for a parameter, and `empty` for "return". A hint that cannot be resolved causes a warning, and counts
+    as missing.
     """
     raw = {key: parameter.annotation for key, parameter in parameters.items()}
     raw["return"] = signature_of(function).return_annotation
@@ -103,8 +105,8 @@ def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect
 
 
 def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
-    # get_type_hints also resolves strings inside hints. Call it for one hint at a time, so that an unresolved name affects
-    # one parameter only.
+    # get_type_hints also resolves strings inside hints. It is called for one hint at a time, so that an unknown name affects
+    # only one parameter.
     innermost = _innermost(function)
     namespace: dict[str, Any] = getattr(innermost, "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={key: hint})
@@ -120,7 +122,7 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
 
 
 def warn_of(function: Callable[..., Any], text: str) -> None:
-    """Warn with the location of the function, because its schema is made later, by other code."""
+    """Emit a warning at the location of the function. The stack would show other code, which needs the schema first."""
     innermost = _innermost(function)
     if not inspect.isfunction(innermost):  # a class, or a builtin
         warnings.warn(text, UserWarning, stacklevel=3)
@@ -134,7 +136,7 @@ def _closure(function: Any) -> dict[str, Any]:
     names: Any = function.__code__.co_freevars if inspect.isfunction(function) else ()
     closure: dict[str, Any] = {}
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
-        with contextlib.suppress(ValueError):  # no value yet, as for functions that hand over to each other
+        with contextlib.suppress(ValueError):  # no value yet, for example if two functions refer to each other
             closure[name] = cell.cell_contents
     return closure
 

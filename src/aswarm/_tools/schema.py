@@ -1,9 +1,8 @@
-"""Makes the JSON schema of a function, and checks the arguments from the model.
+"""Creates the JSON schema of a function, and checks the arguments from the model. It never calls the function.
 
-The module decides types, names, descriptions and conversions. It never calls the function.
-
-If Swarm can express a hint, the schema is Swarm's (`{"type": ...}` and nothing else); otherwise it is pydantic's. Arguments
-are validated by the same hints and converted (pydantic's lax mode), so that a parameter with the hint `date` gets a date.
+For hints that Swarm supports, the schema is the same as Swarm's (`{"type": ...}` and nothing else). For other hints, pydantic
+makes it. The same hints validate and convert the arguments (pydantic's lax mode). So a parameter with the hint `date` gets a
+date.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ from .hints import (
 from .strict_schema import strict_parameters
 
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
-_LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # names that Python and most local servers accept
+_LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # names that most local servers accept
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-# Numbers become strings for the hint str: models often send 7 for "7".
+# For the hint str, a number becomes a string, because models often send 7 instead of "7".
 _LAX = ConfigDict(arbitrary_types_allowed=True, coerce_numbers_to_str=True)
 _TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "$ref", "enum", "const"))
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
@@ -57,11 +56,14 @@ _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """The name and schema of a function for the model. It has no reference to the function, so a cache can be weak.
+    """The name and the schema of a function for the model. It must not refer to the function, see `_schemas` in `tool`.
 
-    `json`: the tool in the form of the API. `returns`: the return hint, or `inspect.Parameter.empty`. `validate`: converts the arguments from the model; raises
-    ToolArgumentsError. `fault`: the hint that pydantic cannot describe, with the remedy, or an empty text; as in Swarm, the
-    schema then has "string". `filled`: the parameters that the run fills; None if there is none.
+    `json`: the tool in the form of the API.
+    `returns`: the return hint, or `inspect.Parameter.empty`.
+    `validate`: converts the arguments from the model. Raises ToolArgumentsError.
+    `fault`: a text about a hint that pydantic cannot describe, with the remedy; empty if there is none. As in Swarm, the
+    schema then has "string".
+    `filled`: the parameters that the run fills; None if there is none.
     """
 
     name: str
@@ -74,7 +76,7 @@ class FunctionSchema:
 
 @dataclass(frozen=True, slots=True)
 class _Validator:
-    """Checks and converts the arguments of one function. `extra`: for the arguments of `**parameters`."""
+    """Checks and converts the arguments of one function. `extra`: the adapter for the arguments of `**parameters`, or None."""
 
     named: TypeAdapter[dict[str, Any]]
     extra: TypeAdapter[dict[str, Any]] | None
@@ -93,7 +95,7 @@ class _Validator:
         faults: list[str] = []
         for adapter, part in ((self.named, sent), (self.extra, others)):
             try:
-                # Validate as JSON, because only then does a strict model accept a str for a date.
+                # Validate as JSON: a pydantic model in strict mode accepts a str for a date only in JSON.
                 valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
             except ValidationError as error:
                 faults += faults_of(error, "arguments")
@@ -128,9 +130,9 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
             _Validator(
                 _adapter(accepted, {**_LAX, "extra": "forbid"}),
                 _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
-                # Bound arguments count as known, so `**parameters` does not accept them.
+                # Bound parameters count as known, so that the model cannot set them by `**parameters`.
                 frozenset(hints) | bound_by_partials(function),
-                # In strict mode the model must send all parameters, so null means "not given".
+                # In strict mode the model must send all parameters. So null stands for an omitted parameter.
                 frozenset(key for key in optional if strict and not _admits_none(hints[key])),
             ),
         ),
@@ -148,7 +150,7 @@ def _hiding(filled: Filled | None, validate: _Validate) -> _Validate:
 
 
 def _accepted(hint: Any, default: object) -> Any:
-    # A default of None makes None valid, whatever the hint.
+    # If the default is None, None is a valid argument, even if the hint does not allow it.
     return NotRequired[Union[hint, None] if default is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
 
 
@@ -173,7 +175,7 @@ def _json(name: str, description: str, hints: Mapping[str, Any], required: list[
 def ready_schema(
     function: Callable[..., Any], *, name: str, description: str, parameters: Mapping[str, Any]
 ) -> FunctionSchema:
-    """Return the schema of a function with a ready schema of its parameters. Arguments are passed unchanged."""
+    """Return the schema of a function whose parameters already have a JSON schema. Its arguments are not validated."""
     offered = {"name": _checked_name(name, function), "description": description, "parameters": parameters}
     _refuse_generator(function, name)
     try:
@@ -223,7 +225,7 @@ def _refuse_generator(function: Any, name: str) -> None:
 
 
 def description_of(function: object) -> str:
-    """Return the docstring without indentation: of a partial if it was set, of the function inside, or of `__call__`."""
+    """Return the docstring without indentation: of a partial if it has one, of the function, or of the method `__call__`."""
     described = with_attribute(function, "__doc__")
     if described is behind_partials(function) and not hasattr(described, "__name__"):
         kind: Any = type(described)  # pyright: ignore[reportUnknownVariableType]
@@ -269,7 +271,7 @@ def _extra_adapter(name: str, hint: Any, strict: bool, faults: list[str]) -> Typ
 
 
 def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
-    # A TypedDict, because its keys may have the name of any parameter; the fields of a model may not.
+    # A TypedDict, because its keys may have any name. The fields of a pydantic model may not, such as `model_config`.
     make: Any = TypedDict  # its fields are known only at run time, which type checkers do not accept
     arguments: Any = make("arguments", dict(fields))
     arguments.__pydantic_config__ = config
@@ -288,10 +290,10 @@ def _with_description(hint: Any) -> Any:
 
 
 def _describable(hint: Any, place: str, faults: list[str]) -> Any:
-    """Return the hint; or add to `faults` and return Any if pydantic has no JSON schema for the hint."""
+    """Return the hint. If pydantic has no JSON schema for it, add a text to `faults` and return Any."""
     if isinstance(hint, type) and hint in (str, int, float, bool):
         return hint
-    # For the function `any`, a number or the constructor of a lock, pydantic would only warn.
+    # Check the hint first: for the function `any`, a number or `threading.Lock`, pydantic would only warn.
     is_hint = isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
     if hint is Any:
         return hint
@@ -322,7 +324,7 @@ def _admits_none(hint: Any) -> bool:
 
 
 def _as_swarm(hint: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema in Swarm's form: no `items` for a plain `list`, "string" for an unknown type."""
+    """Return the schema in Swarm's form: without `items` for a plain `list`, and "string" for an unknown type."""
     base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if base in (list, dict):
         return {key: value for key, value in schema.items() if key not in ("items", "additionalProperties")}
@@ -337,9 +339,9 @@ def without_titles(schema: Any) -> Any:
 
 
 def map_schemas(change: Callable[[dict[str, Any]], dict[str, Any]], schema: Any, *, named: bool = False) -> Any:
-    """Return the schema with `change` applied to each schema in it, the inner ones first.
+    """Return the schema after applying `change` to each schema in it, first to the inner schemas.
 
-    `named`: whether the keys of this object are names of parameters or models, not keywords.
+    `named`: whether the keys of this object are names of parameters or models, instead of keywords.
     """
     if is_array(schema):
         return [map_schemas(change, item) for item in schema]

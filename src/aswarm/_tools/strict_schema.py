@@ -1,6 +1,6 @@
-"""OpenAI's strict form of a JSON schema: every object closed, every property required, no defaults.
+"""OpenAI's strict form of a JSON schema: no additional properties, every property required, no defaults.
 
-Source: the API's guide on structured outputs, "Supported schemas".
+Source: OpenAI's guide on structured outputs, "Supported schemas".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from aswarm._values.json import is_array
 
 
 def strict_parameters(name: str, parameters: dict[str, Any], required: set[str]) -> dict[str, Any]:
-    """Return the parameters in strict form. An optional parameter becomes nullable, because the model must send all.
+    """Return the parameters in strict form. An optional parameter becomes nullable, because the model must send every one.
 
     Raises ConfigurationError, with the function and the parameter, for a type that strict mode cannot express.
     """
@@ -29,7 +29,7 @@ def _allows_null(schema: Mapping[str, Any]) -> bool:
     return schema.get("type") == "null" or any(map(_allows_null, schema.get("anyOf", ())))
 
 
-# The keywords in the guide. Other keywords (uniqueItems, other formats) are still checked in the arguments.
+# The keywords in the guide. Other keywords (uniqueItems, other formats) are not sent, but the arguments are still checked.
 _KEYWORDS = frozenset({
     "type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf", "$ref", "$defs",
     "description", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
@@ -52,7 +52,7 @@ def _make_strict(schema: Any, place: str) -> Any:
         strict["required"] = list(schema.get("properties", ()))
         strict["additionalProperties"] = False
     if "$ref" in strict and len(strict) > 1:
-        # Strict mode allows no other keywords beside a reference.
+        # Strict mode allows no other keyword in an object with "$ref".
         return {"anyOf": [{"$ref": strict.pop("$ref")}], **strict}
     return strict
 

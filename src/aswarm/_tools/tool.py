@@ -1,11 +1,11 @@
 """Tools: a function, its schema, and its options.
 
-The module decides the name of a tool, whether the tool may run beside other tools, and whether it reads or writes the context.
-It never runs a function. A schema is built once for each function and cached for the life of the function.
+The module decides whether a tool may run together with other tools, and whether it reads or writes the context variables. It
+never runs a function. The schema of a function is created once, and cached as long as the function exists.
 """
 
-# No `from __future__ import annotations`: the class Tool would then have `__annotations__`, and on Python 3.14 a tool
-# would show them in place of the annotations of its function.
+# No `from __future__ import annotations`: it would give the class Tool `__annotations__`. On Python 3.14, a tool would then
+# show these annotations instead of the annotations of its function.
 
 import dataclasses
 import functools
@@ -41,8 +41,8 @@ from .schema import FunctionSchema, ready_schema, schema_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# Gets the validated arguments and a read-only view of the context variables. Returns whether the call needs an approval; a
-# str is the reason.
+# A function gets the validated arguments and a read-only view of the context variables. It returns whether the call needs an
+# approval. A str means yes, and is the reason.
 _Needed: TypeAlias = bool | str | Awaitable[bool | str]
 
 
@@ -76,12 +76,15 @@ class Limiter(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tool(Generic[P, R]):
-    """A function with the options of a tool. `@tool` and `function_tool` make it; calling it calls the function.
+    """A function with the options of a tool, created by `@tool` or `function_tool`. A call of the tool calls the function.
 
-    Most fields are the options of `tool`. `parameters` and `description`: arguments of `function_tool`; None if they are read
-    from the function. `is_external`: whether it has no function here, see `external_tool`. `origin`: the name of the program
-    that provides the tool, for error texts; empty for a function of this program. `check_decision`: gets a call with its
-    decision, and the earlier decisions; raises ConfigurationError if the decision does not suit the call.
+    Most fields are the options of `tool`. The other fields:
+
+    `parameters` and `description`: arguments of `function_tool`; None if they come from the function.
+    `is_external`: whether the client executes the calls, see `external_tool`.
+    `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
+    `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
+    does not suit the call.
     """
 
     function: Callable[P, R]
@@ -100,13 +103,13 @@ class Tool(Generic[P, R]):
     is_external: bool = False
     check_decision: Callable[[Any, Any], None] | None = None
     origin: str = ""
-    # Whether the tool is the handoff to an agent in `functions`.
+    # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
-    # Whether its call is the answer of the run; see `answer_tool`.
+    # Whether the tool is `final_answer`; see `answer_tool`.
     is_answer: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        # functools.update_wrapper would assign, which a frozen dataclass refuses.
+        # functools.update_wrapper cannot be used, because a frozen dataclass does not allow assignments.
         copied: dict[str, Any] = {key: getattr(self.function, key) for key in _COPIED if hasattr(self.function, key)}
         copied |= annotations_of(self.function)
         self.__dict__.update(copied, __name__=self.name or name_of(self.function), __wrapped__=self.function)
@@ -118,7 +121,7 @@ class Tool(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> "Tool[..., R]":
         """Bind a tool in a class body like a method."""
         bind = getattr(self.function, "__get__", None)
-        # On the class, a function binds to itself; a classmethod or staticmethod becomes callable.
+        # Read from the class, a plain function binds to itself. A classmethod or a staticmethod becomes callable.
         bound = self.function if bind is None else bind(instance, owner)
         return self if bound is self.function else dataclasses.replace(self, function=bound)
 
@@ -136,7 +139,7 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def classes_without_text(self) -> set[type]:
-        """The classes of results without a text form that were logged for this tool."""
+        """The classes of results without a text form about which this tool has already logged a warning."""
         return set()
 
     @functools.cached_property
@@ -146,7 +149,7 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def may_wait(self) -> bool:
-        """Whether a call may wait for a decision: because of an option, a run inside it, or a Hold that its function raises."""
+        """Whether a call may wait for a decision, because of an option, an inner run, or a Hold that its function raises."""
         if self.approve is not False or self.is_external or self.check_decision is not None:
             return True
         return names_hold(self.function)
@@ -178,36 +181,36 @@ def tool(
 
 
 def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
-    """Make a tool of a function, with options. Without options, `@tool` and the bare function run in the same way.
+    """Create a tool from a function, with options. Without options, a tool runs like the bare function.
 
         @tool(timeout=5, repeatable=True)
         async def search(query: str) -> list[str]: ...
 
-    A hint that pydantic cannot describe raises ConfigurationError in the first run that offers the tool. In a bare function,
-    it causes a warning, and the model is asked for a string.
+    One difference: if pydantic cannot describe a hint of the function, a tool raises ConfigurationError in its first run. A
+    bare function causes a warning, and the model is asked for a string.
 
     Args:
         function: The function.
         **options: These options:
 
-            - `concurrent`: True runs its calls together with their neighbours, False runs each call alone. By default, an
-              async function runs together with others unless it can write to the context variables, and a plain function runs
-              alone.
-            - `limiter`: An `anyio.CapacityLimiter` that bounds the calls of this tool, or of all tools with the same limiter,
-              across all runs.
-            - `timeout`: Seconds, from the moment when the limiter admits the call.
-            - `thread`: False runs a plain function, which must never block, on the event loop.
-            - `abandon_on_cancel`: True lets a cancelled run end without waiting for the plain function, which then works on a
-              copy of the context.
-            - `repeatable`: True if the function may run twice. An interrupted call then runs again when the run is resumed, or
-              when a batch continues from its journal.
+            - `concurrent`: True: a call runs together with the calls before and after it. False: each call runs alone. By
+              default, an async function runs together with others if it cannot write to the context variables. A plain
+              function runs alone.
+            - `limiter`: An `anyio.CapacityLimiter`. It limits the concurrent calls of all tools with this limiter, across all
+              runs.
+            - `timeout`: Seconds. They start after the limiter has admitted the call.
+            - `thread`: False: a plain function runs on the event loop, so it must never block.
+            - `abandon_on_cancel`: True: a cancelled run does not wait for the end of a plain function. The function gets a copy
+              of the context variables.
+            - `repeatable`: True if the function may run twice. If the call was interrupted, it runs again when the run is
+              resumed, or when a batch continues from its journal.
             - `polls`: True for a function that is called until something has changed. `Budget(repeats=...)` does not count it.
-            - `strict`: True sends OpenAI's strict schema.
-            - `approve`: True makes each call wait for the approval of a user; see `aswarm.waiting`. A plain or async function
-              decides for each call: it gets the arguments (a dict) and the context variables (read-only), and returns
-              whether the call needs an approval, or a str with the reason for the user. It runs on the event loop; the model
-              gets its error.
-            - `name`: The name for the model, in place of the function's name.
+            - `strict`: True: send OpenAI's strict schema.
+            - `approve`: True: each call waits for the approval of a user; see `aswarm.waiting`. Or a plain or async function,
+              which decides for each call. It gets the arguments (a dict) and the context variables (read-only). It returns
+              whether the call needs an approval; a str means yes, and is the reason for the user. It runs on the event loop.
+              If it raises, the model gets the error.
+            - `name`: The name for the model, instead of the function's name.
 
     Raises:
         ConfigurationError: For an option with a wrong value, such as a timeout that is not a positive number.
@@ -233,15 +236,15 @@ def function_tool(
     polls: bool = False,
     approve: Approval = False,
 ) -> Tool[P, R]:
-    """Return a tool with a ready schema, for example for a tool of another process, or a generated client.
+    """Return a tool with your own JSON schema, for example for a tool of another process, or a generated client.
 
     `parameters`: a JSON schema, `{"type": "object", "properties": {...}, ...}`. It is copied, and sent unchanged. The function
-    gets the arguments from the model as keyword arguments, neither validated nor converted; if they do not fit the function,
-    the model gets its TypeError. Only `context_variables` never comes from the model: a function with this parameter gets the
-    context variables of the run. For the other options, see `@tool`.
+    gets the arguments from the model as keyword arguments, neither validated nor converted. If they do not fit the function,
+    the model gets the TypeError. A parameter `context_variables` never comes from the model: it gets the context variables of
+    the run. For the other options, see `@tool`.
 
-    Raises ConfigurationError for a name that the API refuses, for parameters that are no JSON schema of an object, for
-    a function that cannot be called, and as `@tool` does.
+    Raises ConfigurationError if the API rejects the name, if `parameters` is not the JSON schema of an object, if the function
+    cannot be called, or for a wrong option.
     """
     running: dict[str, Any] = {"concurrent": concurrent, "limiter": limiter, "timeout": timeout, "approve": approve}
     _check_options(running)
@@ -257,14 +260,14 @@ def function_tool(
 
 
 def external_tool(name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
-    """Return a tool that runs elsewhere: in a browser, behind a webhook, or by a person. Each call waits for its result.
+    """Return a tool without a function. A browser, a webhook or a person executes its calls, and each call waits for the result.
 
     `parameters`: a JSON schema, as for `function_tool`. The arguments are not validated. Pass the result with
     `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.
 
         locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
 
-    Raises ConfigurationError for a name that the API refuses, and for parameters that are no JSON schema of an object.
+    Raises ConfigurationError if the API rejects the name, or if `parameters` is not the JSON schema of an object.
     """
     made = function_tool(never_runs, name=name, description=description, parameters=parameters)
     return dataclasses.replace(made, is_external=True)
@@ -303,28 +306,28 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
-    if isinstance(function, Tool):  # a second @tool adds to the first
+    if isinstance(function, Tool):  # a second @tool adds its options to the first
         return dataclasses.replace(cast("Tool[P, R]", function), **options)
     return Tool(function, **options)
 
 
 def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the function as a tool of the Chat Completions API. Equals Swarm's dict if Swarm supports the types.
+    """Return the function as a tool of the Chat Completions API. For types that Swarm supports, the dict equals Swarm's.
 
-    The result is `{"type": "function", "function": {"name", "description", "parameters"}}`, a new dict on each call.
-    `context_variables` is hidden. Raises ConfigurationError for parameters that the API or the model cannot use: `*args`,
-    positional-only parameters, refused names.
+    The result is `{"type": "function", "function": {"name", "description", "parameters"}}`, a new dict on each call. It does
+    not contain the parameter `context_variables`. Raises ConfigurationError for parameters that the API or the model cannot
+    use: `*args`, positional-only parameters, rejected names.
     """
     return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function).schema.json)))
 
 
-# Weak references, so that a schema is freed with its function. The keys are by id(), because a callable may be unhashable. The
-# schema must not refer to the function: the reference would keep the entry alive.
+# Weak references, so that a schema is freed together with its function. The keys contain the id(), because a callable may be
+# unhashable. A schema must not refer to its function, because the reference would keep the function alive.
 _schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
 
 
 def _schema_once(function: Callable[..., Any], name: str | None, strict: bool) -> FunctionSchema:
-    # A bound method is a new object on each look-up; only its function stays the same.
+    # Each access to a bound method creates a new object, but its function is always the same object.
     owner: Any = function.__func__ if inspect.ismethod(function) else function
     key = (id(owner), owner is function, name, strict)
     cached = _schemas.get(key)
@@ -340,7 +343,7 @@ def _schema_once(function: Callable[..., Any], name: str | None, strict: bool) -
 
 
 def as_tool(function: Any) -> Tool[..., Any]:
-    """Return the function as a tool, or a tool unchanged. Raises ConfigurationError for an object that cannot be called."""
+    """Return the function as a tool. Return a tool unchanged. Raises ConfigurationError for an object that is not callable."""
     if isinstance(function, Tool):
         return cast("Tool[..., Any]", function)
     if not callable(function):
@@ -354,7 +357,7 @@ def is_async(function: Any) -> bool:
     """Return whether a call of the function returns a coroutine."""
     while isinstance(function, functools.partial | Tool):
         function = cast("Any", function.func if isinstance(function, functools.partial) else function.function)
-    if isinstance(function, type):  # a call makes an instance, whose __call__ does not matter here
+    if isinstance(function, type):  # a call of a class creates an instance; the `__call__` of instances does not matter
         return False
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - the method is needed
 
@@ -366,11 +369,11 @@ def takes_context(tool: Tool[..., Any]) -> bool:
 
 
 class NeedsApproval(Hold):
-    """The call waits because of `approve`. Its function has not asked a question, so it can only be approved or denied."""
+    """The call waits because of `approve`. No function has asked a question, so the user can only approve or deny the call."""
 
 
 def standing_hold(tool: Tool[..., Any]) -> Hold | None:
-    """Return the Hold with which every call of the tool waits, or None."""
+    """Return the Hold of a tool whose every call waits, or None for another tool."""
     if tool.is_external:
         return Hold(RUNS_ELSEWHERE)
     return NeedsApproval(NEEDS_APPROVAL) if tool.approve is True else None
@@ -388,7 +391,7 @@ def writes_context(tool: Tool[..., Any]) -> bool:
 
 
 def names_hold(function: Any) -> bool:
-    """Return whether the code of the function uses Hold, under any name, or a subclass of Hold."""
+    """Return whether the code of the function names Hold, under any name, or a subclass of Hold."""
     while isinstance(function, functools.partial | Tool):
         function = cast("Any", function.func if isinstance(function, functools.partial) else function.function)
     function = inspect.unwrap(function)
@@ -401,7 +404,7 @@ def names_hold(function: Any) -> bool:
         return True
     try:
         names = inspect.getclosurevars(function)
-    except (TypeError, ValueError):  # no function, or a name that has no value yet
+    except (TypeError, ValueError):  # not a function, or a variable without a value yet
         return False
     return any(
         isinstance(each, type) and issubclass(each, Hold)
@@ -410,19 +413,19 @@ def names_hold(function: Any) -> bool:
 
 
 def runs_together(tool: Tool[..., Any]) -> bool:
-    """Return whether a call of this tool may run together with its neighbours."""
+    """Return whether a call of this tool may run together with the calls before and after it."""
     if tool.concurrent is not None:
         return tool.concurrent
     return tool.is_async and not writes_context(tool)
 
 
 def may_return_result(tool: Tool[..., Any]) -> bool:
-    """Return whether the function may return a `Result`: its return hint allows one, or is missing."""
+    """Return whether the function may return a `Result`: the return hint allows it, or is missing."""
     return _admits(tool.schema.returns, Result)
 
 
 def may_hand_off(tool: Tool[..., Any]) -> bool:
-    """Return whether the function may return an agent or a `Result`: its return hint allows one, or is missing."""
+    """Return whether the function may return an agent or a `Result`: the return hint allows it, or is missing."""
     return _admits(tool.schema.returns, Agent) or may_return_result(tool)
 
 
@@ -441,5 +444,5 @@ def _admits(hint: Any, kind: type) -> bool:
         return True  # no hint, or a hint without a class (a type variable, a NewType)
     try:
         return issubclass(kind, hint) or issubclass(hint, kind)
-    except TypeError:  # a protocol that issubclass does not accept
+    except TypeError:  # a protocol for which issubclass does not work
         return True

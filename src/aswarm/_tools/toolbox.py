@@ -1,6 +1,6 @@
-"""The tools of an agent by name: its functions, and a handoff for each agent among them.
+"""The tools of an agent by name: its functions, and a handoff for each agent in the list of functions.
 
-The module decides the names of handoffs, and removes duplicates. It never calls a function.
+The module gives names to handoffs, and removes duplicates. It never calls a function.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
 
 @functools.lru_cache(maxsize=1024)
 def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
-    def transfer() -> Agent: ...  # type: ignore[empty-body]  # only its signature is read
+    def transfer() -> Agent: ...  # type: ignore[empty-body]  # never called: only the signature is needed
 
     transfer.__doc__ = f"Hand the conversation over to {agent_name}."
     return schema_of(transfer, name=handoff_name(agent_name, number))
 
 
 class Toolbox:
-    """The tools of an agent by name. Valid until the agent's list of functions changes.
+    """The tools of an agent by name. They are valid until the agent's list of functions changes.
 
     `needs`: the parameters of tools, by name, for typed context variables and resources.
     """
@@ -48,7 +48,7 @@ class Toolbox:
     __slots__ = ("_functions", "_names", "needs", "tools")
 
     def __init__(self, agent: Agent) -> None:
-        # Copy the list once, because another thread may add to it meanwhile.
+        # Copy the list first, because another thread may change it meanwhile.
         self._functions = functions = list(agent.functions)
         self._names = _handoff_names(functions)
         self.tools = tools_of(agent, functions)
@@ -60,7 +60,7 @@ class Toolbox:
         return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
     def is_current(self, agent: Agent) -> bool:
-        """Return whether a new toolbox would have the same tools; the target of a handoff may also be renamed."""
+        """Return whether a new toolbox would have the same tools. A renamed target of a handoff makes a difference too."""
         return self.fits(agent) and self._names == _handoff_names(agent.functions)
 
 
@@ -73,7 +73,7 @@ def _needs_of(tools: Iterable[Tool[..., Any]]) -> Iterator[tuple[str, Filled]]:
 
 
 def toolbox(agent: Agent) -> Toolbox:
-    """Return the toolbox of an agent, cached until a change. Raises ConfigurationError as `tools_of` does."""
+    """Return the toolbox of an agent, cached until a change. Raises ConfigurationError like `tools_of`."""
     cached = getattr(agent, TOOLBOX_SLOT, None)
     if not (isinstance(cached, Toolbox) and cached.is_current(agent)):
         cached = Toolbox(agent)
@@ -88,9 +88,9 @@ def _handoff_names(functions: Iterable[Any]) -> list[str]:
 def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, Tool[..., Any]]:
     """Return the tools of an agent by name, in the order of the list.
 
-    A function listed twice counts once. An agent is a handoff named `transfer_to_<name>`: in lower case, with `_` for each
-    run of characters that the API refuses, at most 64 characters, and with a number if no character is left. Raises
-    ConfigurationError if two different functions have the same name.
+    A function that is listed twice counts once. An agent becomes a handoff, named `transfer_to_<name>` with the agent's name in
+    lower case. `_` replaces each sequence of characters that the API rejects; if no other character remains, the name is a
+    number. It has at most 64 characters. Raises ConfigurationError if two different functions have the same name.
     """
     tools: dict[str, Tool[..., Any]] = {}
     for made in _distinct_tools(agent.functions if functions is None else functions):
@@ -128,7 +128,7 @@ def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
 
 
 def distinct(functions: Iterable[Any]) -> Iterator[Any]:
-    """Yield the functions in the order of the list; a function that is listed twice comes once."""
+    """Yield the functions in the order of the list. Yield a function that is listed twice only once."""
     seen: set[object] = set()
     for function in functions:
         identity = _identity(function)
@@ -138,9 +138,9 @@ def distinct(functions: Iterable[Any]) -> Iterator[Any]:
 
 
 def _identity(function: Any) -> object:
-    if isinstance(function, Tool):  # a tool in a class is a new object on each look-up on an instance
+    if isinstance(function, Tool):  # a tool in a class body: each access through an instance creates a new object
         made = cast("Tool[..., Any]", function)
         options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
         return (_identity(made.function), *options)
-    # A bound method is a new object too, but bound methods are equal if function and instance are the same.
+    # Each access to a bound method creates a new object too. But two of them are equal if function and instance are the same.
     return function if inspect.ismethod(function) else id(function)

@@ -1,6 +1,6 @@
-"""`create_triage_agent`: an agent that hands over to others, which may hand back to it.
+"""`create_triage_agent`: creates an agent that hands off to other agents, and optionally the handoffs back.
 
-The function only fills `functions` once; the agents are plain agents and may be changed afterwards.
+The function only fills `functions`, once. The agents are plain agents, and may be changed afterwards.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ def create_triage_agent(
 ) -> Agent:
     """Return an agent whose functions are handoffs to `agents`.
 
-    A handoff is the agent itself in `functions`, as `transfer_to_<name>` for the model. An agent listed twice counts once.
-    Changing the list `agents` later has no effect; to add a target, append it to the `functions` of the result.
+    A handoff is the agent itself in `functions`; the model sees it as `transfer_to_<name>`. An agent that is listed twice
+    counts once. A later change of the list `agents` has no effect. To add a target, append it to the `functions` of the result.
 
-    A backlink comes last, and replaces a handoff to an agent of the same name: if a notebook calls this function again with the
-    same agents, each agent has one handoff back, to the newest triage agent. So do not make a triage agent for each request
-    over agents that requests share: make all of these agents for each request, or none of them. With backlinks, each agent gets
-    a new list as `agent.functions`; the old list does not change. Appending to `agent.functions` later keeps the backlink;
-    assigning a list without the triage agent removes it.
+    With `add_backlinks`, each agent gets a handoff back to the triage agent, the backlink. It is the last item in a new list
+    `agent.functions`; the old list does not change. If you append to `agent.functions` later, the backlink stays. If you assign
+    another list, it is lost.
+
+    A backlink replaces an earlier handoff to an agent of the same name. So if a notebook calls this function again with the
+    same agents, each agent has only one handoff back, to the newest triage agent. Therefore, do not create a triage agent for
+    each request if several requests share the other agents. Create all agents for each request, or none of them.
 
     Args:
         name: The name of the triage agent.
@@ -48,8 +50,8 @@ def create_triage_agent(
         model_settings: As in `Agent`.
 
     Raises:
-        ConfigurationError: If an item of `agents` is no Agent, or a handoff has the name of another function of its agent. In
-            this case, nothing is changed.
+        ConfigurationError: If an item of `agents` is not an Agent, or a handoff and another function of an agent have the same
+            name. In this case, no agent changes.
     """
     listed = list(agents)
     for agent in listed:
@@ -74,9 +76,9 @@ def create_triage_agent(
 
 
 def _with_backlink(agent: Agent, triage: Agent) -> list[Any]:
-    """Return the new functions of the agent, checked. The agent does not change."""
+    """Return the new functions of the agent, after a check. The agent does not change."""
     functions = [each for each in agent.functions if not (isinstance(each, Agent) and each.name == triage.name)]
-    # Only names are compared: building schemas here could fail, because a hint may name a class defined further down.
+    # Compare only names. The schemas cannot be created yet, because a hint may name a class that is defined later.
     names = {name_of(each) for each in functions if not isinstance(each, Agent)}
     handoffs = [*(each for each in functions if isinstance(each, Agent)), triage]
     for name in names.intersection(tools_of(agent.model_copy(update={"functions": handoffs}))):

@@ -1,4 +1,4 @@
-"""Values that users make and get: agents, messages, events, decisions, budgets, errors; and helpers for text and JSON.
+"""Values that users create and receive: agents, messages, events, decisions, budgets, errors; and helpers for text and JSON.
 
-The package decides the valid content of a value, and its form as data. It uses no tools, providers or runs, and does no I/O.
+The package checks the content of a value, and converts it to data. It imports no other package of aswarm, and does no I/O.
 """

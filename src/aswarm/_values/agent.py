@@ -1,6 +1,6 @@
-"""The values that users make and get: `Agent`, `Result`, `Response`.
+"""`Agent`, `Result` and `Response`.
 
-These classes contain data and check its form. A run never writes to an agent.
+These classes contain data and check it. A run never changes an agent.
 """
 
 import copy
@@ -36,42 +36,43 @@ TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
 
-# The vendor's replacement for gpt-4o, which leaves the API on 2027-01-14 (developers.openai.com/api/docs/deprecations).
+# OpenAI's replacement for gpt-4o, the default model of Swarm, which is removed from the API on 2027-01-14
+# (developers.openai.com/api/docs/deprecations).
 _DEFAULT_MODEL = "gpt-6-luna"
 
 
 def default_model() -> str:
-    """Return the model of agents without one: OPENAI_DEFAULT_MODEL, or a current OpenAI model."""
+    """Return the model for agents without a model: OPENAI_DEFAULT_MODEL, or a current model of OpenAI."""
     return os.environ.get("OPENAI_DEFAULT_MODEL", "").strip() or _DEFAULT_MODEL
 
 
 class Agent(BaseModel):
-    """Instructions and functions, under a name. One agent serves any number of runs at once.
+    """Instructions and functions, with a name. Any number of concurrent runs may use one agent.
 
         orders = Agent(name="Orders", instructions="Help with orders.", functions=[look_up_order])
         triage = Agent(name="Triage", instructions="Hand over to the right agent.", functions=[orders])
 
-    An unknown field is ignored, as in Swarm, with a warning that names the nearest field. A field name of another library
-    (`tools`, `handoffs`, `prompt`, `output_type`, …) raises a ConfigurationError that names the field of this library.
+    As in Swarm, an unknown field is ignored; a warning names the most similar field. A well-known field of another library
+    (`tools`, `handoffs`, `prompt`, `output_type`, …) raises a ConfigurationError, which names the field to use instead.
 
     Args:
         name: The name in events, and in a handoff to the agent (`transfer_to_<name>`).
         model: The model; by default the model of the swarm.
-        instructions: A str, or a plain or async callable that returns one. A callable that accepts an argument gets, by
-            position, a `defaultdict(str)` copy of the context variables. A plain callable runs in a worker thread.
+        instructions: A str, or a plain or async function that returns a str. If the function has a parameter, it gets a copy
+            of the context variables, as a `defaultdict(str)`. A plain function runs in a worker thread.
         functions: Functions, coroutine functions, bound methods, partials, callables, tools, and other agents (as handoffs
             named `transfer_to_<name>`). The list may be changed later.
-        tool_choice: As in the API. A choice that forces a call becomes "auto" once the agent has a tool result since the last
-            user message.
+        tool_choice: As in the API. A choice that forces a call becomes "auto" after the first tool result of the agent, until
+            the next message of the user.
         parallel_tool_calls: Whether the model may call several functions in one turn; sent only with functions.
         model_settings: Passed to the request (`temperature`, `extra_headers`, `timeout`, …).
         output: The type of this agent's answers, or an `Output`; None for a text. `run(output=...)` has priority.
-        history: A plain function that selects the history to send. It gets the blocks of the history and the agent, and
-            returns the blocks to send; see `aswarm.conversations`. The recorded history stays whole.
+        history: A plain function that selects the messages to send. It gets the history as blocks, and the agent, and returns
+            the blocks to send; see `aswarm.conversations`. It does not change the recorded history.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, protected_namespaces=())
-    # The tools of the agent, made once. Neither a field nor a private attribute, so that copies and pickles leave it out.
+    # A cache of the agent's tools. It is neither a field nor a private attribute, so copies and pickles do not contain it.
     __slots__ = ("__weakref__", TOOLBOX_SLOT)
 
     name: str = "Agent"
@@ -96,22 +97,22 @@ class Agent(BaseModel):
 
     @property
     def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance, not of the class
-        """The name of the handoff to this agent, for code that reads `__name__` of the items of `functions`."""
+        """The name of the handoff to this agent, for code that reads `__name__` of each item of `functions`."""
         return handoff_name(self.name)
 
     def __repr__(self) -> str:
-        """Return name, model and the names of the functions: agents may refer to each other, so no fields are nested."""
+        """Return name, model and the names of the functions. Nested agents are not shown, because they may form a cycle."""
         names = ", ".join(repr(_shown_name(function)) for function in self.functions)
         return f"Agent(name={self.name!r}, model={self.model!r}, functions=[{names}])"
 
     __str__ = __repr__
 
     def __eq__(self, other: object) -> bool:
-        """Compare field by field, as Swarm does. Agents that refer to each other are compared once."""
+        """Compare field by field, as Swarm does. In a cycle of agents, each pair is compared once."""
         return isinstance(other, Agent) and _same_agent(self, other, set())
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Copy as pydantic does, but register the copy before its functions: agents may refer to each other."""
+        """Copy as pydantic does, but register the copy before its functions are copied, because agents may form a cycle."""
         memo = {} if memo is None else memo
         made = memo[id(self)] = self.model_copy()
         vars(made).update(copy.deepcopy(vars(self), memo))
@@ -121,25 +122,25 @@ class Agent(BaseModel):
 
 
 def model_of(agent: Agent, default: str) -> str:
-    """Return the model of the agent if it, or its class, sets one; else `default`."""
+    """Return the model of the agent if the agent or its class sets one. Otherwise return `default`."""
     own = type(agent).model_fields["model"].default_factory is not default_model
     return agent.model if own or "model" in agent.model_fields_set else default
 
 
 def handoff_name(agent_name: str, number: int = 1) -> str:
-    """Return `transfer_to_<name>`, with `number` in place of a name without characters that the API accepts."""
+    """Return `transfer_to_<name>`. If the API accepts no character of the name, `number` replaces the name."""
     return f"transfer_to_{slug(agent_name) or number}"[:64]
 
 
 def slug(agent_name: str) -> str:
-    """Return the agent's name in lower case, with `_` for characters that the API refuses in a function name."""
+    """Return the agent's name in lower case. `_` replaces characters that the API rejects in a function name."""
     return re.sub(r"[^a-z0-9_-]+", "_", agent_name.lower()).strip("_")
 
 
 _FUNCTIONS = "pass functions, and agents to hand off to, as functions=[...]"
 _INSTRUCTIONS = "pass it as instructions=..."
 _OUTPUT = "for structured output, pass the type as output=..., and read `response.output`"
-# Field names of other libraries. An agent that ignored them would seem to work.
+# Field names of other libraries. They are errors, because an agent without its tools or its prompt would still seem to work.
 _FIELDS_OF_OTHER_LIBRARIES = {
     "tools": _FUNCTIONS,
     "handoffs": _FUNCTIONS,
@@ -157,7 +158,7 @@ def _report_unknown_field(agent_type: type[Agent], key: str) -> None:
     fields = list(agent_type.model_fields)
     near = ["instructions"] if key == "description" else difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else f"; fields are {', '.join(fields)}"
-    # Level 1 is the warn call, 2 the validator, 3 pydantic's __init__, 4 the line that made the agent.
+    # The levels of the stack: 1 this function, 2 the validator, 3 pydantic's __init__, 4 the line that creates the agent.
     warnings.warn(f"Agent has no field {key!r}, it is ignored{hint}", UserWarning, stacklevel=4)
 
 
@@ -182,12 +183,12 @@ def _same_agent(left: Agent, right: Agent, compared: set[tuple[int, int]]) -> bo
 
 
 class Result(BaseModel):
-    """A return value of a function that also hands off or changes the context variables.
+    """The return value of a function that also hands off, or changes the context variables.
 
     Args:
-        value: The result for the model, converted to text as any other return value.
+        value: The result for the model. It is converted to text like any other return value.
         agent: The next agent; None for no handoff.
-        context_variables: Merged into the context variables of the run.
+        context_variables: The changes, which are merged into the context variables of the run.
     """
 
     value: Any = ""
@@ -197,7 +198,7 @@ class Result(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class UnknownCall:
-    """A tool call whose function started, and whose outcome is unknown: it may have had its whole effect, a part, or none.
+    """A tool call with an unknown outcome. Its function has started, and may have had its full effect, a part of it, or none.
 
     Args:
         id: The id of the call.
@@ -237,32 +238,32 @@ _ATTRIBUTES_OF_OTHER_LIBRARIES = {
 }
 
 
-class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any model that may change
-    """The result of a run: always a valid history, however the run ended.
+class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashable
+    """The result of a run. Its history is always valid, also after an error or a cancellation.
 
-    `model_dump()` has all fields but the `run_id`. In `model_dump_json()` and `model_dump(mode="json")` the agent is its
-    name, bytes are base64, and any other value without a JSON form is text. To make a `Response` from such data, leave out the
-    agent: `model_dump_json(exclude={"agent"})`.
+    `model_dump()` has all fields except the `run_id`. `model_dump_json()` and `model_dump(mode="json")` write the agent as its
+    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from such data again,
+    exclude the agent: `model_dump_json(exclude={"agent"})`.
 
     Args:
         messages: The messages of this run, as plain dicts. To continue, append them to the messages that you passed.
-        agent: The active agent. It is None only in a `Response` that other code makes without an agent. Its type omits None,
-            so type checkers accept `Response().agent.name`.
+        agent: The active agent. It is None only if your own code creates a `Response` without an agent. For convenience, the
+            type hint has no None.
         context_variables: The current context variables.
-        usage: The tokens, summed over the run.
-        stop: The reason why the run ended: "answer", "max_turns", "tool_calls" (`execute_tools=False` left calls open),
-            "waiting" (a call waits for a decision), "budget" (a limit of its `Budget` was reached), "cancelled" (closed or
-            cancelled), "error".
-        run_id: The id of the run; empty for a `Response` that no run made.
-        unknown_calls: The calls of this run whose function started and that have no outcome, also if they are repeatable.
-            They were cancelled, a journal has their start and not their end, or their function could not be stopped and may
-            still be running.
-        waiting: The open calls, which `run(..., resume={id: decision})` decides on.
-        spent: The limit that was reached, for example "tool_calls", or None.
+        usage: The sum of the tokens of the run.
+        stop: The reason why the run ended: "answer", "max_turns", "tool_calls" (calls are open because of
+            `execute_tools=False`), "waiting" (a call waits for a decision), "budget" (a limit of its `Budget` was reached),
+            "cancelled" (closed or cancelled), "error".
+        run_id: The id of the run; empty for a `Response` that your own code creates.
+        unknown_calls: The calls of this run whose function has started, but whose outcome is unknown. Either the call was
+            cancelled, or its process stopped before the call ended, or its function could not be stopped and may still be
+            running. Repeatable calls are included.
+        waiting: The open calls. Pass the decisions on them as `run(..., resume={id: decision})`.
+        spent: The limit of the `Budget` that was reached, for example "tool_calls", or None.
     """
 
     messages: list[Any] = []
-    # Programs written for Swarm make a Response without an agent, and set it later.
+    # Programs for Swarm create a Response without an agent, and set the agent later.
     agent: Annotated[Agent, WrapValidator(lambda value, validate: None if value is None else validate(value))] = cast(
         "Agent", None
     )
@@ -273,16 +274,16 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
     unknown_calls: list[UnknownCall] = []
     waiting: list[OpenCall] = []
     spent: Limit | None = None
-    # The `output` of the run. It is no field, so it is in no dump and is not compared.
+    # The `output` of the run. It is not a field, so dumps do not contain it, and `==` ignores it.
     _output: Output[Any] | None = PrivateAttr(default=None)
 
     def __eq__(self, other: object) -> bool:
-        """Compare all fields but the `run_id`."""
+        """Compare all fields except the `run_id`."""
         if not isinstance(other, Response):
             return NotImplemented
         return {**self.__dict__, "run_id": ""} == {**other.__dict__, "run_id": ""}
 
-    if not TYPE_CHECKING:  # type checkers would accept every name
+    if not TYPE_CHECKING:  # with a visible `__getattr__`, type checkers would accept every name
 
         def __getattr__(self, name: str) -> Any:
             if name in _ATTRIBUTES_OF_OTHER_LIBRARIES:
@@ -308,7 +309,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
 
     @property
     def text(self) -> str:
-        """The text of the last assistant message; empty without one."""
+        """The text of the last assistant message; empty if there is none."""
         messages: list[Message] = self.messages
         contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
         return text_of(next(contents, None))
@@ -326,7 +327,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - not hashable, as any m
         """The typed answer, read from `messages` at each access.
 
         The type comes from `run(output=...)`, from `Response[Trip](messages=...)`, or from `agent`. Raises OutputError if the
-        run stopped without an answer, or the answer does not have the type; ConfigurationError if no type is known.
+        run stopped without an answer, or if the answer does not have this type. Raises ConfigurationError without a type.
         """
         arguments: tuple[Any, ...] = self.__pydantic_generic_metadata__["args"]
         output = self._output or (as_output(arguments[0]) if arguments else as_output(self.agent and self.agent.output))
@@ -358,11 +359,11 @@ def as_type(context: Mapping[Any, Any], kind: type[C]) -> C:
 
 
 def as_response(value: object) -> Response | None:
-    """Return the value if it is a Response, with any type of answer; else None."""
-    return value if isinstance(value, Response) else None  # pyright: ignore[reportUnknownVariableType] - of its answer
+    """Return the value if it is a Response, or None. The type of its answer is not checked."""
+    return value if isinstance(value, Response) else None  # pyright: ignore[reportUnknownVariableType] - the answer's type
 
 
 def asked_for(response: Response, output: Output[Any]) -> Response:
-    """Set the type of the answer on the response, and return it."""
-    response._output = output  # noqa: SLF001 - of this module
+    """Set the type of the answer on the response, and return the response."""
+    response._output = output  # noqa: SLF001 - a class of this module
     return response

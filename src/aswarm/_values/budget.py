@@ -1,4 +1,4 @@
-"""`Budget`: the limits of a run, a value that checks its own form. `_run.budget_control` applies the limits."""
+"""`Budget`: the limits of a run. The value checks itself; `_run.budget_control` applies the limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from .errors import ConfigurationError
 from .json import is_array, is_count, is_count_from_0, is_object
 
-# The limits, in the order of their checks: the first that is reached is in `Response.spent`.
+# The limits, in the order of the checks. `Response.spent` names the first limit that was reached.
 Limit = Literal["tool_calls", "repeats", "handoffs", "turns", "tokens", "cost", "seconds"]
 Then = Literal["stop", "answer", "raise"]
 _PAIR = 2
@@ -18,27 +18,28 @@ _PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of one run. Each is None (no limit) by default, and is checked before a request or a call.
+    """The limits of one run. The run checks them before each request and each call. By default, there is no limit (None).
 
         response = await swarm.run(agent, "Plan the trip.", budget=Budget(cost=0.05, seconds=30, then="answer"))
 
-    Runs inside the tools of a run share its limits. Only `repeats` and `handoffs` are counted in each run separately. A call
-    above these two does not run, and the model gets the reason; if the model retries it, the run stops.
+    Runs inside the tools of a run share its limits. But each run counts `repeats` and `handoffs` separately. If a call exceeds
+    one of these two, it does not run, and the model gets the reason. If the model retries the call, the run stops.
 
     Args:
-        turns: Completions.
-        tokens: Input and output tokens, as the provider counts them.
-        cost: US dollars, by the prices of genai-prices (extra `prices`).
-        seconds: Seconds from the start of the run. A completion or a call that is not ready by then is cut.
-        tool_calls: Calls of functions, handoffs included.
-        repeats: Calls of one function with the same arguments and the same result, while no other call has a new result.
-        handoffs: Handoffs back to an agent that was active before, with only handoffs in between.
-        then: "stop" ends the run at a limit, with `response.stop == "budget"`. "answer" first requests one more completion,
-            which may exceed the budget and cannot call tools. "raise" raises BudgetError. `response.spent` names the limit.
-        prices: `{model: (input, output)}` in dollars for a million tokens, with priority over genai-prices.
+        turns: The number of completions.
+        tokens: The number of input and output tokens, as the provider counts them.
+        cost: The cost in US dollars, with the prices of genai-prices (extra `prices`).
+        seconds: The seconds from the start of the run. At the limit, a running completion or call is cancelled.
+        tool_calls: The number of tool calls, including handoffs.
+        repeats: The number of equal calls: the same function, arguments and result, while no other call has a new result.
+        handoffs: The number of handoffs back to an earlier agent, while the agents only hand off and call nothing else.
+        then: The action at a limit. "stop" ends the run with `response.stop == "budget"`. "answer" first requests one more
+            completion, which may exceed the budget and cannot call tools. "raise" raises BudgetError. `response.spent` names
+            the limit.
+        prices: `{model: (input, output)}` in dollars for a million tokens. They override genai-prices.
 
     Raises:
-        ConfigurationError: For a limit that is not a number, or too small for a run.
+        ConfigurationError: For a limit that is not a number, or that is too small for a run.
     """
 
     turns: int | None = None
@@ -80,7 +81,7 @@ def _is_price(value: object) -> bool:
 
 
 _EXPECTED: Mapping[str, tuple[str, Callable[[object], bool]]] = {
-    # With a limit of 0 here, a run could do nothing.
+    # These limits start at 1: with 0, a run could do nothing.
     **dict.fromkeys(("turns", "tokens", "repeats"), ("a whole number from 1", is_count)),
     **dict.fromkeys(("tool_calls", "handoffs"), ("a whole number from 0", is_count_from_0)),
     **dict.fromkeys(("cost", "seconds"), ("a number above 0", _is_above_0)),

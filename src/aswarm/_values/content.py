@@ -1,6 +1,6 @@
 """Images and files as parts of a message, in results of functions and in messages of users.
 
-The module decides the form of these parts, which is the form of Chat Completions. It never reads a file and never opens a URL.
+The parts have the form of Chat Completions. The module never reads a file and never opens a URL.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .errors import ConfigurationError
 from .json import is_object, shown
 
 Part = dict[str, Any]
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # a single letter is a drive of Windows
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # at least two letters: a single letter is a drive on Windows
 _SHOWN = 80
 
 
@@ -23,7 +23,7 @@ _SHOWN = 80
 class Image:
     """An image for a model with image input.
 
-    A function returns one, or a list of texts, images and files. `part` is its form in the content of a message:
+    A function may return an image, or a list of texts, images and files. In a message of the user, use its `part`:
     `{"role": "user", "content": [{"type": "text", "text": "What is this?"}, Image(data).part]}`.
 
     Args:
@@ -44,17 +44,17 @@ class Image:
 
     @property
     def part(self) -> Part:
-        """The content part."""
+        """The image as a content part of a message."""
         image = {"url": _url(self.data, self.media_type), **({"detail": self.detail} if self.detail else {})}
         return {"type": "image_url", "image_url": image}
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file for the model, such as a PDF. Use it as an `Image`.
+    """A file for the model, such as a PDF. Use it like an `Image`.
 
     Args:
-        data: The bytes, or a URL: "data:...", or "https:..." for servers that accept one, such as the Responses API.
+        data: The bytes, or a "data:..." URL. Some servers, such as the Responses API, also accept an "https:..." URL.
         name: The name of the file for the model.
         media_type: The media type of the bytes.
 
@@ -71,12 +71,12 @@ class File:
 
     @property
     def part(self) -> Part:
-        """The content part."""
+        """The file as a content part of a message."""
         return {"type": "file", "file": {"filename": self.name, "file_data": _url(self.data, self.media_type)}}
 
 
 def _check(data: object, expected: str, call: str) -> None:
-    # Some servers accept their own schemes, such as "gs:" or "file:".
+    # Accept every URL scheme, because some servers have their own, such as "gs:".
     if isinstance(data, bytes | bytearray | memoryview) or (isinstance(data, str) and _SCHEME.match(data)):
         return
     raise ConfigurationError(f"{expected}, not {shown(data, _SHOWN)}; read a file first: {call}Path(...).read_bytes())")
@@ -92,7 +92,7 @@ def text_part(text: str) -> Part:
 
 
 def described(content: str | Sequence[Any]) -> str:
-    """Return the content of a message as text, with names in place of images and files."""
+    """Return the content of a message as text. Names such as "[file a.pdf]" replace images and files."""
     return content if isinstance(content, str) else " ".join(map(_described_part, content))
 
 

@@ -1,7 +1,8 @@
 """Context variables: copies of the caller's dict, and the changes between two copies.
 
-The module uses loops, not recursion, because a context may be nested to any depth. It reads containers by the methods of dict,
-list, tuple and set: an overriding method of a subclass must not fail a run, or replace its cancellation.
+The module uses loops, not recursion, because the context variables may be nested to any depth. It reads containers with the
+methods of dict, list, tuple and set themselves. A method of a user's subclass could raise, which would end the run or replace
+its cancellation.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TypeGuard
 
 from .json import is_array, is_object
 
-# For calls of their own methods, with the right types.
+# The built-in classes under names with exact type hints, for calls such as `_DICT.items(value)`.
 _DICT: type[dict[Any, Any]] = dict
 _LIST: type[list[Any]] = list
 _SET: type[set[Any]] = set
@@ -20,17 +21,19 @@ _TUPLE: type[tuple[Any, ...]] = tuple
 
 
 def copy_containers(value: Any) -> Any:
-    """Return a copy of dicts, lists and sets, at any depth. Other objects (locks, clients, models) are shared by reference.
+    """Return a copy of dicts, lists and sets, at any depth. The copy shares other objects (locks, clients, models).
 
-    Another mapping becomes a dict. A container of a subclass that cannot be copied becomes a plain container.
+    A mapping of another class becomes a dict. If a subclass of a container cannot be copied, its copy is a plain container.
     """
     original: object = value
     if (
         type(original) is dict and not original
-    ):  # the usual case: no context variables, copied for each snapshot of a run
+    ):  # a fast path: most runs have no context variables, and each snapshot of a run copies them
         return {}
-    copies: dict[int, Any] = {}  # by id() of the original: a container may contain itself
-    pairs: list[tuple[Any, Any]] = []  # also keeps the originals alive, so that no id() is used twice
+    copies: dict[int, Any] = {}  # by id() of the original, because a container may contain itself
+    pairs: list[
+        tuple[Any, Any]
+    ] = []  # (original, copy); it keeps the originals alive, so Python does not reuse an id()
 
     def copied(item: Any) -> Any:
         if not (_is_dict(item) or _is_list(item) or _is_set(item)):
@@ -52,7 +55,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the items of a dict of any class, as a new dict."""
+    """Return a new plain dict with the items of a dict of any class."""
     return _DICT.copy(value)
 
 
@@ -72,7 +75,7 @@ def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[A
 
 
 def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
-    # Only containers are compared. Other objects are shared by reference, and may define their own `==`.
+    # Compare only containers by content. Other objects are compared by identity, because their `==` may be any code.
     pairs: list[tuple[Any, Any]] = [(before, after)]
     for left, right in pairs:  # the list grows during the loop
         if left is right or (id(left), id(right)) in compared:

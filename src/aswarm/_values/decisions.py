@@ -1,6 +1,6 @@
-"""Calls that wait for a decision, and the decisions of users.
+"""Tool calls that wait for a decision of a user, and the decisions.
 
-This module has only values. `_run.resuming` applies decisions to a run.
+The module only defines values. `_run.resuming` applies decisions to a run.
 """
 
 import json
@@ -33,11 +33,11 @@ class OpenCall:
         name: The name of the function.
         arguments: The JSON text, as the model sent it, or as a user or a guard has changed it.
         agent: The name of the agent that made the call.
-        reason: The question to the user. None if there is no question, because the call only follows a waiting call, or the
-            run had `execute_tools=False`.
-        data: The JSON data of its `Hold`, or None. For an agent as a tool: the name of its `agent`, and the open calls of its
-            run as `waiting`, each with these fields.
-        answer: The user's answer to an earlier question of a call that now waits for an approval; None without one.
+        reason: The question to the user. None if there is no question: the call only comes after a waiting call, or the run
+            had `execute_tools=False`.
+        data: The JSON data of the `Hold`, or None. For an agent as a tool: a dict with the name of the `agent`, and with the
+            open calls of its run as `waiting`; each has these fields.
+        answer: The user's earlier answer, if the call has asked a question first, and now waits for an approval; or None.
     """
 
     index: int
@@ -54,8 +54,9 @@ class OpenCall:
 class Approve:
     """The decision to run the call.
 
-    `arguments`: replace the arguments of the model; the tool message contains them. `expected`: the arguments that were shown
-    to the user, as a dict. If the call has other arguments, the run raises ConfigurationError and nothing runs.
+    `arguments`: arguments to use instead of the model's. The tool message contains them.
+    `expected`: the arguments that the user has seen, as a dict. If the call has other arguments, the run raises
+    ConfigurationError, and nothing runs.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -73,9 +74,9 @@ class Deny:
 class Answer:
     """The answer to the question of a call, as JSON data.
 
-    A function that raised `Hold` runs again and reads the answer from `current_call().answer`. If its tool has `approve`, the
-    call first waits for an approval. For an external tool the answer is the result. For an agent as a tool it is the
-    decisions on the calls of that agent.
+    A function that raised `Hold` runs again, and reads the answer from `current_call().answer`. If its tool has `approve`, the
+    call first waits for an approval. For an external tool, the answer is the result. For an agent as a tool, the answer is a
+    mapping with the decisions on the calls of that agent.
 
     `data`: the answer. `expected`: as for `Approve`.
     """
@@ -87,23 +88,23 @@ class Answer:
 Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
 """A decision of a user on a waiting call.
 
-True is `Approve()`, False is `Deny()`. A str becomes the result of the call, and nothing runs. A mapping is the JSON form:
-`{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`; any other mapping is an error. A call that
-waits for an approval accepts no `Answer`, and an `Answer` is no approval.
+True means `Approve()`, and False means `Deny()`. A str becomes the result of the call, and its function does not run. A
+mapping is the JSON form: `{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`. Any other mapping is
+an error. An `Answer` does not approve a call: for a call that waits for an approval, it is an error.
 """
-# The key type is Any: Mapping is invariant in its key type, and with a union of mappings mypy cannot infer the type of
-# `{"a": True, "b": Deny("no")}`.
+# The type of the keys is Any, because Mapping is invariant in it. With a union of mappings instead, mypy could not infer the
+# type of `{"a": True, "b": Deny("no")}`.
 Decisions: TypeAlias = Mapping[Any, Decision]
 """Decisions on calls, by the id of each call, or by its index if several calls have the same id.
 
-JSON has no numbers as keys, so "0" is index 0 if no call has that id.
+A JSON key is always a text, so "0" also means the index 0, if no call has the id "0".
 """
 
 
 def waiting(messages: Sequence[Any]) -> list[OpenCall]:
     """Return the unanswered calls at the end of a stored history, in call order.
 
-    Raises ConfigurationError for an invalid history, as a run does.
+    Raises ConfigurationError for an invalid history, like a run.
     """
     history = normalize(messages)
     head: Message = history[last_head(history)] if history else {}
@@ -116,7 +117,7 @@ def waiting(messages: Sequence[Any]) -> list[OpenCall]:
 
 
 def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]) -> OpenCall:
-    """Return the call for a user. `entry`: its entry in the history, empty without one."""
+    """Return the call in the form for users. `entry`: the entry of the call in the history, or an empty mapping."""
     changed = entry.get("replaced", entry.get("arguments"))
     return OpenCall(
         position,
@@ -131,37 +132,37 @@ def open_call(position: int, call: Message, agent: str, entry: Mapping[str, Any]
 
 
 def is_run_inside(data: Any) -> TypeGuard[Mapping[str, Any]]:
-    """Return whether the data of a waiting call is the stored form of a run inside the call; see `public_data`."""
+    """Return whether the data of a waiting call is the stored form of an inner run; see `public_data`."""
     return is_object(data) and data.keys() >= {"agent", "messages", "context_variables", "removed"}
 
 
 def public_data(data: Any) -> Any:
-    """Return the data of a waiting call, for people and programs.
+    """Return the data of a waiting call in the form for users.
 
-    The history stores a run inside the call as its messages and context variables. A user gets the open calls of this inner run
-    instead. They are read from its messages, so that exactly the calls that are shown run after an approval.
+    If the call waits for an inner run, the history stores the messages and context variables of this run. A user gets the open
+    calls of the run instead. They are read from the same messages, so after an approval exactly the shown calls run.
     """
     if not is_run_inside(data):
         return data
     try:
         calls = waiting(data["messages"])
-    except (ConfigurationError, RecursionError):  # the history was changed, and a resume refuses it
+    except (ConfigurationError, RecursionError):  # other code has changed the history; a resume will raise the error
         calls = []
     shown = [{name: getattr(call, name) for name in OpenCall.__slots__} for call in calls]
     return {"agent": data["agent"], "waiting": shown, STARTED_INSIDE: has_started_inside(data)}
 
 
 def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]] | None:
-    """Return the entries of the waiting calls at the end of the history, by position; None without any."""
+    """Return the entries of the waiting calls at the end of the history, by position; None if there are none."""
     recorded = [each[WAITING] for each in messages[last_head(messages) :] if is_array(each.get(WAITING))]
     return {entry["index"]: entry for entries in recorded for entry in entries if _is_entry(entry)} or None
 
 
 def without_old_entries(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of a waiting run with only the entries of its open calls, on the message that made the calls.
+    """Return the messages of a waiting run. Only its open calls have entries, and all on the message with the calls.
 
-    A run inside a call is stored again after each decision. Entries of decided calls may contain more inner runs, which would
-    be stored each time.
+    An inner run is stored again after each decision. The entry of a decided call may itself contain an inner run, so old
+    entries would make the stored data larger each time.
     """
     entries, open_ones = waiting_entries(messages) or {}, waiting(messages)
     kept = [

@@ -7,7 +7,7 @@
         ├── BudgetError         a limit of `Budget(..., then="raise")` was reached
         ├── OutputError         the run has no answer of the requested type
         └── CompletionError     the provider refused or failed; `.status_code`, `.retryable`, `.retry_after`
-            └── StreamInterrupted   a stream that broke, or ended without a finish
+            └── StreamInterrupted   the stream failed, or ended before the answer was complete
 
     ToolError                   raised in a tool: the model reads its text, and the run continues
     ├── ToolNotFound            the model called a tool that the agent does not have
@@ -16,8 +16,8 @@
 
     Hold                        raised in a tool: the call stays open until a decision comes
 
-Every `AswarmError` of a run has `.response`, the same valid partial `Response` as `run.response`, so that nothing is lost with
-the exception. The provider's own exception is the `__cause__`.
+Every `AswarmError` of a run has `.response`: the valid partial `Response`, so that the results before the error are not lost.
+The provider's own exception is the `__cause__`.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class AswarmError(Exception):
 class ConfigurationError(AswarmError):
     """A mistake of the caller: an unusable message, function, agent or setting. The text contains the remedy.
 
-    It is raised before any request if possible. The target of a handoff is checked at the handoff; the error then has the
+    If possible, it is raised before any request. But the target of a handoff is checked at the handoff. Then the error has the
     partial `response`.
     """
 
 
 class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
-    """A ConfigurationError that a tool of aswarm raises. It ends the run, and is not sent to the model (internal).
+    """A ConfigurationError that a tool of aswarm itself raises. It ends the run, and the model does not get it (internal).
 
-    `has_started`: whether a function has started inside the call, so that the outcome of the call is unknown.
+    `has_started`: whether a function of an inner run has started, so that the outcome of the call is unknown.
     """
 
     def __init__(self, text: str, *, has_started: bool = False) -> None:
@@ -69,15 +69,15 @@ class RunError(AswarmError):
 class RunRefused(RunError):  # noqa: N818 - named after the event
     """A guard has refused the messages or the answer of a run (internal).
 
-    A conversation then drops the last messages of the user if nothing follows them: otherwise the next run would send them
-    again, and would be refused again.
+    A conversation then removes the last messages of the user if no other message follows them. Otherwise the next run would
+    send them again, and would be refused again.
     """
 
 
 class StoreError(RunError):
     """A database cannot be used: it is locked, full, or its server cannot be reached. The text contains the reason.
 
-    `retry_after`: seconds until a retry makes sense. A write that raises this error may have succeeded.
+    `retry_after`: the seconds to wait before a retry. If a write raises this error, it may have succeeded nevertheless.
     """
 
     retry_after: float = 5.0
@@ -88,9 +88,9 @@ class BudgetError(RunError):
 
 
 class OutputError(RunError):
-    """The run has no answer of the requested type: no attempt had the type, or the run stopped before an answer.
+    """The run has no answer of the requested type: all answers were invalid, or the run stopped before an answer.
 
-    The text contains the faults of the last attempt, or the reason of the stop. All attempts are in `.response`.
+    The text contains the faults of the last answer, or the reason of the stop. `.response` contains all answers.
     """
 
 
@@ -100,7 +100,7 @@ class CompletionError(RunError):
     Args:
         message: The text of the error.
         status_code: The HTTP status (or the provider's numeric error code inside a stream), or None.
-        retryable: Whether the same request may succeed later (429, 408, 409, 5xx, a lost connection).
+        retryable: Whether the same request may succeed later: after 429, 408, 409, 5xx, or a lost connection.
         retry_after: The seconds until a retry, as the provider requested, or None.
     """
 
@@ -119,7 +119,7 @@ class CompletionError(RunError):
 
 
 class StreamInterrupted(CompletionError):  # noqa: N818 - named after the event
-    """The answer started but did not finish: the stream broke, stalled, or closed without a finish reason.
+    """The answer started but did not finish: the stream failed, stalled, or ended without a finish reason.
 
     `status_code` and `retryable`: as for `CompletionError`.
     """
@@ -129,11 +129,11 @@ class StreamInterrupted(CompletionError):  # noqa: N818 - named after the event
 
 
 class ToolError(Exception):
-    """A tool call failed, with a text for the model. Raise it in a tool: `ToolError("No such order.")`.
+    """A failure of a tool, with a text for the model. Raise it in a tool: `ToolError("No such order.")`.
 
-    The model gets exactly this text. The error is logged at INFO without a traceback, because the tool expected this failure.
-    It is not an `AswarmError` and does not end the run. Events and `tool_error=` get it as `error`. A middleware returns
-    `ToolOutcome("text")` instead of raising it.
+    The model gets exactly this text, and the run continues. The error is logged at INFO without a traceback, because the tool
+    expects such a failure. Events and `tool_error=` get it as `error`. It is not an `AswarmError`. Do not raise it in a
+    middleware: return `ToolOutcome("text")` instead.
     """
 
 
@@ -142,7 +142,7 @@ class ToolNotFound(ToolError):  # noqa: N818 - named after the event
 
 
 class ToolArgumentsError(ToolError):
-    """The model's arguments are not a JSON object, or do not fit the tool. The text has one line for each fault."""
+    """The model's arguments are not a JSON object, or do not match the schema. The text has one line for each fault."""
 
 
 class ToolTimeout(ToolError):  # noqa: N818 - named after the event
@@ -157,26 +157,27 @@ class ToolTimeout(ToolError):  # noqa: N818 - named after the event
 
 
 class CallLost(ToolError):  # noqa: N818 - named after the event
-    """The connection to the program that runs the call was lost; the outcome of the call is unknown (internal)."""
+    """The connection to the program that executes the call was lost, so the outcome of the call is unknown (internal)."""
 
     still_running = True
 
 
 class Hold(Exception):  # noqa: N818 - not a failure
-    """Keeps a tool call open for a decision of a user. Raise it in a tool or in a middleware.
+    """Makes a tool call wait for a decision of a user. Raise it in a tool or in a middleware.
 
-    The run stops with `stop="waiting"`. `reason` is the question to the user, `data` is JSON data for the program that asks
+    The run stops with `stop="waiting"`. `reason` is the question to the user. `data` is JSON data for the program that asks
     the user. Both are in `response.waiting` and in the stored history, and are never sent to the model.
-    `run(..., resume={id: decision})` runs the function again from the start; `aswarm.current_call()` has the decision. So
-    raise `Hold` before the function has any effect.
+
+    `run(..., resume={id: decision})` runs the function again from its start. So raise `Hold` before the function has any
+    effect. In the second run, `aswarm.current_call()` has the decision.
 
         async def refund(order: int, amount: int) -> str:
             if amount > 100 and not current_call().is_approved:
                 raise Hold("more than 100 euros")
             return await pay(order, amount)
 
-    Test `current_call().is_approved`, not the answer, because an answer may be None. Raises TypeError for a reason that is not
-    a str, and for data with other types than JSON has.
+    Test `current_call().is_approved`, not the answer, because an answer may be None. Raises TypeError if the reason is not a
+    str, or the data is not JSON.
     """
 
     def __init__(self, reason: str, *, data: object = None) -> None:
@@ -192,11 +193,11 @@ class Hold(Exception):  # noqa: N818 - not a failure
 
 
 def error_of_run(error: Exception) -> RunError:
-    """Return the error that ends a run because of an error of other code, or of another run.
+    """Return the RunError that ends a run because of an exception from other code, or from another run.
 
-    A CompletionError is copied, with its cause, the exception of the provider. Any other error becomes the cause.
+    A CompletionError is copied; its cause stays the exception of the provider. Any other exception becomes the cause.
     """
-    # A source may raise one exception object in many runs, and each run needs its own response.
+    # Copy, because a source may raise one exception object in many runs, and each run sets its own response on it.
     if isinstance(error, CompletionError):
         with suppress(Exception):  # a subclass may need other arguments
             copied = copy.copy(error)
@@ -208,7 +209,7 @@ def error_of_run(error: Exception) -> RunError:
 
 
 def with_causes(error: BaseException) -> list[BaseException]:
-    """Return the error, its causes, and the parts of groups: a host with several addresses fails once for each of them."""
+    """Return the error, its causes, and the errors in groups. A connection raises a group if a host has several addresses."""
     errors, seen = [error], {id(error)}
     for each in errors:  # the list grows during the loop
         parts = (
@@ -222,6 +223,6 @@ def with_causes(error: BaseException) -> list[BaseException]:
 
 
 def set_attribute(error: BaseException, name: str, value: object) -> None:
-    """Set an attribute on an exception of other code, if it can have one."""
+    """Set an attribute on an exception of other code. Do nothing if its class does not allow it."""
     with suppress(Exception):
         setattr(error, name, value)

@@ -6,7 +6,7 @@
 
 `to_dict()` returns an event as JSON data, for logs and for a browser.
 
-`CompletionDelta` is internal: one delta of the wire, the source of the typed and the classic events.
+`CompletionDelta` is internal: one delta of the provider, from which the typed events and Swarm's dicts are made.
 """
 
 from collections.abc import Iterator
@@ -22,10 +22,10 @@ from .usage import Usage
 @dataclass(frozen=True, slots=True)
 class _Event:
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON data: its name as `type`, then its fields.
+        """Return the event as JSON data: its class name as `type`, then its fields.
 
-        An agent is its name, an error is text with its type, and a `Response` is its `model_dump(mode="json")` with its
-        `run_id` and its `text`.
+        An agent becomes its name, and an error its class name and text. A `Response` becomes its `model_dump(mode="json")`,
+        plus `run_id` and `text`.
         """
         values = {field.name: _json_form(getattr(self, field.name)) for field in fields(self)}
         return {"type": type(self).__name__, **values}
@@ -43,7 +43,7 @@ def _json_form(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted(_Event):
-    """A turn starts with a request. `turn` counts from 1 in this run; `agent` is the active agent."""
+    """A turn starts: its request is sent. `turn`: the number of the turn in this run, from 1. `agent`: the active agent."""
 
     agent: Agent
     turn: int
@@ -72,7 +72,7 @@ class RefusalDelta(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta(_Event):
-    """A piece of a tool call. A field that is not in the piece is None.
+    """A piece of a tool call. A field is None if the piece does not contain it.
 
     `index`: the position of the call in its message. `arguments`: a piece of the JSON text.
     """
@@ -125,19 +125,19 @@ class ToolProgress(_Event):
 
 @dataclass(frozen=True, slots=True)
 class ToolCallFinished(_Event):
-    """A call has finished. Events come in the order of completion; messages are recorded in call order.
+    """A call has finished. Events come in the order in which the calls finish. But messages are recorded in call order.
 
-    A call that never ran (an unknown function, invalid arguments) has no `ToolCallStarted` before it.
+    If the function never ran (an unknown function, invalid arguments), there is no `ToolCallStarted` before.
 
     Args:
         index: The position of the call in its message.
         id: The id of the call.
-        name: The name that the model called.
-        content: The text for the model. If the handoff of this call replaces another handoff, the recorded message has a note
-            about it after the text.
+        name: The name of the tool in the call.
+        content: The text for the model. The recorded message may have a note after the text: that the handoff of this call
+            replaces an earlier handoff.
         error: The cause of a failure, or None; see `ToolError`.
-        still_running: True for a plain function that could not be stopped and may still be running.
-        handoff: The agent that the call hands off to, or None.
+        still_running: Whether the function could not be stopped, and may still be running in its thread.
+        handoff: The target of a handoff, or None.
     """
 
     index: int
@@ -149,17 +149,17 @@ class ToolCallFinished(_Event):
     handoff: Agent | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as JSON data; `handoff` is left out if it is None."""
+        """Return the event as JSON data, without `handoff` if it is None."""
         values = _Event.to_dict(self)
         return {key: value for key, value in values.items() if key != "handoff" or value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class CallWaiting(_Event):
-    """A call waits for a decision. It stays open, and the run stops after the calls beside it have finished.
+    """A call waits for a decision. The call stays open, and the run stops after the concurrent calls have finished.
 
     If the function itself raised the `Hold`, a `ToolCallStarted` comes before. `index`: the position of the call in its
-    message. `arguments`: JSON text. `reason` and `data`: from its `Hold`; for an agent as a tool, `data` is as in `OpenCall`.
+    message. `arguments`: JSON text. `reason` and `data`: from the `Hold`; for an agent as a tool, `data` is as in `OpenCall`.
     """
 
     index: int
@@ -188,7 +188,7 @@ class RunFinished(_Event):
 
 @dataclass(slots=True)
 class CompletionDelta:
-    """One delta, as the classic stream yields it (internal)."""
+    """One delta, in the form of Swarm's streams (internal)."""
 
     delta: dict[str, Any]
 
@@ -221,7 +221,7 @@ def typed_events(delta: dict[str, Any]) -> Iterator[Event]:
         if content:
             yield TextDelta(content)
     elif is_array(content):
-        # Mistral sends thinking parts in the content, in place of reasoning beside it.
+        # Mistral sends reasoning as parts of the content, not under a separate key.
         thinking = (part.get("thinking") for part in content if is_object(part) and part.get("type") == "thinking")
         if text := "".join(map(text_of, thinking)):
             yield ReasoningDelta(text)

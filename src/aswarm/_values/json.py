@@ -1,4 +1,4 @@
-"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and the text of a value in a message."""
+"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and short texts of values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic_core import ValidationError, to_json, to_jsonable_python
 
 from .text import one_line
 
-_MOST_BITS = 10_000  # Python refuses to write a number of more than 4,300 digits
+_MOST_BITS = 10_000  # about 3,000 digits; Python raises ValueError for the text of a number with more than 4,300 digits
 _VALUE_LENGTH = 120  # the length of a wrong value in a text for the model
-_DEEPEST = 200  # pydantic and the json module can write values that are nested a little more deeply
+_DEEPEST = 200  # a depth that pydantic and the json module can write
 
 
 def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
@@ -22,7 +22,7 @@ def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Return whether the value is a list or a tuple, which reads like a list."""
+    """Return whether the value is a list or a tuple. The type guard names only list, because both are read alike."""
     return isinstance(value, list | tuple)
 
 
@@ -40,12 +40,12 @@ def shown(value: object, limit: int) -> str:
     """Return the `repr` of the value, on one line of at most `limit` characters."""
     try:
         return one_line(repr(value), limit)
-    except Exception:  # noqa: BLE001 - too deeply nested, or of a class whose repr fails
+    except Exception:  # noqa: BLE001 - nested too deeply, or its __repr__ raises
         return f"<{type(value).__name__}>"
 
 
 def faults_of(error: ValidationError, whole: str) -> list[str]:
-    """Return the faults that pydantic found in data of a model, one line for each. `whole`: the name of all the data."""
+    """Return the faults of data from a model, one line for each. `whole`: the name for a fault of the data as a whole."""
     faults: list[str] = []
     for details in error.errors(include_url=False):
         place = ".".join(map(str, details["loc"])) or whole
@@ -55,7 +55,7 @@ def faults_of(error: ValidationError, whole: str) -> list[str]:
 
 
 def is_json(value: object) -> bool:
-    """Return whether the value consists of JSON types only. Subclasses are excluded: they may have more data."""
+    """Return whether the value has only JSON types. Subclasses do not count, because JSON would lose their other data."""
     if type(value) is dict:
         return all(map(is_json, cast("dict[object, object]", value).values()))
     if type(value) is list:
@@ -66,18 +66,18 @@ def is_json(value: object) -> bool:
 def jsonable(value: Any) -> Any:
     """Return the value as JSON data that any encoder accepts.
 
-    Only values without a JSON form change: bytes become base64; infinities, NaN and other objects become text. Half a
-    surrogate pair becomes U+FFFD. A container that contains itself, or is nested too deeply, becomes text as a whole.
+    Bytes become base64. Infinities, NaN and objects of other classes become text. Half a surrogate pair becomes U+FFFD. A
+    container that contains itself, or is nested too deeply, becomes one text. Other values do not change.
     """
     try:
         text = to_json(value, bytes_mode="base64", inf_nan_mode="constants")
         if text.count(b"{") + text.count(b"[") <= _DEEPEST and b"NaN" not in text and b"Infinity" not in text:
             return json.loads(text)  # takes a tenth of the time of `_as_data`
-    except Exception:  # noqa: BLE001, S110 - a value without a JSON form: `_as_data` changes that value only
+    except Exception:  # noqa: BLE001, S110 - some value has no JSON form: `_as_data` replaces only this value
         pass
     try:
         return _as_data(value, _DEEPEST)
-    except Exception:  # noqa: BLE001 - too deep, or a container of a class that cannot be read
+    except Exception:  # noqa: BLE001 - nested too deeply, or a container of the user that cannot be read
         return _text_of(value)
 
 
@@ -95,7 +95,7 @@ def _as_data(value: Any, depth: int) -> Any:
 
 
 def _writable(value: str | float | None) -> str | float | None:
-    """Return a value of a JSON type, or its text if encoders refuse it."""
+    """Return a value of a JSON type, or its text if some encoders refuse the value."""
     if isinstance(value, str):
         return _encodable(value)
     if isinstance(value, float):
@@ -106,14 +106,14 @@ def _writable(value: str | float | None) -> str | float | None:
 def _key(key: Any) -> str:
     if type(key) is str:
         return _encodable(key)
-    data = _without_classes({key: None})  # a dict, or text if the key has no form as a key
+    data = _without_classes({key: None})  # a dict; or a text, if pydantic cannot convert the key
     return next(iter(data)) if is_object(data) else _text_of(key)
 
 
 def _without_classes(value: Any) -> Any:
     try:
         return to_jsonable_python(value, bytes_mode="base64", fallback=_text_of)
-    except Exception:  # noqa: BLE001 - a class decides what it raises when it is serialized
+    except Exception:  # noqa: BLE001 - the class of the user may raise anything while it is serialized
         return _text_of(value)
 
 
@@ -122,10 +122,10 @@ def _text_of(value: object) -> str:
         return _encodable(str(value))
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
-    except Exception:  # noqa: BLE001 - a class decides what its `__str__` raises
+    except Exception:  # noqa: BLE001 - its `__str__` may raise anything
         return f"<{type(value).__name__}>"
 
 
 def _encodable(text: str) -> str:
-    """Return the text with U+FFFD for each half of a surrogate pair, which cannot be encoded."""
+    """Return the text with U+FFFD in place of each half surrogate pair, because UTF-8 cannot encode it."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,7 +1,7 @@
-"""Rules for histories: valid messages, open calls, and the form on the wire.
+"""Rules for histories: valid messages, open calls, and the wire form, in which messages are sent.
 
-A call is identified by its message and position, never by its id alone: real servers (and every mock) repeat ids. No
-function here changes a message.
+Message and position identify a call. An id alone does not, because real servers (and every mock) repeat ids. No function here
+changes a message.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ Message = dict[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _LINE = 80  # the length of a value in an error text
-# Keys that aswarm adds to messages. Mistral and Groq refuse unknown keys, so these are never sent.
-# `WAITING`: the entries of the waiting calls, on the assistant message, or on a tool message that a resumed run made in place
-# of an answer. `SENT_INPUT`: on an assistant message, the content that a guard has sent in place of the messages of the user
-# since the answer before.
+# Keys that aswarm adds to messages. They are never sent, because Mistral and Groq reject unknown keys.
+# `WAITING`: the entries of waiting calls. They are on the assistant message with the calls. A resumed run cannot change that
+# message, so it adds a tool message with the new entries.
+# `SENT_INPUT`: on an assistant message. A guard has changed the messages of the user before it, and has sent this content.
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
-# Keys that the API adds to answers, such as the citations of a search, and does not accept in requests.
+# Keys that the API adds to answers, such as the citations of a search. It does not accept them in requests.
 _ANSWER_KEYS = frozenset({"annotations"})
 _NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
-# An assistant message without calls is sent only if it has one of these keys; Mistral refuses an empty message.
+# An assistant message without calls is sent only if it has one of these keys, because Mistral rejects an empty message.
 _SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
 INTERRUPTED = "not run: interrupted"
 OUTCOME_UNKNOWN = "cancelled; its outcome is unknown"
 STILL_RUNNING = "; it may still be running"
 LEFT_OUT = "(this earlier result is left out)"
-# In the data of a call that waits for a run inside it: whether a function has started there.
+# A key in the data of a call that waits for an inner run: whether a function of this run has started.
 STARTED_INSIDE = "started_inside"
 
 
 def normalize(messages: object) -> list[Message]:
-    """Return the messages as a new list of dicts: a str becomes a user message, SDK objects are dumped, dicts are kept.
+    """Return the messages as a new list of dicts. A str becomes a message of the user, and SDK objects become dicts.
 
-    Raises ConfigurationError with the position and the fault.
+    Raises ConfigurationError for an invalid message, with its position and the fault.
     """
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
@@ -63,7 +63,7 @@ def normalize(messages: object) -> list[Message]:
 
 
 def _is_plain(item: Any) -> TypeGuard[Message]:
-    # The fast path: most messages of a long history have only a role and a text.
+    # A fast path: most messages of a long history have only a role and a text.
     kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
     return (
         kind is dict
@@ -118,29 +118,31 @@ def _normalize_call(call: object, place: str) -> Message:
     plain: Message = as_plain(call)
     if not isinstance(plain, dict) or not isinstance(plain.get("id"), str | int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"{place} is not a tool call with an id: {shown(call, _LINE)}")
-    if not isinstance(plain["id"], str):  # some servers send numbers, which other code may have stored
+    if not isinstance(plain["id"], str):  # some servers send numbers, and other code may have stored them
         plain = {**plain, "id": str(plain["id"])}
     function = plain.get("function")
     if plain.get("type", "function") == "function" and not (
         is_object(function) and isinstance(function.get("name"), str)
     ):
         raise ConfigurationError(f"{place} has no function name: {shown(call, _LINE)}")
-    if is_object(function) and is_object(function.get("arguments")):  # as some servers send them; the API wants text
+    if is_object(function) and is_object(
+        function.get("arguments")
+    ):  # some servers send an object, but the API needs text
         return {**plain, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
     return plain
 
 
 def as_plain(item: object) -> Any:
-    """Return a wire object as plain data: mappings as dicts, pydantic objects dumped, other objects unchanged."""
+    """Return a mapping or a pydantic object as a dict. Return any other object unchanged."""
     if is_object(item):
         return item if isinstance(item, dict) else dict(item)
     dump = getattr(type(item), "model_dump", None)
-    # exclude_unset keeps the keys that the provider sent and no others.
+    # With exclude_unset, the dict has exactly the keys that the provider sent.
     return dump(item, exclude_unset=True, warnings=False) if callable(dump) else item
 
 
 def text_of(content: object) -> str:
-    """Return the text of a message's content: the str itself, or the joined text parts of a list, or an empty text."""
+    """Return the text of a message's content: the str, or the joined text parts of a list. Without text, return ""."""
     if isinstance(content, str):
         return content
     parts = content if is_array(content) else ()
@@ -154,7 +156,7 @@ def call_name(call: Mapping[str, Any]) -> str:
 
 
 def call_arguments(call: Mapping[str, Any]) -> str:
-    """Return the arguments of a function call as the model sent them; empty without any."""
+    """Return the arguments of a function call as the model sent them; empty if there are none."""
     function: Mapping[str, Any] = call.get("function") or {}
     return str(function.get("arguments") or "")
 
@@ -167,10 +169,10 @@ def tool_message(call: Mapping[str, Any], content: str | list[dict[str, Any]]) -
 def message_blocks(
     messages: Sequence[Message], marks: dict[int, list[Message]] | None = None
 ) -> Iterator[tuple[Message, list[Message]]]:
-    """Yield the blocks of the history: each message that is no tool message, with the answers directly after this message.
+    """Yield the blocks of the history. A block is a message that is not a tool message, with the answers directly after it.
 
-    Answers at the very start belong to a call that was trimmed away; they come with an empty message. A tool message with
-    entries of waiting calls is no answer; it is added to `marks`, by id() of the message that made the calls.
+    Answers at the start of the history belong to a call that the caller has removed; they come with an empty message. A tool
+    message with entries of waiting calls is not an answer. It is added to `marks`, by the id() of the message with the calls.
     """
     head: Message = {}
     answers: list[Message] = []
@@ -192,8 +194,8 @@ def message_blocks(
 class MessageBlock:
     """A message of the history, with the tool messages that answer its calls. Blocks are compared by identity.
 
-    `message`: the message of `Response.messages`, or of the caller. `answers`: its tool messages; empty for a message without
-    calls. Do not change them, because the history has the same dicts. To send something else, make another block:
+    `message`: a message of `Response.messages`, or of the caller. `answers`: its tool messages; empty for a message without
+    calls. Do not change them, because they are the dicts of the history. To send other content, create another block:
     `dataclasses.replace(block, answers=[...])`.
     """
 
@@ -213,7 +215,7 @@ class MessageBlock:
 
     @cached_property
     def without_results(self) -> MessageBlock:
-        """The block with a note in place of each result longer than the note; the same object at each access."""
+        """The block with a short note in place of each longer result. It is the same object at each access."""
         answers = [{**answer, "content": LEFT_OUT} if _is_long(answer) else answer for answer in self.answers]
         return replace(self, answers=answers)
 
@@ -224,16 +226,17 @@ def _is_long(answer: Mapping[str, Any]) -> bool:
 
 
 def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
-    """Return, for each call, the tool message that answers it, or None. Each answer is used once.
+    """Return for each call the tool message that answers it, or None. Each tool message is used once.
 
-    Calls with equal ids are matched by the tool's name if the message has one, then by order.
+    If ids repeat, answers are matched by the tool's name if the message has one, and then by order.
     """
     by_id: dict[str, Message] = {answer["tool_call_id"]: answer for answer in answers}
     if len(by_id) == len(answers) and len({call["id"] for call in calls}) == len(calls):
         return [by_id.get(call["id"]) for call in calls]
     matched: list[Message | None] = [None] * len(calls)
     left: Iterable[int] = range(len(answers))
-    # An answer with a function name must not answer a call of another function: the right call would then run again.
+    # An answer with a tool name must not answer a call of another tool. Otherwise the right call would look unanswered, and
+    # would run again.
     for key_of_call, key_of_answer in _PASSES:
         queues: defaultdict[_Key, deque[int]] = defaultdict(deque)
         for position in left:
@@ -245,8 +248,8 @@ def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]
     return matched
 
 
-# The passes match by equal keys: first the answers with the name of the call, then the answers without a name, then all that
-# are left. A name that is no str matches no call.
+# Each pass matches calls and answers by equal keys. The first pass matches id and name. The second pass matches answers without
+# a name, by id. The third matches all other answers, by id. The key None, for a name that is not a str, matches no call.
 _Key: TypeAlias = tuple[str, ...] | None
 _PASSES: tuple[tuple[Callable[[Mapping[str, Any]], _Key], Callable[[Message], _Key]], ...] = (
     (
@@ -270,14 +273,14 @@ def open_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def has_started_inside(data: object) -> bool:
-    """Return whether the data of a waiting call records a run inside the call in which a function has started."""
+    """Return whether the data of a waiting call contains an inner run in which a function has started."""
     return is_object(data) and data.get(STARTED_INSIDE) is True
 
 
 def started_inside(head: Message, behind: Iterable[Message]) -> set[Any]:
-    """Return the positions of the calls that wait for a run inside them in which a function has started.
+    """Return the positions of the calls that wait for an inner run in which a function has started.
 
-    `behind`: the tool messages after `head`, the message that made the calls.
+    `head`: the message with the calls. `behind`: the tool messages after it.
     """
     marked = [message[WAITING] for message in (head, *behind) if is_array(message.get(WAITING))]
     entries = [entry for each in marked for entry in each if is_object(entry) and isinstance(entry.get("index"), int)]
@@ -285,7 +288,7 @@ def started_inside(head: Message, behind: Iterable[Message]) -> set[Any]:
 
 
 def last_head(messages: Sequence[Message]) -> int:
-    """Return the position of the last message that is no tool message, or 0."""
+    """Return the position of the last message that is not a tool message, or 0."""
     position = len(messages) - 1
     while position > 0 and messages[position]["role"] == "tool":
         position -= 1
@@ -293,7 +296,7 @@ def last_head(messages: Sequence[Message]) -> int:
 
 
 def last_of_user(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of the user after the last answer. An assistant message with calls is no answer."""
+    """Return the messages of the user after the last answer. An assistant message with calls does not count as an answer."""
     earlier = dropwhile(_is_assistant, reversed(messages))
     tail = takewhile(lambda message: not _is_assistant(message) or message.get("tool_calls"), earlier)
     return [message for message in tail if message["role"] == "user"][::-1]
@@ -304,7 +307,7 @@ def _is_assistant(message: Message) -> bool:
 
 
 def as_sent(messages: Sequence[Message]) -> list[Message]:
-    """Return the history with the content that a guard has sent in place of messages of the user; see `SENT_INPUT`."""
+    """Return the history as it was sent: with the changes of guards to messages of the user; see `SENT_INPUT`."""
     sent: list[Message] = []
     for position, message in enumerate(messages):
         if SENT_INPUT in message and _is_assistant(message) and (replaceable := last_of_user(sent)):
@@ -319,11 +322,11 @@ def as_sent(messages: Sequence[Message]) -> list[Message]:
 
 
 def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
-    """Return the history in the form of the API: without our keys and nulls, with one answer for every call, in order.
+    """Return the history in the wire form: without aswarm's keys and nulls, and with one answer for every call, in order.
 
-    A call without an answer is answered as interrupted. A tool message without its call, and an assistant message with neither
-    text nor calls, are left out. Keys of the provider (reasoning, signatures) stay: DeepSeek and Gemini refuse a history
-    without them.
+    A call without an answer gets a text that it was interrupted. A tool message without its call is removed, and so is an
+    assistant message without text and calls. Keys of the provider (reasoning, signatures) stay, because DeepSeek and Gemini
+    reject a history without them.
 
     `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
     """
@@ -369,7 +372,7 @@ def _clean(message: Message) -> Message:
     return {
         key: value
         for key, value in message.items()
-        # OpenAI refuses an empty list of tool calls (openai-node#1341), and no server needs another empty list.
+        # OpenAI rejects an empty list of tool calls (openai-node#1341). No server needs an empty list in another key.
         if key not in _NEVER_SENT and value is not None and (value != [] or key == "content")
     }
 
@@ -383,9 +386,9 @@ def _clean_call(call: Message) -> Message:
 
 
 def is_json_object(text: object) -> bool:
-    """Return whether this is the text of a JSON object, as the arguments of a call must be."""
-    # vLLM, Ollama and llama.cpp parse the arguments of every earlier call, and refuse the whole history if one is cut off.
-    # The answer to the call contains the broken text.
+    """Return whether this is the text of a JSON object. The arguments of a call must be such a text."""
+    # vLLM, Ollama and llama.cpp parse the arguments of every earlier call, and reject the whole history if one text is
+    # incomplete. So `_clean_call` sends "{}" instead. The model can read the incomplete text in the answer to the call.
     try:
         return isinstance(text, str) and isinstance(from_json(text, allow_inf_nan=False), dict)
     except ValueError:

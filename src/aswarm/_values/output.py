@@ -1,7 +1,7 @@
-"""`Output`: the type of an answer, and the conversion of a model's text to an object of that type.
+"""`Output`: the type of an answer, and the conversion of a model's text to an object of this type.
 
-The module decides which texts are valid for a type, and describes the faults of invalid texts. `_run.typed_answers` adds the
-type to the requests.
+The module checks whether a text is valid for a type, and describes the faults of an invalid text. `_run.typed_answers` adds
+the type to the requests.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from .messages import Message, call_arguments, call_name, match_answers, text_of
 T = TypeVar("T", default=Any)
 OutputMode: TypeAlias = Literal["auto", "schema", "tool", "prompt"]
 FINAL_ANSWER = "final_answer"  # the function that a model calls with its answer
-ACCEPTED = "accepted"  # the tool message of an accepted call; at most one in a run
+ACCEPTED = "accepted"  # the content of the tool message for a valid answer; a run has at most one
 _MODES = get_args(OutputMode)
 _LINE = 80  # the length of a type in an error text
-_WRAPPED = "value"  # the only key of the object around a value that is no object
+_WRAPPED = "value"  # an answer that is not a JSON object is sent as {"value": ...}
 _FENCE = "```"
 _OPEN_TEXT = re.compile(r'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+"', re.DOTALL)  # JSON whose last text has no end yet
 
@@ -40,17 +40,17 @@ class Output(Generic[T]):
     """Structured output: the type of an answer, for `Agent(output=...)` and `run(output=...)`.
 
     Args:
-        type: Any type that pydantic can describe: a model, a dataclass, a TypedDict, `list[Trip]`, a union. With `str` in the
-            union, as in `Trip | str`, a plain text is an answer too. The type is checked before the first request.
-        mode: The way to request the type.
+        type: Any type that pydantic can describe: a model, a dataclass, a TypedDict, `list[Trip]`, a union. If a union contains
+            `str`, as in `Trip | str`, a plain text is a valid answer too. The run checks the type before the first request.
+        mode: How the request asks for the type.
 
             - "schema": `response_format`, for an agent without functions.
             - "tool": a function `final_answer`, which the model calls with its answer.
             - "prompt": the JSON schema in the instructions; an agent without functions also sends `json_object`.
-            - "auto": "schema" for an agent without functions, else "tool". A union with `str` is always "tool".
-        retries: The number of corrections in a run: the model gets the faults of its answer, and answers again.
+            - "auto": "tool" for an agent with functions or a union with `str`, otherwise "schema".
+        retries: The number of retries in a run after an invalid answer. The model gets the faults, and answers again.
         strict: Whether to send OpenAI's strict schema.
-        check: A plain function that checks the answer, on the event loop. The model gets the text of its ValueError.
+        check: A plain function that gets the answer, on the event loop. If it raises ValueError, the model gets the text.
 
     Raises:
         ConfigurationError: For an invalid value.
@@ -96,7 +96,7 @@ class Output(Generic[T]):
 
 
 def as_output(output: Any) -> Output[Any] | None:
-    """Return the argument `output=` as an `Output`; None stays None."""
+    """Return the argument `output=`, a type or an `Output`, as an `Output`. Return None for None."""
     if output is None:
         return None
     return output if isinstance(output, Output) else Output(output)  # pyright: ignore[reportUnknownVariableType]
@@ -107,10 +107,11 @@ def as_output(output: Any) -> Output[Any] | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AnswerType:
-    """The type of an answer: its schema for the model, and the reader of the model's text.
+    """The type of an answer: the schema for the model, and the conversion of the model's text.
 
-    `hint`: the type in the `Output`. `schema`: the JSON schema of an object; None if only a plain text is an answer. `name`:
-    the name of the type. `allows_text`: whether any plain text is an answer.
+    `hint`: the type in the `Output`. `name`: the name of the type.
+    `schema`: the JSON schema of an object; None if the type is `str`.
+    `allows_text`: whether any plain text is a valid answer.
     """
 
     hint: Any
@@ -129,13 +130,13 @@ class AnswerType:
         except ValueError as error:
             raise ToolArgumentsError(f"the answer is not JSON: {error}; you sent {shown(text, 1000)}") from error
         try:
-            # Validate as JSON, because only then does a strict model accept a str for a date.
+            # Validate as JSON: a pydantic model in strict mode accepts a str for a date only in JSON.
             return self._adapter.validate_json(to_json(self._unwrapped(data), inf_nan_mode="constants"))
         except ValidationError as error:
             raise ToolArgumentsError("\n".join(faults_of(error, "answer"))) from error
 
     def read_text(self, text: str) -> Any:
-        """Return the text of an answer as an object of the type, or the text if the type allows that. Raises as `read`."""
+        """Return the text of an answer as an object of the type, or the text itself if the type allows it; see `read`."""
         if self.schema is None:
             return text
         try:
@@ -148,7 +149,7 @@ class AnswerType:
     def partial(self, text: str, *, is_whole: bool) -> Any:
         """Return an unfinished answer as plain data, neither validated nor converted; None if it is empty.
 
-        A number at the end is left out unless the text is whole, because more digits may come.
+        If the text is unfinished (not `is_whole`), a number at its end is omitted, because more digits may follow.
         """
         if self.schema is None:
             return text or None
@@ -158,7 +159,7 @@ class AnswerType:
         except ValueError:
             return text if self.allows_text and text else None
         if self.allows_text and not is_object(data):
-            return text  # such as "3 days", which starts like a JSON number
+            return text  # a plain text such as "3 days", which starts like a JSON number
         if self._is_wrapped and is_object(data):
             return data.get(_WRAPPED)
         return data
@@ -195,7 +196,7 @@ def _make_answer_type(wanted: Any, strict: bool, /) -> AnswerType:
         str in members,
         adapter,
         is_wrapped,
-        # In strict mode the model must send all keys, so null means that a key is left out.
+        # In strict mode the model must send all keys. So null stands for an omitted key, if the key does not allow null.
         frozenset(key for key in optional if b'"null"' not in to_json(schema["properties"][key])),
     )
 
@@ -223,7 +224,7 @@ def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
 
 
 def _is_hint(hint: Any) -> bool:
-    # pydantic would describe a function by its parameters, and accept `any` as Any.
+    # Without this check, pydantic would accept a function as a type, and `any` as Any.
     return (
         isinstance(hint, type)
         or get_origin(hint) is not None
@@ -232,7 +233,7 @@ def _is_hint(hint: Any) -> bool:
 
 
 def _without_fence(text: str) -> str:
-    """Return the text without a Markdown code fence around it, which models often write."""
+    """Return the text without a Markdown code fence. Models often write such a fence around JSON."""
     stripped = text.strip()
     if not stripped.startswith(_FENCE):
         return text
@@ -248,7 +249,7 @@ def _without_last_number(text: str) -> str:
 
 
 def read_answer(answer: AnswerType, messages: Sequence[Message]) -> Any:
-    """Return the answer at the end of the messages of a run. Raises OutputError if it does not have the type."""
+    """Return the answer at the end of the messages of a run. Raises OutputError if the answer does not have the type."""
     head = _last_answer(messages)
     if head is None:
         raise OutputError("there is no answer: no message is from the assistant")
@@ -275,7 +276,7 @@ def _accepted_arguments(calls: Sequence[Mapping[str, Any]], messages: Sequence[M
 
 
 def answer_text(messages: Sequence[Message]) -> str:
-    """Return the text of the last answer as the model wrote it, or the arguments of its `final_answer`; empty without one."""
+    """Return the last answer as the model wrote it: the arguments of `final_answer`, or the text. Return "" without one."""
     head = _last_answer(messages)
     if head is None:
         return ""

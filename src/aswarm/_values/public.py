@@ -1,6 +1,6 @@
-"""Sets `__module__` of public names to the package that exports them, not the module that defines them.
+"""Sets `__module__` of public names to the package that exports them, instead of the module that defines them.
 
-A definition can then move to another module without a change in reprs, pickles and documentation.
+So a definition can move to another module without a change in reprs, pickles and documentation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 def publish(namespace: dict[str, Any]) -> None:
     """Set `__module__` of the classes and functions in `__all__` to the package with this namespace.
 
-    A name that another package has published keeps that package, unless this package contains it.
+    A name that another package has already published does not change, unless that package is inside of this package.
     """
     package = namespace["__name__"]
     for name in namespace["__all__"]:
@@ -22,7 +22,7 @@ def publish(namespace: dict[str, Any]) -> None:
         home = getattr(value, "__module__", package)
         if "._" not in home and not home.startswith(package):
             continue
-        # Resolve annotations that are strings: `typing.get_type_hints` would evaluate them in the wrong module.
+        # Resolve annotations that are strings now. Later, `typing.get_type_hints` would evaluate them in the new module.
         hints: dict[str, Any] = vars(value).get("__annotations__", {}) if isinstance(value, type) else {}
         if any(isinstance(hint, str) for hint in hints.values()):
             names = {**namespace, **vars(sys.modules[value.__module__])}

@@ -1,7 +1,7 @@
-"""Text for people: safe for a terminal, shortened to one line, and hints for installing.
+"""Text for people: safe for a terminal, shortened to one line, and hints for installation.
 
-Texts of models, tools and users can contain control characters, which a terminal would execute. Here they become symbols, for
-display only.
+Texts of models, tools and users can contain control characters, which a terminal would execute. Symbols replace them, but only
+in displayed text.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 import os
 import sys
 
-# All control characters but the line break and the tab. The last two ranges change the direction of writing, which could show
-# another call than the call that runs.
+# All control characters except the line break and the tab. The last two ranges change the direction of writing: an attacker
+# could use them to show a user other arguments than the arguments that run (CVE-2021-42574).
 OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 
-# The control pictures start at U+2400. A carriage return is dropped: it belongs to the line ends of Windows.
+# Symbols for control characters start at U+2400. A carriage return is removed, because it is part of a line end on Windows.
 _VISIBLE: dict[int, int | None] = {
     **{code: 0x2400 + code if code < ord(" ") else 0xFFFD for code in OBEYED},
-    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a surrogate pair, which cannot be encoded
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),  # half of a surrogate pair, which UTF-8 cannot encode
     0x7F: 0x2421,
     0x0D: None,
 }
 
 
 def without_colours() -> bool:
-    """Return whether the user wants no colours: NO_COLOR is set, and not to an empty text (no-color.org)."""
+    """Return whether the user wants no colours: NO_COLOR is set and not empty (no-color.org)."""
     return bool(os.environ.get("NO_COLOR"))
 
 
 def has_colours() -> bool:
-    """Return whether a text on stdout may have colours: stdout is a terminal, and NO_COLOR is not set."""
+    """Return whether a text on stdout may have colours: stdout is a terminal, and the user has not disabled them."""
     return sys.stdout is not None and sys.stdout.isatty() and not without_colours()
 
 
 def how_to_install(extra: str) -> str:
-    """Return the remedy for a missing package of an extra. The package index has no release of aswarm yet."""
+    """Return the remedy for a missing package of an extra. It names a clone, because aswarm has no release on PyPI yet."""
     return f'install the extra "{extra}"; in a clone of aswarm: python -m pip install ".[{extra}]"'
 
 
@@ -43,15 +43,15 @@ def counted(number: int, noun: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Return the text with a symbol in place of each control character; line breaks and tabs stay."""
+    """Return the text with a symbol in place of each control character, except line breaks and tabs."""
     return text.translate(_VISIBLE)
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return the text, or its start and "...", of at most `limit` characters."""
+    """Return the text with at most `limit` characters. If it is longer, return its start and "..."."""
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def one_line(text: object, limit: int = 300) -> str:
-    """Return the text, clean, on one line of at most `limit` characters; each run of white space becomes a space."""
+    """Return the clean text on one line of at most `limit` characters. Each sequence of white space becomes one space."""
     return shortened(clean(" ".join(str(text).split())), limit)

@@ -16,7 +16,7 @@ def readable_hints(kind: Any) -> dict[str, Any]:
 
 
 def modern(hint: Any) -> Any:
-    """Return the hint with each TypedDict of `typing` converted. A TypedDict inside itself becomes Any."""
+    """Return the hint with each TypedDict of `typing` converted. A TypedDict that contains itself has Any at that place."""
     return _modern(hint, {}) if sys.version_info < (3, 12) else hint
 
 

@@ -1,6 +1,6 @@
-"""Token counts of a run, as the provider reported them, summed over its completions.
+"""Token counts of a run: the sums of the numbers that the provider reports for its completions.
 
-If a provider reports nothing, the counts stay 0, which means unknown. Nothing is estimated.
+Nothing is estimated. If a provider reports nothing, the counts stay 0; then 0 means unknown.
 """
 
 from collections.abc import Mapping
@@ -9,21 +9,21 @@ from typing import Any, TypeGuard
 
 from .json import is_object
 
-# No real count is as large. Sums of smaller numbers always fit a float.
+# Larger numbers are mistakes of a server, and are ignored. So a sum can always be converted to a float.
 _TOO_MANY = 2**63
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 @dataclass(slots=True)
 class Usage:
-    """Tokens used, as the provider counts them.
+    """Used tokens, as the provider counts them.
 
     Args:
         prompt_tokens: The tokens of requests.
         completion_tokens: The tokens of answers.
         total_tokens: The total, as the provider reports it.
         requests: The number of completions.
-        details: All other numbers of the provider, summed under its own keys, for example
+        details: The sums of all other numbers of the provider, under its own keys, for example
             `details["prompt_tokens_details"]["cached_tokens"]`.
     """
 
@@ -35,7 +35,7 @@ class Usage:
 
     @classmethod
     def of_completion(cls, reported: Mapping[str, Any] | None) -> "Usage":
-        """Return the usage of one completion; `reported` is the `usage` object of the wire, or None."""
+        """Return the usage of one completion. `reported`: the `usage` object of the provider, or None."""
         if not reported:
             return cls(requests=1)
         details = _sum({}, reported)
@@ -58,10 +58,11 @@ def _count(number: Any) -> int:
 
 
 def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sums as a new object, which shares no object with the others."""
+    """Return the sums as a new dict, which shares no dict with the arguments."""
     total = dict(left)
     for key, value in left.items():
-        # An object of both is replaced below. Most values are of the type int, whose check takes a tenth of the time.
+        # Copy an object that is only in `left`; the loop below adds objects of both. The check for int comes first, because
+        # it is ten times as fast and true for most values.
         if type(value) is not int and is_object(value) and not is_object(right.get(key)):
             total[key] = _sum({}, value)
     for key, value in right.items():
@@ -70,7 +71,7 @@ def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
             if -_TOO_MANY < value < _TOO_MANY:
                 total[key] = value + (current or 0)
         elif is_object(value):
-            # If one provider sends a number and another an object, the object has more details.
+            # If a number and an object have the same key, the object wins, because it has more details.
             total[key] = _sum(current if is_object(current) else {}, value)
         elif _is_number(value) and not is_object(current):
             total[key] = (current or 0) + value

@@ -1,5 +1,5 @@
 """The wire of providers: requests, server-sent events, deltas, failures, and response headers.
 
-The package decides the body of a request, joins pieces to a completion, and classifies failures. It never sends or receives
-anything.
+This package builds the body of a request, joins the pieces of an answer to a completion, and classifies failures. It does no
+I/O.
 """

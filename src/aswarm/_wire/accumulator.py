@@ -1,7 +1,7 @@
 """The accumulator of one completion: makes one message from chunks of any size.
 
-Sans-IO. `feed` interprets a chunk of a real server, `finish` checks that nothing is missing. A completion that was not
-streamed is one chunk, with `message` instead of `delta`.
+Sans-IO. `feed` reads a chunk, also with the deviations of real servers. `finish` checks that the completion is whole. A
+completion that was not streamed is one chunk, with `message` instead of `delta`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .responses_items import DONE_CALL, OUTPUT_ITEMS
 Delta = dict[str, Any]
 _SHOWN = 200  # characters of a wrong chunk that an error text quotes
 
-# Keys with their own rules, in a delta, in a call, and in its function. The general rules of `merge` apply to other keys.
+# Keys with special rules: of a delta, of a call, and of the function of a call. The rules of `merge` apply to all other keys.
 _OWN_RULES = frozenset({"role", "content", "tool_calls"})
 _CALL_RULES = frozenset({"index", "id", "type", "function", "custom"})
 _NAMED_RULES = frozenset({"name", "arguments", "input"})
@@ -56,7 +56,7 @@ class Accumulator:
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
         self._started = False
-        self._is_whole = False
+        self._is_whole = False  # whether a chunk with `message` has arrived
         self._odd: Mapping[str, Any] | None = None  # the first chunk without choices and without an error
 
     @property
@@ -76,8 +76,8 @@ class Accumulator:
     def feed(self, chunk: Mapping[str, Any]) -> Delta | None:
         """Add one chunk. Return the delta to show, or None if there is nothing to show.
 
-        The delta has `role` (once), `content`, `tool_calls` and the other keys that the provider sent. It does not change
-        later. Raises CompletionError if the chunk reports an error or is malformed.
+        The delta has `role` (only the first delta), `content`, `tool_calls` and other keys of the provider. It does not
+        change later. Raises CompletionError if the chunk reports an error or is malformed.
         """
         try:
             return self._feed(chunk)
@@ -100,7 +100,7 @@ class Accumulator:
 
     def _feed_usage(self, usage: Any) -> None:
         if is_object(reported := as_plain(usage)):
-            self._usage = reported  # some servers report running totals: the last one counts
+            self._usage = reported  # some servers report the total so far in each chunk: the last report counts
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
         if error := choice.get("error"):
@@ -113,7 +113,7 @@ class Accumulator:
         self._is_whole = self._is_whole or bool(choice.get("message"))
         wire = choice.get("delta") or choice.get("message")
         if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
-            # These values are recorded as they are, and not shown: their content is also in other keys.
+            # These values are recorded unchanged. They are not in the shown delta, because other keys have their content.
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
             self._whole = {key: value for key, value in whole.items() if value not in (None, [])}
             wire = {key: value for key, value in wire.items() if key not in _WHOLE}
@@ -159,7 +159,7 @@ class Accumulator:
         calls = [call.message() for call in self._calls.calls]
         extra: dict[str, Any] = join_pieces(self._extra) if self._extra else {}
         if calls:
-            extra.pop("function_call", None)  # the deprecated form of the first call (llama-cpp-python sends both)
+            extra.pop("function_call", None)  # the deprecated form of the first call; llama-cpp-python sends both forms
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
         if not content and (calls or extra.get("refusal")):
             content = None
@@ -189,8 +189,9 @@ def provider_error(error: Any) -> CompletionError:
 
 # --- tool calls -------------------------------------------------------------------------------------------------------
 
-# A fragment belongs to the call with its `index`. A new id with a name starts a new call even if its index is in use (vLLM
-# and others send 0 for all calls). A fragment without an index continues the call with its id, or the last call.
+# A fragment belongs to the call with the same `index`. But a fragment with a name and a new id always starts a new call,
+# because vLLM and others send the index 0 for all calls. A fragment without an index continues the call with the same id, or
+# else the last call.
 
 
 class _Brackets:
@@ -224,7 +225,7 @@ class _Brackets:
 
 @dataclass(slots=True)
 class CallSoFar:
-    """A call as far as it has arrived. `position`: among the calls of the message."""
+    """The part of a call that has arrived. `position`: the position among the calls of the message."""
 
     position: int
     id: str = ""
@@ -234,16 +235,16 @@ class CallSoFar:
     arguments: list[str] = field(default_factory=list[str])
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    brackets: _Brackets | None = None  # of the arguments, once they are needed
+    brackets: _Brackets | None = None  # the bracket counter of the arguments, created by `is_complete`
     is_object: bool | None = None  # None until the brackets of the arguments are closed
-    is_done: bool = False  # whether the API has announced the end of the arguments
+    is_done: bool = False  # whether the API has reported the end of the arguments
 
     def add(self, fragment: _Fragment) -> Message:
         """Add a fragment. Return its new parts in the form of a delta."""
         wire = fragment.wire
         new_id = None if self.id else fragment.id or None
         new_type = None if self.type else wire.get("type") or None
-        # Some servers repeat the name in each fragment; a different text continues the name.
+        # Some servers repeat the whole name in each fragment, others send the name in pieces. A different text is a piece.
         new_name = fragment.name if fragment.name and fragment.name != self.name else None
         self.id = self.id or fragment.id
         self.type = self.type or new_type or ""
@@ -257,19 +258,19 @@ class CallSoFar:
         return {"index": self.position, "id": new_id, "type": new_type, "function": function, **rest}
 
     def is_complete(self) -> bool:
-        """Return whether the arguments so far are one whole JSON object. Reads each piece once, however often it is called."""
+        """Return whether the arguments so far are one whole JSON object. Each piece is read only once, also in many calls."""
         self.brackets = brackets = self.brackets or _Brackets()
         for piece in self.arguments[brackets.pieces :]:
             if self.is_object and piece.strip():
                 self.is_object = False
             brackets.feed(piece)
         if self.is_object is None and brackets.are_closed:
-            # It stays so: nothing may follow the last bracket.
+            # Parse only once: after the last bracket, only white space may follow.
             self.is_object = _is_json_object("".join(self.arguments))
         return bool(self.is_object)
 
     def message(self) -> Message:
-        """Return the call for the record; a call without an id gets a new id."""
+        """Return the call for the history. A call without an id gets a new id."""
         payload = "input" if self.kind == "custom" else "arguments"
         message: Message = {
             "id": self.id or f"call_{uuid.uuid4().hex[:24]}",
@@ -295,7 +296,7 @@ class _Fragment:
         self.wire = wire
         self.kind = "custom" if wire.get("custom") else "function"
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
-        # Some servers send a number as the id. The API accepts only a text, and the answer to the call must have the same id.
+        # Some servers send the id as a number. But the next request needs a text, in the call and in its answer.
         self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
         self.index: int | None = wire.get("index")
         self.name: str = self.named.get("name") or ""
@@ -306,7 +307,7 @@ class _Fragment:
 
 
 class CallAccumulator:
-    """Accumulator of the tool calls of one completion: `feed` the fragments of each delta. `calls` has them in order."""
+    """Accumulator of the tool calls of one completion: `feed` the fragments of each delta. `calls`: the calls in order."""
 
     def __init__(self) -> None:
         self.calls: list[CallSoFar] = []
@@ -314,8 +315,8 @@ class CallAccumulator:
         self._by_id: dict[str, CallSoFar] = {}
 
     def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """Add the fragments of one delta. Return the new parts of each: `index`, `id`, `type`, `function`, other keys."""
-        named: set[int] = set()  # the positions of the calls whose names are in this delta
+        """Add the fragments of one delta. Return the new parts of each as a dict, with the keys of a delta."""
+        named: set[int] = set()  # the positions of the calls with a name in this delta
         deltas: list[Message] = []
         for wire in fragments:
             fragment = _Fragment(wire)
@@ -328,7 +329,7 @@ class CallAccumulator:
         return deltas
 
     def mark_done(self, index: int) -> None:
-        """Note that the arguments of the call with this index are complete."""
+        """Mark the call with this index: its arguments are complete."""
         if (call := self._by_index.get(index)) is not None:
             call.is_done = True
 
@@ -356,7 +357,7 @@ def _starts_another(call: CallSoFar, fragment: _Fragment) -> bool:
     if not fragment.name:
         return False
     has_other_id = bool(fragment.id and call.id and fragment.id != call.id)
-    # If the ids are equal, a fragment with a name and arguments is another call if the arguments of `call` are complete.
+    # With equal or missing ids, new arguments with a name start another call only if the arguments of `call` are complete.
     return has_other_id or bool(fragment.text.strip() and call.is_complete())
 
 
@@ -370,7 +371,7 @@ def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, An
 
 
 def whole_message(chunk: object) -> Mapping[str, Any] | None:
-    """Return the message of a chunk that is one whole completion in the usual form; None for any other chunk."""
+    """Return the message of a chunk that is a whole completion with one choice; None for any other chunk."""
     if not is_object(chunk) or chunk.get("error"):
         return None
     choices = chunk.get("choices")
@@ -382,9 +383,9 @@ def whole_message(chunk: object) -> Mapping[str, Any] | None:
 
 
 def as_one_chunk(chunks: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return a completion as one chunk. Each accumulator makes the same message from it.
+    """Return a completion as one chunk. Every accumulator makes the same message from this chunk.
 
-    Raises CompletionError if the chunks are not a completion. A single whole chunk is returned unchecked.
+    A single whole chunk is returned unchecked. Raises CompletionError if the chunks are not a completion.
     """
     if len(chunks) == 1 and _is_complete(chunks[0]):
         return chunks[0]
@@ -398,7 +399,7 @@ def whole_chunk(accumulator: Accumulator) -> Mapping[str, Any]:
     """Return the completion of the accumulator as one chunk. Raises StreamInterrupted if no finish reason has arrived."""
     completion = accumulator.finish()
     calls: list[Message] = completion.message["tool_calls"] or []
-    # The indexes separate the calls even if their ids or names are equal.
+    # The indexes keep calls with equal ids or names separate.
     numbered: list[Message] = [{"index": position, **call} for position, call in enumerate(calls)]
     message: Message = {**completion.message, "tool_calls": numbered or None}
     usage = completion.usage
@@ -407,7 +408,7 @@ def whole_chunk(accumulator: Accumulator) -> Mapping[str, Any]:
 
 
 def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Return whether the chunk is a whole completion with all call ids. A call without an id would get a new id each time."""
+    """Return whether the chunk is a whole completion with all call ids. Otherwise each reader would make other ids."""
     message = whole_message(chunk)
     calls: Any = () if message is None else message.get("tool_calls") or ()
     return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)

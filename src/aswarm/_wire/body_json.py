@@ -1,6 +1,6 @@
-"""JSON of a request's body. A message that the previous request of the run has sent is not encoded again.
+"""JSON of a request's body. The messages of the previous request of the run are not encoded again.
 
-A part of the previous body is copied for these messages, so the run keeps only the body that the client holds too.
+Their JSON is copied from the previous body. So the run stores only this one body, which the client holds in memory anyway.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from .responses_request import KnownHistory, SentItems
 
 
 def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
-    """Return the body of either API as JSON. `known`: the known history of the run, which keeps the result.
+    """Return the body for one of the two APIs as JSON. `known`: the known history of the run, which stores the result.
 
-    Raises ValueError for a value without a JSON form, and if a text has the name of a number that JSON does not have.
+    Raises ValueError for a value without a JSON form, such as NaN. A text that contains "NaN" or "Infinity" raises it too.
     """
     if known is None:
         return _encoded(body)
     key = "messages" if "messages" in body else "input"
     items: Sequence[Any] = body[key]
-    # The instructions are a new object in each request.
+    # The instructions, a system message, are a new object in each request, so their JSON is never reused.
     count = int(bool(items) and items[0].get("role") == "system")
     instructions, items = items[:count], items[count:]
     start = _encoded({name: value for name, value in body.items() if name != key} | {key: instructions})[:-2]
@@ -42,6 +42,6 @@ def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
 
 def _encoded(value: Any) -> bytes:
     encoded = to_json(value)
-    if b"NaN" in encoded or b"Infinity" in encoded:  # Python's texts for numbers that JSON does not have
+    if b"NaN" in encoded or b"Infinity" in encoded:  # pydantic-core writes these numbers, which are not JSON
         raise ValueError("not a JSON number")
     return encoded

@@ -1,10 +1,10 @@
 """Failures of completions: whether the same request may succeed later, and how long to wait.
 
-`may_pass` decides `CompletionError.retryable` when an error is made. `classify` reads a finished error, also an error of a
+`may_pass` computes `CompletionError.retryable` for a new error. `classify` reads a finished error, which may come from a
 user's own source. The module never waits and never sends.
 
-The module reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`, the time until the whole limit is
-available again, because the next request may be sent earlier.
+It reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`: these headers contain the time until the
+whole limit is available again, but a single request may succeed earlier.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from typing import Any, Literal, TypeAlias, cast
 from aswarm._values.errors import CompletionError, StreamInterrupted, set_attribute, with_causes
 
 # permanent: the same request would fail again.
-# rate_limited: the provider accepts no more requests for now, and did not process this one.
-# overloaded: the provider cannot cope with its load: a 5xx, a timeout, no connection.
-# transient: any other failure that may pass: 408, 409, a call that did not parse, a cut stream.
+# rate_limited: the provider has rejected the request, and accepts no more requests for now.
+# overloaded: the provider has too much load: a 5xx status, a timeout, or no connection.
+# transient: any other temporary failure: 408, 409, a malformed tool call of the model, an interrupted stream.
 FailureKind: TypeAlias = Literal["permanent", "rate_limited", "overloaded", "transient"]
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = 500
-# Texts of failures that waiting does not fix, whatever the status. OpenAI and Groq send "Request too large for gpt-4o ... on
-# tokens per min (TPM): Limit 30000, Requested 36278." with the code of any other rejection.
+# Texts of permanent failures; the status does not matter. OpenAI and Groq reject a request that is larger than the limit of a
+# minute: "Request too large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278.". They send the same code
+# as for a temporary rejection.
 _PERMANENT = ("request too large", "request_too_large", "context_length_exceeded", "insufficient_quota")
-# Codes of providers that replace a status in an error inside an answer.
+# Codes of providers in an error inside an answer, which has no HTTP status.
 _REJECTED_CODES = ("rate_limit_exceeded", "rate_limit_error")
 _PASSING_CODES = (
     *_REJECTED_CODES,
@@ -38,10 +39,10 @@ _PASSING_CODES = (
     "vector_store_timeout",
 )
 _ADVICE = {"true": True, "false": False}
-# A longer Retry-After is a mistake, such as a point in time, and is ignored.
+# A longer Retry-After is ignored. It must be a mistake, such as a timestamp instead of seconds.
 _LONGEST_WAIT = 86_400.0
 # A header value in the error texts of h11 ("Illegal header value b'Bearer ...'"), http.client, requests and h2. It is the
-# repr of a str or of bytes, so a quotation mark inside it is the other kind, or has a backslash.
+# `repr` of a str or of bytes. So the text ends at the next quotation mark of the same kind without a backslash.
 _QUOTED_HEADER = re.compile(
     r"""((?:Illegal|Invalid) header value|in header value:|header value surrounded by whitespace)"""
     r""" b?(['"])(?:\\.|(?!\2).)*\2""",
@@ -66,20 +67,20 @@ def classify(error: CompletionError) -> FailureKind:
 def may_pass(text: str, status: int | None, code: object = None, advice: bool | None = None) -> bool:
     """Return whether a failed request may succeed later.
 
-    `text` and `code`: the provider's text and its name for the failure; `advice`: the result of `should_retry`.
+    `text` and `code`: the provider's text and code of the failure. `advice`: the result of `should_retry`.
     """
     if any(permanent in text.lower() for permanent in _PERMANENT):
         return False
     if advice is not None:
         return advice
-    # Groq answers 400 if the model wrote a call that does not parse; the next attempt usually parses.
+    # Groq answers with 400 if the model wrote a tool call that is not JSON. The next attempt usually succeeds.
     if code == "tool_use_failed":
         return True
     return code in _PASSING_CODES if status is None else is_retryable_status(status)
 
 
 def status_of(code: object) -> int | None:
-    """Return the HTTP status for a provider's name of a failure; None if there is no such status."""
+    """Return the HTTP status for a provider's code of a failure, or None."""
     if code in _REJECTED_CODES:
         return _TOO_MANY_REQUESTS
     return int(str(code)) if str(code).isdecimal() else None
@@ -96,17 +97,17 @@ def requested_wait(seconds: float | None) -> float:
 
 
 def give_up(error: CompletionError, run_id: str) -> None:
-    """Mark a failure that was retried enough in this run, so that outer retries do not retry it again."""
-    set_attribute(error, "_given_up_in", run_id)  # for this run only: a source may raise one error in many runs
+    """Mark a failure after the last inner retry, so that outer retries of this run do not retry it again."""
+    set_attribute(error, "_given_up_in", run_id)  # names the run: a source may raise the same error in many runs
 
 
 def is_given_up(error: CompletionError, run_id: str) -> bool:
-    """Return whether inner retries gave up in this run."""
+    """Return whether the inner retries of this run have given up."""
     return getattr(error, "_given_up_in", None) == run_id
 
 
 def hide_header_values(error: BaseException) -> None:
-    """Remove header values from the texts of this error, its causes and its parts: a traceback in a log shows them all."""
+    """Remove header values, which may be API keys, from the texts of this error, its causes and the errors of a group."""
     for each in with_causes(error):
         args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
         if args != each.args:
@@ -125,7 +126,7 @@ def headers_of(error: Exception) -> Mapping[str, str]:
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds to wait from now, at least 0; None if the headers have no valid value.
 
-    Reads `retry-after-ms` (Azure), then `Retry-After`: seconds, also with a fraction, or a date (RFC 9110, 10.2.3).
+    Reads `retry-after-ms` (Azure), then `Retry-After`: seconds, which may have a fraction, or a date (RFC 9110, 10.2.3).
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         with suppress(ValueError):
@@ -134,7 +135,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     at, now = _date(headers.get("retry-after")), _date(headers.get("date"))
     if at is None:
         return None
-    # Use the server's clock if it sends the time: the clock of this machine may be wrong.
+    # The clock of this machine may be wrong, so compare with the `Date` of the server if there is one.
     return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
 
 

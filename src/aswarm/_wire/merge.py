@@ -1,8 +1,8 @@
 """Merge rules for a provider's own keys, whose values arrive in pieces.
 
-Strings are joined, dicts are merged, lists are extended; other values are replaced. Items of a list are merged if they have
-the same `index`, or are pieces of one thinking block (LiteLLM streams them in `thinking_blocks`, and Anthropic requires the
-whole block in the next request).
+Strings are joined, dicts are merged, and lists are extended. Any other value replaces the old value. Two items of a list are
+merged if they have the same `index`, or if they are pieces of one thinking block: LiteLLM streams such pieces in
+`thinking_blocks`, and Anthropic requires the whole block in the next request.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 from aswarm._values.json import is_array, is_object
 
-# Keys whose values are names: a second value repeats the name and does not continue it.
+# The values of these keys are never sent in pieces: a second value only repeats the first value.
 _NAMES = frozenset({"id", "type", "index", "format", "name", "role"})
 
 
 class Pieces(list[str]):
-    """A string in pieces, joined once at the end: joining at every chunk would take quadratic time."""
+    """A string in pieces. They are joined once at the end, because joining at every chunk would take quadratic time."""
 
 
 class Items(list[Any]):
-    """A merged list with its first object of each `index`: searching at every chunk would take quadratic time."""
+    """A merged list with a dict of its objects by `index`, because a search at every chunk would take quadratic time."""
 
     def __init__(self) -> None:
         self._by_index: dict[Any, dict[str, Any]] = {}
@@ -31,7 +31,7 @@ class Items(list[Any]):
         return None if index is None else self._by_index.get(_hashable(index))
 
     def note_index(self, item: dict[str, Any]) -> None:
-        """Index an object, which may have a new index."""
+        """Add an object to the dict, under its current index."""
         if (index := item.get("index")) is not None:
             self._by_index.setdefault(_hashable(index), item)
 
@@ -41,7 +41,7 @@ def _hashable(index: Any) -> Any:
 
 
 def merge_key(into: dict[str, Any], key: str, value: Any) -> None:
-    """Merge another value of a key, by the rules of this module. `join_pieces` later joins the strings."""
+    """Merge the next value of a key, by the rules of this module. `join_pieces` joins the strings at the end."""
     old = into.get(key)
     if isinstance(value, str) and key not in _NAMES:
         if isinstance(old, Pieces):
@@ -61,7 +61,7 @@ def merge_key(into: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _list_of(into: dict[str, Any], key: str) -> list[Any]:
-    """Return a list for a key that is ours, because the deltas share the provider's lists. It replaces any other value."""
+    """Return the list of a key, or a new list. It is never a list of the provider, because the deltas share those lists."""
     old = into.get(key)
     items: list[Any] = old if is_array(old) and not isinstance(old, Pieces) else []
     into[key] = items
@@ -69,7 +69,7 @@ def _list_of(into: dict[str, Any], key: str) -> list[Any]:
 
 
 def merge_object(into: dict[str, Any], wire: Mapping[str, Any]) -> None:
-    """Merge the keys of an object that have a value."""
+    """Merge the keys of an object. Ignore keys with None."""
     for key, value in wire.items():
         if value is not None:
             merge_key(into, key, value)
@@ -96,7 +96,7 @@ def _continues_thinking(last: Any, item: Mapping[str, Any]) -> bool:
 
 
 def merge_parts(into: list[Any], parts: list[Any]) -> None:
-    """Merge parts of a content: a piece of text or of thinking continues the last part if it has the same type."""
+    """Merge parts of a content. A piece of text or thinking is appended to the last part if both have the same type."""
     for part in parts:
         kind = part.get("type") if is_object(part) else None
         if kind not in ("text", "thinking") or not isinstance(part.get(kind), str | list):
@@ -116,7 +116,7 @@ def merge_parts(into: list[Any], parts: list[Any]) -> None:
 
 
 def check_parts(parts: Any) -> None:
-    """Raise TypeError for parts that no API accepts in a history: no list, no objects, a text that is a list."""
+    """Raise TypeError for parts that no API accepts in a history: not a list, items that are not objects, a text as a list."""
     if not (is_array(parts) and all(map(_is_part, parts))):
         raise TypeError("the content has a malformed part")
 

@@ -1,7 +1,6 @@
-"""One request for a completion, built from an agent, the history on the wire and the settings of the run.
+"""One request for a completion, built from an agent, the history in wire form and the settings of the run.
 
-The module decides the body of the request, and never sends it. Only the completion source reads the field that asks for an
-answer in chunks.
+The module builds the body of the request, and never sends it. Only the completion source reads `stream`.
 """
 
 import operator
@@ -20,7 +19,7 @@ from .body_json import body_json
 from .responses_items import OUTPUT_ITEMS
 from .responses_request import KnownHistory, responses_body
 
-# Keys that the run decides; `model_settings` does not override them.
+# Keys that only the run sets; `model_settings` does not override them.
 _DECIDED = frozenset({"messages", "stream", "tools"})
 _CONTENT = operator.methodcaller("get", "content")
 _ATOMS = (str, int, float, type(None))
@@ -34,22 +33,23 @@ class CompletionRequest:
 
     Args:
         agent: The active agent.
-        body: The keyword arguments of `chat.completions.create`. A middleware or a source may change it: neither the history
-            nor another request shares it. Its messages may have content for the Responses API only; see `chat_body`.
-        max_retries: The number of retries allowed inside the client; None lets the client decide. It is 0 if rate limits or
-            middleware retry the request.
+        body: The keyword arguments of `chat.completions.create`. A middleware or a source may change it, because this request
+            does not share it with the history or another request. Its messages may have content that only the Responses
+            API accepts; see `chat_body`.
+        max_retries: The number of retries that the client may make; None lets the client decide. It is 0 if rate limits or
+            a middleware retry the request.
     """
 
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
-    # None if other code may have changed the messages: then each message is checked.
+    # Facts about the messages. None if other code may have changed the messages, so that each of them must be checked.
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
-    # Sends the request instead of the client of the swarm, behind all middleware: an alternative of `fallback`.
+    # Sends the request instead of the client of the swarm. The middleware `fallback` sets it for its alternatives.
     _send: Callable[["CompletionRequest"], AsyncGenerator[Mapping[str, Any], None]] | None = field(
         default=None, repr=False, compare=False
     )
-    # The rate limits call it with True when they send the request, and with False when the request must wait.
+    # The rate limiter calls it: with True when it sends the request, and with False when the request must wait.
     _on_sending: Callable[[bool], None] | None = field(default=None, repr=False, compare=False)
     # Whether `Output(mode="schema")` added a schema to a request with tools.
     _has_schema_beside_tools: bool = field(default=False, repr=False, compare=False)
@@ -62,8 +62,8 @@ class CompletionRequest:
     def chat_body(self) -> dict[str, Any]:
         """Return the body for any server of Chat Completions; `body` does not change.
 
-        Output items of the Responses API (`responses_output`) are left out, and the images and files of tool messages
-        follow in a message of the user. The result is `body` itself if there is nothing to change. Raises
+        The result has no output items of the Responses API (`responses_output`). Images and files of tool messages move to a
+        message of the user after the tool messages. If there is nothing to change, the result is `body` itself. Raises
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
@@ -73,16 +73,16 @@ class CompletionRequest:
         return {**self.body, "messages": [*_media_after_results(without_items(messages))]}
 
     def responses_body(self) -> dict[str, Any]:
-        """Return the same request as a body for the Responses API; `body` does not change.
+        """Return the body of this request for any server of the Responses API; `body` does not change.
 
-        Raises ConfigurationError if the Responses API does not have a setting or a part of a message, and if
-        `Output(mode="schema")` needs a schema in a request with tools.
+        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Raises it too
+        if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
         return responses_body(self.body, self._known)
 
     def json(self, body: Mapping[str, Any]) -> bytes:
-        """Return `chat_body()` or `responses_body()` as JSON. Raises ValueError if it has no JSON form."""
+        """Return the result of `chat_body()` or `responses_body()` as JSON. Raises ValueError if it has no JSON form."""
         return body_json(body, self._known)
 
     def _check_schema(self) -> None:
@@ -95,18 +95,18 @@ class CompletionRequest:
 
     def copy(self) -> "CompletionRequest":
         """Return a copy that shares no dict and no list with this request."""
-        return replace(self, body=_copied(self.body), _known=None)  # the owner of the copy may change the messages
+        return replace(self, body=_copied(self.body), _known=None)  # other code may change the messages of the copy
 
 
 def streamed(request: CompletionRequest, include_usage: bool) -> CompletionRequest:
-    """Return the request for a stream, with the `stream_options` of the agent, or else with its usage if wanted."""
+    """Return the request with streaming. `include_usage`: ask for the usage, if the agent has no own `stream_options`."""
     options = request.agent.model_settings.get("stream_options", {"include_usage": True} if include_usage else None)
     added = {} if options is None else {"stream_options": options}
     return replace(request, body={**request.body, "stream": True, **added})
 
 
 def openai_body(request: CompletionRequest) -> dict[str, Any]:
-    """Return the body as `CompletionRequest.responses_body`, for OpenAI's servers: they support a schema with tools."""
+    """Return the `CompletionRequest.responses_body` for OpenAI's own servers, which support a schema together with tools."""
     return responses_body(request.body, request._known)  # noqa: SLF001 - a class of this module
 
 
@@ -118,7 +118,7 @@ def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) 
 
 def _copied(value: Any) -> Any:
     if is_object(value):
-        # Most values are texts and numbers: a function call for each would be most of the cost.
+        # Most values are texts and numbers. For speed, they are copied without a function call.
         return {key: item if isinstance(item, _ATOMS) else _copied(item) for key, item in value.items()}
     # A caller may write the parts of a message as a tuple, and change the dicts in it.
     return [_copied(item) for item in value] if is_array(value) else value
@@ -126,11 +126,11 @@ def _copied(value: Any) -> Any:
 
 @runtime_checkable
 class CompletionSource(Protocol):
-    """Protocol of sources of completions, which `AsyncSwarm(client=...)` accepts instead of an openai client.
+    """Protocol of a source of completions. `AsyncSwarm(client=...)` accepts a source instead of an openai client.
 
-    A source may have an attribute `max_retries` (int): the number of its own retries if `request.max_retries` is None; 0
-    without the attribute. If `request.max_retries` is 0, a source must send the request only once, because rate limits or
-    `aswarm.middleware.retry` retry it.
+    If `request.max_retries` is None, the source decides itself about retries. Its optional attribute `max_retries` (int) is
+    their number; without the attribute, aswarm assumes 0. If `request.max_retries` is 0, the source must send the request
+    only once, because rate limits or `aswarm.middleware.retry` retry it.
     """
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -139,10 +139,10 @@ class CompletionSource(Protocol):
         `request.chat_body()` is the body for a server of Chat Completions. The last chunks must have a `finish_reason`. The
         source may change the request. Closing the generator must release its resources, such as a connection.
 
-        Raises CompletionError if the provider failed: `status_code`, `retryable` and `retry_after` decide whether and when
-        the request is retried, as long as no part of the answer was shown. `aswarm.completion_error` makes this error from
-        the exception of an SDK. Raises StreamInterrupted if an answer starts and does not finish. Any other exception ends
-        the run as a RunError, without a retry.
+        Raises CompletionError if the provider failed. Its `status_code`, `retryable` and `retry_after` decide whether and
+        when the request is retried. There is no retry once a part of the answer was shown. `aswarm.completion_error` makes
+        this error from the exception of an SDK. Raises StreamInterrupted if an answer starts and does not finish. Any other
+        exception ends the run as a RunError, without a retry.
         """
         ...
 
@@ -167,7 +167,7 @@ def build_request(
     *,
     known: KnownHistory | None = None,
 ) -> CompletionRequest:
-    """Return the request for one completion. `messages` have wire form. `instructions` None means no system message."""
+    """Return the request for one completion. `messages`: in wire form. `instructions`: None for no system message."""
     system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     body: dict[str, Any] = {
         "model": model_of(agent, settings.default_model or agent.model),
@@ -179,7 +179,7 @@ def build_request(
         "stream": settings.stream,
     }
     if tool_choice is not None:
-        body["tool_choice"] = tool_choice  # the run relaxed it, and `model_settings` must not force it again
+        body["tool_choice"] = tool_choice  # the run may have relaxed it to "auto": overrides `model_settings`
     if settings.model_override:
         body["model"] = settings.model_override
     if not settings.stream:
@@ -187,7 +187,7 @@ def build_request(
     elif settings.include_usage:
         body.setdefault("stream_options", {"include_usage": True})
     if not body["tools"]:
-        # DashScope and DeepSeek reject `tools: []`; OpenAI rejects the other two without tools.
+        # DashScope and DeepSeek reject `tools: []`. OpenAI rejects the two other keys in a request without tools.
         for key in ("tools", "tool_choice", "parallel_tool_calls"):
             del body[key]
     sent = {key: value for key, value in body.items() if value is not None}
@@ -195,7 +195,7 @@ def build_request(
 
 
 def is_forced(tool_choice: Any) -> bool:
-    """Return whether the choice makes the model call a tool: "required", a function by name, or a server's own value."""
+    """Return whether the choice forces the model to call a tool: "required", the name of a function, or a server's value."""
     if (allowed := _allowed_tools(tool_choice)) is not None:
         return is_forced(allowed.get("mode"))
     return tool_choice not in (None, "auto", "none")
@@ -213,7 +213,7 @@ def relaxed(tool_choice: Any) -> Any:
 
 
 def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
-    """Return the fields of a choice among some tools: an inner object in Chat Completions, flat in the Responses API."""
+    """Return the fields of an "allowed_tools" choice, or None. Chat Completions has them in an inner object."""
     if not is_object(tool_choice) or tool_choice.get("type") != "allowed_tools":
         return None
     inner = tool_choice.get("allowed_tools")
@@ -225,7 +225,7 @@ def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
 
 def is_chat(messages: Sequence[Message]) -> bool:
     """Return whether a server of Chat Completions can read these messages as they are."""
-    # Without a loop in Python, because histories are long.
+    # For long histories, `map` is faster than a loop in Python.
     if any(map(operator.contains, messages, repeat(OUTPUT_ITEMS))):
         return False
     if list not in map(type, map(_CONTENT, messages)):
@@ -234,9 +234,9 @@ def is_chat(messages: Sequence[Message]) -> bool:
 
 
 def without_items(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without items of the Responses API, which only the provider of the answer can read.
+    """Return the messages without items of the Responses API, which only the provider that sent them can read.
 
-    A message without other content, such as an image from the provider, is left out.
+    A message that has only such items is removed, for example an image that the provider generated.
     """
     stripped = (_without_items(message) if OUTPUT_ITEMS in message else message for message in messages)
     return [message for message in stripped if message]
@@ -262,7 +262,7 @@ def _without_items(message: Message) -> Message:
 
 
 def _media_after_results(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield tool messages of text only; images and files follow in a message of the user, after all answers of the block."""
+    """Yield the messages. Move images and files of tool messages to a message of the user, after all answers of the block."""
     media: list[Part] = []
     for message in messages:
         if media and message.get("role") != "tool":

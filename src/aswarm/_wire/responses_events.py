@@ -1,7 +1,7 @@
-"""Reader of one answer of the Responses API: turns events into chunks of Chat Completions.
+"""Reader of one answer of the Responses API: turns its events into chunks of Chat Completions.
 
-Sans-IO. The accumulator reads the chunks as chunks of any other provider. A whole answer is one object instead of events,
-and becomes one whole chunk.
+Sans-IO. The accumulator reads these chunks like the chunks of any other provider. Without streaming, the answer is one object
+instead of events, and becomes one whole chunk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SHOWN = 200
 
 
 class ResponsesDecoder:
-    """Decoder of the body of one answer into chunks."""
+    """Decoder of one answer: reads the bytes of the body and yields chunks."""
 
     def __init__(self) -> None:
         self._decoder = AnswerDecoder()
@@ -65,7 +65,11 @@ class ResponsesDecoder:
 
 @dataclass(slots=True)
 class _StreamedCall:
-    """A started call: its number among the calls, whether it has some payload, is whole, and is announced as done."""
+    """A call whose start has arrived.
+
+    `index`: among the calls of the response. `has_payload`: whether some of its arguments have arrived. `is_whole`: whether its
+    finished item has arrived. `is_done`: whether a chunk has reported that the arguments are complete.
+    """
 
     index: int
     has_payload: bool = False
@@ -74,29 +78,29 @@ class _StreamedCall:
 
 
 class ResponseReader:
-    """Reader of the events of one response. `is_done`: the response is complete, and later events must not be read."""
+    """Reader of the events of one response. If `is_done` is true, the response is complete: read no further event."""
 
     def __init__(self) -> None:
-        # Keys: the ids of the item and of the call, and the number in the output. Servers mix them up, or leave some out.
+        # By the id of the item, by the id of the call, and by `output_index`: some servers confuse these keys or omit some.
         self._calls: dict[Any, _StreamedCall] = {}
         self._call_count = 0
         self._last_call: _StreamedCall | None = None
         self._whole_items: list[Mapping[str, Any]] = []
-        self._shown: set[Any] = set()  # the types of items with content that was shown
-        self._texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}  # the pieces that were shown
-        self._next_message = ""  # separator between the texts of two messages, after the start of the second
+        self._shown: set[Any] = set()  # the types of the items that were streamed
+        self._texts: dict[str, list[str]] = {"content": [], "reasoning_content": []}  # the pieces that were streamed
+        self._next_message = ""  # the separator to send before the first text of another message
         self._reasoning_place: Any = None
         self.is_done = False
 
     def read(self, event: Mapping[str, Any]) -> Sequence[Chunk]:
         """Return the chunks of an event, normally one or none.
 
-        Raises CompletionError for a malformed event of a known type, and ConfigurationError for a call of a hosted tool that
-        the provider does not run itself.
+        Raises CompletionError for a malformed event of a known type. Raises ConfigurationError if the model calls a hosted
+        tool that the client would have to execute.
         """
         try:
             kind = event.get("type")
-            # Most events have these types: a generator for each event would be a third of the cost.
+            # Most events are pieces of text. A generator for each of them would take a third of the time.
             return self._text(event["delta"], _TEXT[kind]) if kind in _TEXT else list(self._read(event, kind))
         except (AttributeError, KeyError, TypeError) as error:
             raise CompletionError(f"the provider sent an event that cannot be read: {shown(event, _SHOWN)}") from error
@@ -119,7 +123,7 @@ class ResponseReader:
         elif kind is None or is_array(event.get("output")):
             self.is_done = True
             yield _whole(event)
-        # Other types have no content: the progress of hosted tools, "keepalive", and future types.
+        # Ignore other types, such as the progress of hosted tools and "keepalive". They have no content.
 
     def _text(self, delta: str, key: str) -> Sequence[Chunk]:
         if key == "content" and delta:
@@ -131,20 +135,20 @@ class ResponseReader:
 
     def _payload(self, event: Mapping[str, Any], kind: str, key: str) -> Iterator[Chunk]:
         call = self._find(event) or self._last_call
-        # Servers that do not announce calls send each whole call at its end.
+        # Some servers send no start of a call, but the whole call at its end. Then the pieces are ignored.
         if call is not None and not call.is_whole:
             call.has_payload = True
             yield _chunk({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
 
     def _end_call(self, call: _StreamedCall | None) -> Iterator[Chunk]:
-        """Announce that the arguments of a call are complete. Calls that arrive with the end of the response need no mark."""
+        """Report that the arguments of a call are complete. At the end of the response, this report is not necessary."""
         if call is not None and call.has_payload and not (call.is_done or self.is_done):
             call.is_done = True
             yield {"choices": [{"index": 0, "delta": {}, "finish_reason": None, DONE_CALL: call.index}]}
 
     def _reasoning(self, event: Mapping[str, Any], part: Any) -> Iterator[Chunk]:
         number, delta = event.get("output_index"), event["delta"]
-        if delta == "":  # a part without a text is not in the message
+        if delta == "":  # the final message has no empty part either
             return
         place = (event.get("item_id") if number is None else number, part)
         before = NEXT_PART if "reasoning" in self._shown and place != self._reasoning_place else ""
@@ -163,7 +167,7 @@ class ResponseReader:
             self._next_message = NEXT_PART
 
     def _end_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
-        """Yield the rest of a whole item. A server may have sent no part of it before, or a call without its payload."""
+        """Yield the missing rest of a finished item. Some servers send no pieces of an item, or a call without arguments."""
         wire = event["item"]
         self._whole_items.append(wire)
         if wire.get("type") not in CALL_TYPES:
@@ -183,7 +187,7 @@ class ResponseReader:
         yield from self._end_call(call)
 
     def _content(self, wire: Mapping[str, Any]) -> Iterator[Chunk]:
-        """Yield the content of a whole item if the server did not stream items of its type."""
+        """Yield the content of a finished item if the server did not stream items of this type."""
         kind = wire.get("type")
         content = {key: value for key, value in message_of([wire]).items() if key in _CONTENT_KEYS}
         if content and kind not in self._shown:
@@ -218,14 +222,14 @@ class ResponseReader:
         yield _last_chunk(response, {"delta": {OUTPUT_ITEMS: output}}, has_calls=self._call_count > 0)
 
     def _unstreamed(self, output: Sequence[Mapping[str, Any]]) -> Iterator[Chunk]:
-        """Yield text, reasoning and calls that are only in the final output although their type was streamed."""
+        """Yield text, reasoning and calls that are in the final output, but were not streamed."""
         message = message_of(output)
         for key, pieces in self._texts.items():
             text, shown_text = message.get(key, ""), "".join(pieces)
             if len(text) > len(shown_text) and text.startswith(shown_text):
                 yield _chunk({key: text[len(shown_text) :]})
         calls = [wire for wire in output if wire.get("type") in CALL_TYPES]
-        # A server may have changed the ids, so the number of calls decides.
+        # Some servers change the ids in the final output, so compare the numbers of calls.
         if (missing := len(calls) - self._call_count) > 0:
             unknown = [wire for wire in calls if self._find({"item": wire}) is None]
             for wire in unknown[-missing:]:
@@ -246,7 +250,7 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
 
 
 def _whole(response: Mapping[str, Any]) -> Chunk:
-    """Return the chunk of an answer that is one object. An object that is no response is returned as it is."""
+    """Return the chunk of an answer that is one object. An object without an output, such as an error, does not change."""
     if not is_array(response.get("output")) or response.get("error"):
         return response
     if (failure := _failure(response)) is not None:
@@ -264,7 +268,7 @@ def _failure(response: Mapping[str, Any]) -> Chunk | None:
 
 
 def _last_chunk(response: Mapping[str, Any], content: Mapping[str, Any], *, has_calls: bool) -> Chunk:
-    """Return the chunk with the end of the response. Traces show its `id` and its `model`."""
+    """Return the chunk for the end of the response. It has `id` and `model`, because traces show them."""
     details, usage = response.get("incomplete_details"), response.get("usage")
     reason = details.get("reason") if is_object(details) else None
     finish_reason = "tool_calls" if has_calls else "stop"

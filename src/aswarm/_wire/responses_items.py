@@ -1,7 +1,7 @@
-"""Output items of the Responses API, and their message in the form of Chat Completions.
+"""Output items of the Responses API, and the message in the form of Chat Completions that is made from them.
 
-The module maps items to the parts of a message, and decides whether items may be sent back unchanged. Sans-IO. A message from
-the Responses API keeps its items under `OUTPUT_ITEMS`: reasoning can only be sent back as an item.
+A message from the Responses API contains its items under `OUTPUT_ITEMS`, because reasoning can be sent back only as an item.
+The module also decides whether the items of a message may be sent back unchanged. Sans-IO.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from aswarm._values.messages import Message, is_json_object, text_of
 
 # The key of an assistant message for its output items, unchanged and in order.
 OUTPUT_ITEMS = "responses_output"
-# The key of a choice for the index of a call whose arguments are complete. Only the accumulator reads it.
+# A key in a choice of a chunk: the index of a call whose arguments are complete. Only the accumulator reads it.
 DONE_CALL = "responses_done_call"
-# The item types of function calls, and the key of their payload.
+# The item types of calls, and the key of their arguments or input.
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
-# Items that only a caller can have put into a history: texts of others, and answers to the model.
+# Items that only a client sends, such as answers to calls. If a message of the model has one, a caller has edited the message.
 _NOT_OF_A_MODEL = frozenset(
     {"additional_tools", "configuration_update", "item_reference", "mcp_approval_response"}
     | {"computer_call_output", "custom_tool_call_output", "function_call_output", "local_shell_call_output"}
 )
-# Calls of hosted tools that the client must run, and the remedy.
+# Calls of hosted tools that the client must execute, and the remedy for the error text.
 _WITHOUT = "remove its tool from model_settings; a function of the agent can take its place"
 _LEFT_TO_CLIENT = {
     "apply_patch_call": _WITHOUT,
@@ -41,7 +41,7 @@ Item = Mapping[str, Any]
 
 
 def message_of(items: Sequence[Item]) -> Message:
-    """Return the message of the items of one response. It has `OUTPUT_ITEMS`, and no key without a value."""
+    """Return the message for the items of one response. It contains the items under `OUTPUT_ITEMS`, and no empty values."""
     text, refusal, calls = _content_of(items)
     reasoning = NEXT_PART.join(
         filter(None, [reasoning_text(item) for item in items if item.get("type") == "reasoning"])
@@ -57,7 +57,7 @@ def message_of(items: Sequence[Item]) -> Message:
 
 
 def check_hosted_calls(items: Sequence[Item]) -> None:
-    """Raise ConfigurationError for a call that waits for the client: the next request needs its result."""
+    """Raise ConfigurationError for a call that the client must execute, because the next request would need its result."""
     for item in items:
         kind = item.get("type")
         environment: Any = item.get("environment")
@@ -97,23 +97,24 @@ def _content_of(items: Sequence[Item]) -> tuple[str, str, list[Message]]:
 
 
 def reasoning_text(item: Item) -> str:
-    """Return the visible reasoning of an item: its summary, and its reasoning if the server shows it."""
+    """Return the visible reasoning of an item: the summary, and the full text if the server sends it."""
     parts = [*objects_in(item.get("summary")), *objects_in(item.get("content"))]
     return NEXT_PART.join(filter(None, [part.get("text") for part in parts if part.get("type") in _REASONING_PARTS]))
 
 
 def objects_in(parts: Any) -> list[Item]:
-    """Return the parts that are objects; none if `parts` is no list."""
+    """Return the parts that are objects. Return an empty list if `parts` is not a list."""
     return [part for part in parts if is_object(part)] if is_array(parts) else []
 
 
 def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item] | None:
-    """Return the items of the message if the API accepts them back; else None: the message is then sent in plain form.
+    """Return the items of the message if the API accepts them again. None: send the message without its items.
 
-    Items must match the message, which a caller may have edited or trimmed, and must come from a model: a history may come
-    from a browser. Arguments that are no JSON object become `{}`, as in the plain form, so that the reasoning can stay. The
-    API rejects reasoning without a next item, items whose reasoning was removed, and reasoning with none of the `readable`
-    keys, because it did not store it.
+    The items must match the message, because a caller may have edited or trimmed the message. They must come from a model,
+    because the history may come from a browser. Invalid arguments of a call become `{}`, so that its reasoning can be sent.
+
+    The API rejects reasoning without a following item, and items whose reasoning was removed. It does not store reasoning, so
+    it also rejects reasoning that has none of the `readable` keys.
     """
     items = message.get(OUTPUT_ITEMS)
     if not (is_array(items) and items and all(map(_is_of_model, items))):
@@ -128,7 +129,7 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
 
 
 def _with_arguments(item: Item) -> Item:
-    """Return the item, with `{}` for arguments that are no JSON object, as the plain form sends them."""
+    """Return the item. Replace arguments that are not a JSON object by `{}`, as in a message without items."""
     is_broken = item["type"] == "function_call" and not is_json_object(item.get("arguments"))
     return {**item, "arguments": "{}"} if is_broken else item
 

@@ -1,7 +1,7 @@
 """Body of a request for the Responses API, from a body of Chat Completions.
 
-The module converts settings, tools and messages, and never sends them. Each request has the whole history, and `store` is false
-unless the user sets it. The history of a run only grows, so a request reuses the input items of the previous request.
+The module converts settings, tools and messages, and never sends them. Each request contains the whole history. By default
+`store` is false. The history of a run only grows, so a request reuses the input items of the previous request.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from aswarm._values.messages import Message, text_of
 
 from .responses_items import OUTPUT_ITEMS, Item, items_to_replay, objects_in
 
-# Old names of one setting, which OpenAI renamed.
+# Names of one setting in Chat Completions, and its name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 _LIMITS = {*_RENAMED, "max_output_tokens"}
-# Settings that the Responses API does not have, with their values without effect.
+# Settings that the Responses API does not have. The value is the default: it has no effect, so it is not an error.
 _CHAT_ONLY: Mapping[str, object] = {
     "audio": None,
     "frequency_penalty": 0,
@@ -35,7 +35,7 @@ _CHAT_ONLY: Mapping[str, object] = {
     "stop": None,
     "web_search_options": None,
 }
-# Settings for a history at the provider. A run sends the whole history.
+# Settings for a history that the provider stores. They are errors, because a run sends the whole history.
 _STATEFUL = frozenset({"background", "conversation", "previous_response_id"})
 _MAPPED = frozenset(
     {"include", "logprobs", "messages", "reasoning", "reasoning_effort", "response_format", "stream_options"}
@@ -44,23 +44,23 @@ _MAPPED = frozenset(
 _NOT_SENT = _MAPPED | _CHAT_ONLY.keys()
 _CHECKED = _STATEFUL | _CHAT_ONLY.keys()
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
-# Models without reasoning. They reject a request for encrypted reasoning. A deployment may have any other name: the error
-# of its request advises an empty `include`.
+# Models without reasoning, by the start of their names. They reject a request for encrypted reasoning. An Azure deployment of
+# such a model may have any name: the error text of its request then advises an empty `include`.
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-4o", "gpt-5-chat", "gpt-5.1-chat")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _LONGEST_CALL_ID = 64  # the API rejects longer ids
 _SHOWN = 80
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
-# Parts of an answer that may be left out: empty parts, and the reasoning of another provider.
+# Parts of an answer that may be omitted without an error: empty text parts, and the reasoning of another provider.
 _UNSENT_PARTS = frozenset({"text", "output_text", "refusal", "reasoning", "thinking", "redacted_thinking"})
 _OUTPUTS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 _USE_CHAT = 'AsyncSwarm(api="chat")'
 
 
 def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -> dict[str, Any]:
-    """Return the body for `/responses` of the same request as `body` for `/chat/completions`. `body` does not change.
+    """Return the body for `/responses`, made from `body`, which is for `/chat/completions`. `body` does not change.
 
-    `known`: the known history of the run; the input items of the messages are added to it. Raises ConfigurationError for a
+    `known`: the known history of the run, which stores the input items for the next request. Raises ConfigurationError for a
     setting or a part of a message that the Responses API does not have.
     """
     for key in body:
@@ -108,7 +108,7 @@ def _check(key: str, value: object) -> None:
 
 
 def _joined(own: Any, **chat: Any) -> dict[str, Any]:
-    """Return a setting that is an object: the user's own value for the Responses API, over the chat settings."""
+    """Return a setting that is an object. `own`: the user's value in the form of the Responses API, which has precedence."""
     base: Mapping[str, Any] = own if is_object(own) else {}
     return {**{key: value for key, value in chat.items() if value is not None}, **base}
 
@@ -124,7 +124,7 @@ def _without_usage(options: Any) -> dict[str, Any]:
 
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
-    """Return the user's `include` with the reasoning that the next request needs; an empty `include` means no reasoning."""
+    """Return the user's `include` with the reasoning for the next request. An empty `include` means: no reasoning."""
     own = body.get("include")
     include: list[Any] = list(own) if is_array(own) else []
     if (include or not is_array(own)) and _ENCRYPTED_REASONING not in include and _reasons(body):
@@ -133,7 +133,7 @@ def _include(body: Mapping[str, Any]) -> list[Any]:
 
 
 def _readable(body: Mapping[str, Any], include: Sequence[Any]) -> Sequence[str]:
-    """Return the keys from which the model can read earlier reasoning: reasoning without such a key is not sent back."""
+    """Return the keys of an item from which the model can read earlier reasoning. Without any of them, it is not sent back."""
     if not _reasons(body):
         return ()
     return ("content", "encrypted_content") if _ENCRYPTED_REASONING in include else ("content",)
@@ -147,7 +147,7 @@ def _reasons(body: Mapping[str, Any]) -> bool:
 
 
 def _flat(tool: Any) -> Any:
-    """Return a tool, or the choice of a tool, with the fields of its inner object of Chat Completions at the top."""
+    """Return a tool, or a tool choice, in the form of the Responses API: without the inner object of Chat Completions."""
     if not is_object(tool):
         return tool
     kind = tool.get("type")
@@ -178,7 +178,7 @@ def _tool(tool: Any) -> Any:
 def _split_instructions(messages: Sequence[Message], text_format: Any) -> tuple[str | None, Sequence[Message]]:
     first = messages[0] if messages else {}
     is_text = first.get("role") == "system" and isinstance(first.get("content"), str) and len(first) == 2  # noqa: PLR2004
-    # The API rejects an empty input. For a JSON object it requires the word JSON in the input, not in the instructions.
+    # The API rejects an empty input. For "json_object", the word JSON must be in the input, not only in the instructions.
     if not is_text or len(messages) == 1 or (is_object(text_format) and text_format.get("type") == "json_object"):
         return None, messages
     return first["content"], messages[1:]
@@ -186,10 +186,10 @@ def _split_instructions(messages: Sequence[Message], text_format: Any) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class InputHistory:
-    """Messages and their input items. Immutable. It compares messages by identity, so it keeps them alive.
+    """Messages and the input items that were made from them. Immutable. Messages are compared by identity.
 
-    `readable`: the keys from which the model reads earlier reasoning. `outputs`: fields for the items of answers, by call id,
-    for the calls of the last message with calls.
+    `readable`: the keys from which the model reads earlier reasoning.
+    `outputs`: fields for the items of tool messages, by call id. They belong to the calls of the last message with calls.
     """
 
     readable: Sequence[str] = ()
@@ -200,13 +200,13 @@ class InputHistory:
     def extended(self, messages: Sequence[Message]) -> InputHistory:
         """Return the history of these messages, which start with the messages of this history.
 
-        Raises ConfigurationError for a message or a part that the API does not have.
+        Raises ConfigurationError for a message or a part that the API does not support.
         """
         items, outputs = list(self.items), self.outputs
         for message in messages[len(self.messages) :]:
             role, content = message["role"], message.get("content")
             if len(message) == 2 and content and isinstance(content, str) and role in _ROLES:  # noqa: PLR2004
-                # The fast path for most messages of a long history.
+                # A fast path: most messages of a long history have only a text.
                 items.append(_assistant_item(content) if role == "assistant" else message)
             elif role == "assistant":
                 replayed = items_to_replay(message, self.readable)
@@ -222,13 +222,13 @@ class InputHistory:
         return InputHistory(self.readable, messages, items, outputs)
 
     def is_start_of(self, messages: Sequence[Message], readable: Sequence[str]) -> bool:
-        """Return whether these messages start with the same objects as this history, for the same readable keys."""
+        """Return whether these messages start with the same objects as this history, for the same `readable` keys."""
         is_shorter = len(self.messages) <= len(messages)
         return is_shorter and self.readable == readable and all(map(is_, self.messages, messages))
 
 
 class SentItems(NamedTuple):
-    """Messages or input items, and the place of their JSON in the content of a request. They are compared by identity."""
+    """Messages or input items of a request, and the position of their JSON in its content. Compared by identity."""
 
     items: Sequence[Any]
     content: bytes
@@ -238,11 +238,11 @@ class SentItems(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class KnownHistory:
-    """Facts about the messages of a run, shared by all its requests: the messages only grow, and never change.
+    """Facts about the messages of a run. All its requests share them, because messages are only added and never change.
 
-    `is_chat`: whether all messages have the form of Chat Completions. `input`: their items in the last request to the Responses
-    API.
-    `sent`: the messages or items in the body of the last request.
+    `is_chat`: whether all messages have the form of Chat Completions.
+    `input`: the input items of the last request to the Responses API.
+    `sent`: the messages or items of the last request, with their JSON.
     """
 
     is_chat: bool
@@ -266,7 +266,7 @@ def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
 
 
 def _outputs_of(items: Sequence[Item]) -> dict[str, Item]:
-    """Return the fields for answers to calls that are sent back unchanged: the same id, and the caller of the call."""
+    """Return the fields for the answers to calls that are sent back as items: the same id, and the `caller` of the call."""
     outputs: dict[str, Item] = {}
     for item in items:
         if item["type"] in _OUTPUTS:
@@ -277,12 +277,12 @@ def _outputs_of(items: Sequence[Item]) -> dict[str, Item]:
 
 
 def _assistant_item(text: str) -> Item:
-    # llama.cpp recognises it by its type alone, and rejects a content that is a plain text.
+    # llama.cpp recognises the item only by `type`, and rejects a plain text as its content.
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
 def _plain_items(message: Message) -> Iterator[Item]:
-    """Yield the items of a message that came over another API, or was edited."""
+    """Yield the items of an assistant message without usable items: from another API, or edited by the caller."""
     audio: Any = message.get("audio")
     content: Any = message.get("content")
     refusals = (part.get("refusal") or "" for part in objects_in(content) if part.get("type") == "refusal")
@@ -325,7 +325,7 @@ def _call_item(call: Message) -> Item:
 
 
 def _call_id(call_id: str) -> str:
-    # Ids of other providers may be longer. Ids of calls and answers are cut in the same way.
+    # Ids of other providers may be longer. The call and its answer get the same shortened id.
     return call_id[-_LONGEST_CALL_ID:]
 
 

@@ -1,8 +1,8 @@
-"""Decoder of one answer, from bytes to JSON objects.
+"""Decoder of one answer: bytes of server-sent events or of a JSON body become JSON objects.
 
-Sans-IO and incremental: `feed` accepts pieces of any length, `end` follows after the last piece. The event stream follows
-the HTML standard, section 9.2.6 (lines end with CR, LF or CRLF; `data` lines of one event are joined; a colon starts a
-comment). An empty `data:` is skipped, `[DONE]` ends the answer, and a whole JSON completion instead of events is accepted.
+Sans-IO and incremental: `feed` accepts pieces of any length; call `end` after the last piece. Events are parsed as in the HTML
+standard, section 9.2.6: lines end with CR, LF or CRLF, the `data` lines of one event are joined, and a colon starts a comment.
+An event with empty data is skipped, and `[DONE]` ends the answer.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from pydantic_core import from_json
 from aswarm._values.errors import CompletionError, StreamInterrupted
 
 _BOM = b"\xef\xbb\xbf"
-# Servers in JavaScript may cut an emoji between its surrogates. The grammar of JSON allows that, UTF-8 does not.
+# Servers in JavaScript may split an emoji between its two surrogates. JSON allows an escaped half, but UTF-8 cannot encode it.
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
 _SHOWN = 200  # bytes of a wrong body that an error text quotes
-_LARGEST = 64 << 20  # bytes of one event, or of a whole JSON body; images have a few million
+_LARGEST = 64 << 20  # the maximum of bytes of one event or a JSON body; an image has a few million bytes
 
 
 class AnswerDecoder:
     """Decoder of the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored."""
 
     def __init__(self) -> None:
-        self._pieces: list[bytes] = []  # of the last line, or of the JSON body; joined once, when it is complete
-        self._size = 0  # bytes of the current event, or of the body
+        self._pieces: list[bytes] = []  # pieces of the unfinished line or JSON body; joined once, at its end
+        self._size = 0  # bytes of the current event or JSON body
         self._data: list[bytes] = []
         self._event = b""
         self._is_events: bool | None = None  # None until the first byte that is no white space
         self._after_cr = False
         self._has_data = False
-        self._odd = b""  # the first line that an event stream cannot have
+        self._odd = b""  # the first line that is invalid in an event stream
         self.is_done = False
 
     def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
@@ -47,18 +47,18 @@ class AnswerDecoder:
         if self._is_events is None:
             data = self._take()
             start = data.removeprefix(_BOM).lstrip()
-            if start and not _BOM.startswith(start):  # it may be a part of a BOM
-                # No line of an event stream starts with these. HTML is then reported as not being JSON.
+            if start and not _BOM.startswith(start):  # otherwise wait: the piece may be the start of a BOM
+                # A line of an event stream never starts with these characters: it is JSON, or an HTML page, which is an error.
                 self._is_events = start[:1] not in b"{[<"
                 data = piece = start
-            self._pieces.append(data if start else data[:4])  # of white space, a BOM and one byte are enough
+            self._pieces.append(data if start else data[:4])  # no content yet: 4 bytes are enough for a BOM and a space
         has_line = self._is_events and (b"\n" in piece or b"\r" in piece or self._after_cr)
         return self._events() if has_line else iter(())
 
     def end(self) -> Iterator[dict[str, Any]]:
         """Yield the last objects, at the end of the body. Raises StreamInterrupted if the body was cut or is not JSON."""
         if self._is_events:
-            # The standard drops an event without its closing empty line, but some servers forget that line.
+            # By the standard, an event without an empty line at its end is ignored. But some servers forget the last line.
             self._pieces.append(b"\n\n")
             yield from self._events()
             if self._odd and not self._has_data:

@@ -4,19 +4,19 @@
         async for outcome in outcomes:
             print(outcome.id, outcome.response.text if outcome.error is None else outcome.error)
 
-**Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch
-reads one item at a time, and only while `concurrency` allows another item, so the iterable may be huge or endless.
-A plain iterable is read on the event loop: if it blocks (a slow file, a queue), use an async iterable. The batch reads
-all items in one task and closes the iterator at the end.
+**Items.** An item is a conversation: a text, a list of messages, a pair of id and messages, or an `Item`. The batch reads an
+item only when `concurrency` allows another item, so the iterable may be huge or endless. A plain iterable is read on the event
+loop. If it may block (a slow file, a queue), use an async iterable. The batch reads all items in one task, and closes the
+iterator at the end.
 
-**Concurrency.** `concurrency` is the number of items in memory: running items, and outcomes that wait for the consumer. A slow
-consumer therefore slows the batch down. With `ordered=True`, one slow item delays the outcomes after it, and the delayed
-outcomes count too; use a higher concurrency then. `"auto"` starts with 10 and follows the answers of the provider.
+**Concurrency.** `concurrency` is the maximum of items in memory: running items, and outcomes that the consumer has not read. So
+a slow consumer slows the batch down. With `ordered=True`, one slow item delays the outcomes after it. These outcomes count too,
+so use a higher concurrency. `"auto"` starts with 10, and adapts to the answers of the provider.
 
-**Failures.** The batch retries a completion that failed temporarily (a 5xx, a lost connection): at most
-`attempts` requests, with waits of about 1, 2, 4... up to 60 seconds. The client's own `max_retries` is not used. A 429
-or a Retry-After does not count as an attempt: all runs of the swarm pause, and the request is sent up to ten times, or
-fewer if the provider accepts other requests meanwhile. A retry repeats one completion, so no tool call runs twice.
+**Failures.** If a completion fails temporarily (a 5xx, a lost connection), the batch retries it: at most `attempts` requests,
+with waits of about 1, 2, 4... up to 60 seconds. The client's own `max_retries` is not used. A 429 or a Retry-After does not
+count as an attempt. Instead, all runs of the swarm pause, and the request is sent up to ten times; or fewer times, if the
+provider accepts other requests meanwhile. A retry repeats only one completion, so no tool call runs twice.
 
 | what happens | what the batch does |
 |---|---|
@@ -27,20 +27,22 @@ fewer if the provider accepts other requests meanwhile. A retry repeats one comp
 | `break`, an exception, a timeout, cancellation | it cancels and awaits the running items, and closes the iterator |
 | KeyboardInterrupt or SystemExit in an item | the same, then it raises that exception |
 
-**Journal.** With `journal=` the batch records every step in a SQLite file. After a crash, run the same batch with the same
-file. Finished items have their recorded response, and the other items continue: a recorded completion is not requested again,
-and a recorded tool call does not run again. A call that had started, without a recorded result, is answered "cancelled; its
-outcome is unknown" and is in `Outcome.unknown_calls`; a call of `@tool(repeatable=True)` runs again. An item whose calls wait
-for a decision has finished, with `response.stop == "waiting"`: continue it as a new item, with another id, the whole history
-and `Item(..., resume=decisions)`. With a journal, each item needs a unique id; without a journal, ids may repeat.
+**Journal.** With `journal=`, the batch records every step in a SQLite file. After a crash, run the same batch with the same
+file. A finished item gets its recorded response. The other items continue: a recorded completion is not requested again, and a
+recorded tool call does not run again. If a call had started, but has no recorded result, the model gets "cancelled; its outcome
+is unknown", and the call is in `Outcome.unknown_calls`. But a call of `@tool(repeatable=True)` runs again.
 
-**Agents in a journal.** The journal records an agent by its name. A rerun looks for the name first in `agents=[...]`,
-then among the agents that `aswarm.graph` finds from the agent of the item and from the listed agents. List the agents that
-the graph cannot find, such as agents that a function gets from a registry. A handoff to an agent that a rerun could not find
-raises an error at once. The graph is not searched for a listed name.
+If a call of an item waits for a decision, the item finishes with `response.stop == "waiting"`. Continue it as a new item, with
+another id, the whole history and `Item(..., resume=decisions)`. With a journal, each item needs a unique id; without a journal,
+ids may repeat.
 
-Each item runs in a copy of the `contextvars` context in which the batch was opened, so items cannot change the context of each
-other.
+**Agents in a journal.** The journal records an agent by its name. A rerun first looks for this name in `agents=[...]`. Then it
+looks among the agents that `aswarm.graph` finds from the agent of the item and from the listed agents. So list the agents that
+the graph cannot find, such as agents that a function gets from a registry. If an agent hands off to an agent that a rerun could
+not find, the first run already raises an error.
+
+Each item runs in a copy of the `contextvars` context in which the batch was opened. So an item cannot change the context of
+another item.
 """
 
 from aswarm._values import public as _public

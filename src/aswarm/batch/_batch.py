@@ -1,7 +1,7 @@
-"""`Batch`: the context manager of a batch. It starts the batch, yields the outcomes, and stops the batch at the end of the block.
+"""`Batch`: the context manager of a batch. It starts the batch, yields the outcomes, and stops the batch at its end.
 
-The items run in a separate task, so while the reader handles an outcome, no task group and no cancel scope of the batch is open
-around the reader's code.
+The items run in a separate task. So no task group and no cancel scope of the batch is open around the code that reads the
+outcomes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ logger = logging.getLogger("aswarm")
 class Batch(AsyncIterator[AnyOutcome]):
     """The async context manager that `AsyncSwarm.batch()` returns. Inside the block, iterate over it to get the outcomes.
 
-    Leaving the block in any way ends the batch: it cancels and awaits all running items, closes the iterator of the items, and
-    drops unread outcomes. Several tasks may read one batch; each outcome goes to one of them.
+    Leaving the block ends the batch, also by `break` or an exception. The batch then cancels and awaits all running items,
+    closes the iterator of the items, and drops unread outcomes. Several tasks may read one batch; each outcome is returned to
+    only one of them.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Batch(AsyncIterator[AnyOutcome]):
         rate_limiter: RateLimiter,
         journal: str | PathLike[str] | None,
     ) -> None:
-        """Check the items. `require_client` makes the client of the event loop, or raises, before any item is read."""
+        """Check the items. `require_client`: creates the client of the event loop before any item is read, or raises."""
         check_items(items)
         self._items = items
         self._settings = settings
@@ -77,7 +78,7 @@ class Batch(AsyncIterator[AnyOutcome]):
 
     @contextmanager
     def _limit(self) -> Generator[AdaptiveLimit]:
-        # The rate limiter is also in use with a fixed concurrency, so that a 429 pauses all runs of the swarm.
+        # Use the rate limiter also with a fixed concurrency, so that a 429 pauses all runs of the swarm.
         if self._settings.concurrency == "auto":
             with self._rate_limiter.adaptive() as limit:
                 yield limit
@@ -117,11 +118,11 @@ class Batch(AsyncIterator[AnyOutcome]):
         async with self._resources:
             await self._supervisor.stop()
         self._runner.clear()
-        self._runner.check_journal()  # after the last records, which closing has written
+        self._runner.check_journal()  # closing has written the last entries, which may have failed
         try:
             self._runner.raise_failure()
         except Exception as failure:
             if error is None and self._runner.has_lost_journal:
                 raise
-            # A reader that stops early needs no further items, so a failure to read them is only logged.
+            # The reader has left the block early, so it does not need further items. A failure to read items is only logged.
             logger.warning("the batch failed after its reader had left: %s", failure, exc_info=True, extra=NO_RUN)

@@ -1,7 +1,7 @@
 """`Item` and the outcomes: the input and the output of a batch.
 
-The module checks the form of an item; the run checks the messages. The items come from any iterable, plain or async. They are
-read one at a time, and the iterable is closed at the end.
+The module checks the form of an item, and the run checks the messages. The items come from any plain or async iterable. They
+are read one at a time, and the iterator is closed at the end.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
@@ -19,7 +19,7 @@ from aswarm._values.usage import Usage
 
 Items: TypeAlias = Iterable[Any] | AsyncIterable[Any]
 _SHOWN = 80  # the length of a value in an error text
-# The time that the end of a batch waits for an iterator to close.
+# The maximum of seconds that the end of a batch waits until the iterator of the items is closed.
 CLOSE_SECONDS = 10.0
 
 
@@ -30,9 +30,9 @@ class Item:
     Args:
         messages: As for `AsyncSwarm.run`.
         id: A name for the item; by default its position in the batch, from 0.
-        agent: The agent, in place of the agent of the batch.
-        context_variables: Added to the context variables of the batch; on equal keys, the variables of the item have priority.
-        metadata: Any object; the outcome has it too.
+        agent: The agent of this item; by default the agent of the batch.
+        context_variables: Added to the context variables of the batch. For equal keys, they override the batch.
+        metadata: Any object. The outcome of the item has the same object.
         resume: The decisions on the open calls at the end of `messages`, as for `AsyncSwarm.run`.
     """
 
@@ -46,20 +46,20 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one item: `Completed` has a `response`, `Failed` has an `error`, and the other field is None.
+    """The outcome of one item: `Completed` with a `response`, or `Failed` with an `error`.
 
-    A batch yields `Completed | Failed`, so a type checker infers that there is a `response` if `outcome.error is None`.
+    A batch yields `Completed | Failed`. So if `outcome.error is None`, a type checker knows that `response` is not None.
 
     Args:
         id: The id of the item, as text.
         index: The position of the item in the batch, from 0.
         response: The response of a completed run.
-        error: The exception that `AsyncSwarm.run` would have raised. Its `.response` is the partial response, or None if no
-            run had started.
-        duration: Seconds from the first step of the item to the last, with all waits for retries and limits.
-        attempts: 1, plus 1 for each retry of a completion; rate limit rejections (429, Retry-After) do not count. 0 if nothing
-            ran: the item was not a conversation, or the journal had its response.
-        usage: The tokens of the received completions, without failed attempts, if the provider reports them.
+        error: The same exception as `AsyncSwarm.run` would raise. Its `.response` is the partial response, or None if no run
+            had started.
+        duration: The seconds from the start to the end of the item, including all waits for retries and limits.
+        attempts: 1, plus the number of retries of completions. Rate limit rejections (429, Retry-After) do not count. 0 if
+            nothing ran, because the item was not a conversation, or the journal had its response.
+        usage: The tokens of the received completions, as the provider reports them. Failed attempts do not count.
         metadata: The metadata of the item.
     """
 
@@ -81,9 +81,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Completed(Outcome):
-    """The outcome of an item whose run has finished: see `response.stop`, such as "answer", "max_turns" or "waiting".
+    """The outcome of an item whose run has finished. `response.stop` is the reason, such as "answer" or "max_turns".
 
-    After "waiting", continue with `Item(..., resume=...)` and the stored history.
+    After the reason "waiting", continue with `Item(..., resume=...)` and the stored history.
     """
 
     response: Response  # pyright: ignore[reportGeneralTypeIssues] - overrides a field with a default
@@ -92,7 +92,7 @@ class Completed(Outcome):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Outcome):
-    """The outcome of an item whose run has failed, or that is not a conversation. `error` is passed by name."""
+    """The outcome of an item whose run has failed, or that is not a conversation. `error` is keyword-only."""
 
     response: None = None
     error: Exception = field(kw_only=True)
@@ -130,7 +130,7 @@ def _is_pair(value: object) -> TypeGuard[tuple[str | int, Any]]:
 
 
 def check_items(items: object) -> None:
-    """Raise ConfigurationError if `items` is not an iterable of items; a str and a dict are refused too."""
+    """Raise ConfigurationError if `items` is not an iterable of items. A str and a dict are errors too."""
     if isinstance(items, str | bytes | Mapping) or not isinstance(items, Iterable | AsyncIterable):
         hint = "; pass `.items()` for pairs of id and messages" if isinstance(items, Mapping) else ""
         raise ConfigurationError(
@@ -139,10 +139,10 @@ def check_items(items: object) -> None:
 
 
 async def read_items(items: Items, closing: anyio.CancelScope) -> AsyncGenerator[Any, None]:
-    """Yield the items. At the end, close a plain generator, or an async iterator with `aclose`.
+    """Yield the items. At the end, close a plain generator, or an async iterator that has `aclose`.
 
-    Read them in one task, inside the scope `closing`. A caller's generator may have cancel scopes open across a yield. Scopes
-    must close innermost first, so a scope that is opened only at the end would be nested wrongly.
+    Read the items in one task, inside of the scope `closing`, which limits the time of the close. A new scope at the end would
+    not work: a generator of the caller may have its own scopes open across a `yield`, and scopes must close in reverse order.
     """
     if isinstance(items, AsyncIterable):
         iterator = aiter(items)
@@ -168,5 +168,5 @@ async def _close(iterator: AsyncIterator[Any], closing: anyio.CancelScope) -> No
         closing.shield = True
         try:
             await close()
-        except* GeneratorExit:  # a task group in the generator raises it in a group
+        except* GeneratorExit:  # a task group in the caller's generator wraps it in an exception group
             pass

@@ -1,7 +1,7 @@
 """The working side of a batch: reads items, runs them concurrently, and queues their outcomes.
 
-`Runner` decides when an item starts: running items and unread outcomes together never exceed the limit. All work is in one
-supervisor task and its children; none of their scopes is open around the consumer's code.
+`Runner` decides when an item starts. The number of running items plus unread outcomes never exceeds the limit. All work is done
+in one supervisor task and its children, so none of their scopes is open around the consumer's code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aswarm._record.journal import Journal
     from aswarm._record.recorder import Recorder
 
-    # Runs one conversation to its end, with the recorder and the retries that a batch adds.
+    # Runs one conversation to its end. The batch adds the recorder and the retries.
     RunToEnd: TypeAlias = Callable[[RunOptions, Recorder | None, Middleware | None], Awaitable[Response]]
 
 
@@ -52,27 +52,27 @@ class Runner:
         self._settings = settings
         self._limit = limit
         self._journal = journal
-        self._ready: deque[AnyOutcome] = deque()  # for the consumer
+        self._ready: deque[AnyOutcome] = deque()  # outcomes that the consumer can read now
         # In an ordered batch, the outcomes that must wait for an earlier outcome, by index.
         self._early: dict[int, AnyOutcome] = {}
         self._next = 0
-        self._in_memory = 0  # running items, and outcomes that wait
+        self._in_memory = 0  # the number of running items and unread outcomes
         self._running = 0
         self._call_soon = scheduler()
         self._has_capacity = anyio.Event()
         self._has_news = anyio.Event()  # a new outcome, or the end of the work
-        self.has_ended = False  # no further outcome comes
-        self.has_lost_journal = False  # the journal cannot be written, so a crash would lose all further work
+        self.has_ended = False  # whether there will be no further outcome
+        self.has_lost_journal = False  # whether the journal cannot be written; a crash would then lose all further work
         self._failure: BaseException | None = None
         self._group: TaskGroup
         self._reading = anyio.CancelScope()
-        # Each item starts in a copy of this context, so the iterator and other items cannot change its contextvars.
+        # Each item runs in a copy of this context, so other items and the iterator cannot change its contextvars.
         self._context = copy_context()
 
     # --- for the consumer's side ---
 
     def take(self) -> AnyOutcome | None:
-        """Return the next outcome, or None if none is ready. After an outcome was taken, another item may start."""
+        """Return the next outcome, or None if no outcome is ready. Afterwards, another item may start."""
         if not self._ready:
             return None
         self._in_memory -= 1
@@ -94,7 +94,7 @@ class Runner:
         self._early.clear()
 
     def check_journal(self) -> None:
-        """Set the failure of the batch, once, if the journal cannot be written."""
+        """If the journal cannot be written, set this failure of the batch. Only the first call does so."""
         cause = None if self._journal is None else self._journal.failure
         if cause is not None and not self.has_lost_journal:
             self.has_lost_journal = True
@@ -103,13 +103,13 @@ class Runner:
             self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise, once, the exception of an item, the iterator or the journal that ended the batch early."""
+        """Raise the exception that has ended the batch early: of an item, the iterator or the journal. Raise it only once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
                 raise failure
             finally:
-                del failure  # its traceback refers to this frame
+                del failure  # its traceback refers to this frame: avoid a reference cycle
 
     # --- the supervisor's task ---
 
@@ -123,13 +123,13 @@ class Runner:
     async def _read_all(self) -> None:
         try:
             await self._start_all()
-        except Exception as error:  # noqa: BLE001 - raised to the reader after all running items
+        except Exception as error:  # noqa: BLE001 - raised to the reader after the end of all running items
             self._failure = self._failure or error
         except anyio.get_cancelled_exc_class() as error:
-            # Raises if the batch is cancelled or stops. Otherwise the iterator awaited a cancelled task.
+            # The checkpoint raises if the batch is cancelled or stops. Otherwise the iterator has awaited a cancelled task.
             await anyio.lowlevel.checkpoint()
             self._failure = self._failure or _as_run_error(error, "reading the items: ")
-        except BaseException as error:  # noqa: BLE001 - as in `_run_in_task`
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt or the like: raised to the reader
             self._end_with(error)
 
     async def _start_all(self) -> None:
@@ -152,8 +152,8 @@ class Runner:
         return not self._reading.cancel_called
 
     def _wake(self) -> None:
-        with suppress(RuntimeError):  # the event loop was closed before the batch
-            self._call_soon(lambda: self._has_capacity.set())  # noqa: PLW0108 - the event may be replaced until then
+        with suppress(RuntimeError):  # the event loop was closed before the end of the batch
+            self._call_soon(lambda: self._has_capacity.set())  # noqa: PLW0108 - reads the attribute late: it may change
 
     # --- the tasks of the items ---
 
@@ -162,7 +162,7 @@ class Runner:
             self._deliver(await self._run_item(index, value))
         except anyio.get_cancelled_exc_class():
             raise
-        except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt and the like: raised to the reader
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt or the like: raised to the reader
             self._end_with(error)
 
     def _end_with(self, error: BaseException) -> None:
@@ -197,7 +197,7 @@ class Runner:
         except Exception as raised:  # noqa: BLE001 - the failure of an item affects no other item
             result = raised
         except anyio.get_cancelled_exc_class() as raised:
-            # Raises if the batch is cancelled. Otherwise other code has cancelled something in the run.
+            # The checkpoint raises if the batch is cancelled. Otherwise other code has cancelled something in the run.
             await anyio.lowlevel.checkpoint()
             result = _as_run_error(raised)
         name, seconds = _id_of(item, index), anyio.current_time() - start
@@ -208,7 +208,7 @@ class Runner:
             usage = Usage() if partial is None else partial.usage
             return Failed(name, index, None, seconds, retries.made, usage, item.metadata, error=result)
         finally:
-            del result  # the traceback of an error refers to this frame
+            del result  # the traceback of an error refers to this frame: avoid a reference cycle
 
     async def _respond(self, item_id: str, item: Item, retries: Retries) -> Response:
         """Return the response of an item, from its run or from the journal."""

@@ -18,7 +18,7 @@ from ._item import Item
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """The arguments of `AsyncSwarm.batch` except items and journal. Raises ConfigurationError for bad values."""
+    """The arguments of `AsyncSwarm.batch`, except `items` and `journal`. Raises ConfigurationError for invalid values."""
 
     agent: Agent
     concurrency: int | Literal["auto"] = 10
@@ -33,7 +33,7 @@ class BatchSettings:
     keywords: ItemKeywords = field(default_factory=ItemKeywords)
 
     def __post_init__(self) -> None:
-        # Check once here: otherwise every item would fail for the same mistake, and might cost a request.
+        # Check once, before the first item. Otherwise every item would fail for the same mistake, perhaps after a request.
         self.run_options(Item(""))
         toolbox(self.agent)
         if (output := self.output or as_output(self.agent.output)) is not None:
@@ -51,7 +51,7 @@ class BatchSettings:
     def fingerprint(self) -> Mapping[str, str]:
         """The identity of this batch, for its journal.
 
-        Instructions of a function are left out: the journal compares them with each request.
+        If a function makes the instructions, they are omitted here, because the journal compares them with each request.
         """
         instructions = self.agent.instructions
         return {

@@ -14,14 +14,14 @@
     aswarm runs list agents:runs                      look at durable runs, cancel, answer and delete them
     aswarm demo                                       a run of two agents, without an API key
 
-The name of an agent is `module:attribute`, with modules found from the current directory, or `path/to/file.py:attribute`.
-The attribute is an agent, or a function without parameters that returns one. stdout gets only the result of the command;
+The name of an agent is `module:attribute` or `path/to/file.py:attribute`. Modules of the current directory are found too. The
+attribute is an agent, or a function without parameters that returns an agent. stdout gets only the result of the command;
 progress, notes and the output of functions go to stderr.
 
-The exit codes are in `--help` of every command, and are defined in `aswarm.cli._exits.ExitCode`.
+`--help` of each command lists its exit codes. `aswarm.cli._exits.ExitCode` defines them.
 
-The command line needs click. The extra `cli` installs it, and the packages for `chat`, `batch` and `eval`. Importing
-this module does not import them.
+The command line needs click. The extra `cli` installs click, and the packages for `chat`, `batch` and `eval`. Importing this
+module imports none of them.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def main() -> None:
 
 
 def _make_printing_safe() -> None:
-    """Write characters that the output's encoding lacks as escapes, and drop notes that stderr does not accept.
+    """Make stdout and stderr accept all text. Otherwise an answer could be lost because of the locale or a full disk.
 
-    Otherwise an answer could be lost because of the locale or a full disk.
+    A character that the encoding of the output does not have is written as an escape. If stderr cannot be written, notes are lost.
     """
     for name in ("stdout", "stderr"):
         stream: TextIO | None = getattr(sys, name)
@@ -67,7 +67,7 @@ def _make_printing_safe() -> None:
 
 
 class _Notes(io.TextIOWrapper):
-    """Standard error that ignores write errors: if its disk is full, the command continues."""
+    """A stderr that ignores write errors. So the command continues if the disk of stderr is full."""
 
     def write(self, text: str, /) -> int:
         with suppress(OSError):

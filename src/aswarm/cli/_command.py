@@ -15,10 +15,10 @@ _COMMON = {ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.INTERRUPTED,
 
 
 class AppCommand(click.Command):
-    """A command of click that writes its help in the same way as every other result."""
+    """A command of click that writes its help like each other result: a write error becomes an exit code."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Parse the command line; `--help` and `--version` write to stdout here."""
+        """Parse the command line. Here `--help` and `--version` write to stdout."""
         with writing(sys.stdout):
             return super().make_context(*args, **options)
 
@@ -33,7 +33,7 @@ _traceback_option = click.option(
 
 
 def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command. `codes`: the exit codes besides the common ones. `text`: the help text."""
+    """Return a decorator that makes a function a command. `codes`: its exit codes in addition to the common ones. `text`: its help."""
 
     def make(function: Callable[..., Any]) -> click.Command:
         return _traceback_option(click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function))
@@ -42,6 +42,6 @@ def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., A
 
 
 def help_of(*codes: ExitCode) -> str:
-    """Return the text of `--help` for these exit codes and the common ones."""
+    """Return the text of `--help` about these exit codes and the common exit codes."""
     shown = (f"  {code:<3}  {code.meaning}\n" for code in ExitCode if code in _COMMON.union(codes))
     return "\b\nExit codes:\n" + "".join(shown)

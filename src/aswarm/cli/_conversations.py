@@ -1,7 +1,7 @@
-"""The conversation of a command, and its place: `--store` and `--conversation`, `--load` and `--save`.
+"""The conversation of a command and its store: the options `--store` and `--conversation`, `--load` and `--save`.
 
-`--save FILE` is `--store FILE` for a new conversation. `--load FILE` starts with the conversation in FILE, and does not change
-FILE. A stored conversation is only data, and approves no call.
+`--save FILE` is like `--store FILE` for a new conversation. `--load FILE` starts with the conversation in FILE, and does not
+change FILE. A stored conversation is only data, and cannot approve a call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINE = 60  # characters of a value in a message
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
-    help="Keep the conversation, as it happens, in this SQLite file, or in the PostgreSQL database of this URL.",
+    help="Save the conversation while it runs, to this SQLite file, or to the PostgreSQL database with this URL.",
 )
 _conversation_option = click.option(
     "--conversation",
@@ -48,7 +48,7 @@ def store_options(function: F) -> F:
 
 
 def decisions_in(path: str) -> bool | Decisions:
-    """Return the decisions in a JSON file, or from stdin for `-`. Raises SetupError for a file without decisions."""
+    """Return the decisions from a JSON file, or from stdin for `-`. Raises SetupError if there are none."""
     try:
         text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         decisions: Any = json.loads(text)
@@ -67,7 +67,7 @@ def decisions_in(path: str) -> bool | Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The options of a command for its conversation. Raises SetupError for options that exclude each other."""
+    """The options of a command about its conversation. Raises SetupError for options that exclude each other."""
 
     load: str | None = None
     save: str | None = None
@@ -89,7 +89,7 @@ class Kept:
 
     @asynccontextmanager
     async def open(self, swarm: AsyncSwarm, agent: Agent) -> AsyncGenerator[Conversation | None]:
-        """Open the store. Yields the conversation in it, or None without a store. Raises SetupError for unusable files."""
+        """Open the store. Yields its conversation, or None without a store. Raises SetupError if a file cannot be used."""
         if (self.load, self.save, self.store) == (None, None, None):
             yield None
             return
@@ -104,7 +104,7 @@ class Kept:
             yield Conversation(store, self.id, swarm, agent=agent)
 
     async def _start(self, store: Store, loaded: Stored | None) -> None:
-        """Write the loaded conversation to the store of `--save`, unless the store has another conversation."""
+        """Write the loaded conversation to the store of `--save`. Raises SetupError if the store has another conversation."""
         from aswarm.conversations import Stored  # noqa: PLC0415 - as above
         from aswarm.repl._kept import is_earlier, write_copy  # noqa: PLC0415 - as above
 
@@ -116,7 +116,7 @@ class Kept:
 
 
 async def loaded_from(file: str) -> Stored:
-    """Return the conversation in the file of `--load`. Raises SetupError for a file without a conversation."""
+    """Return the conversation in the file of `--load`. Raises SetupError if the file has no conversation."""
     from aswarm.repl._kept import conversation_in  # noqa: PLC0415 - as above
 
     try:

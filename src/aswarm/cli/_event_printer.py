@@ -1,4 +1,4 @@
-"""Writers of the events of a run: as text while it happens, or as JSON, one object on each line."""
+"""Printers of the events of a run: `EventPrinter` prints text, `JsonLines` prints one JSON object on each line."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from ._output import output_of, write
 class EventPrinter:
     """A printer of events as text.
 
-    `answer`: gets the model's text, piece by piece. `details`: gets agent names, calls and handoffs, if not None. `has_type`:
-    whether the answer has a type; such an answer is written once, at the end, as JSON.
+    `answer`: the stream for the model's text. `details`: the stream for agent names, calls and handoffs, or None. `has_type`:
+    whether the answer has a type; such an answer is written as JSON, at the end.
     """
 
     def __init__(self, answer: TextIO, details: TextIO | None = None, *, has_type: bool = False) -> None:
         self._answer = answer
         self._details = details
         self._has_type = has_type
-        self._agent_name = ""  # until it has been printed
+        self._agent_name = ""  # the name that is to be printed before the answer; empty after it was printed
         self._last = "\n"
 
     def show(self, event: Event) -> None:
@@ -66,18 +66,18 @@ class EventPrinter:
                 pass
 
     def show_response(self, response: Response) -> None:
-        """Write the last answer of a run that was not streamed."""
+        """Write the answer of a run that was not streamed."""
         output = output_of(response) if self._has_type else None
         self._write_answer(response.text if output is None else json.dumps(output, ensure_ascii=False))
         self._end_line()
         self._write_open_calls(response)
 
     def show_failure(self, *_: object) -> None:
-        """End the line. The error itself is printed at the end of the command."""
+        """End the line. The command prints the error itself, when it ends."""
         self._end_line()
 
     def _write_open_calls(self, response: Response) -> None:
-        """Write the waiting calls, if the run stopped for them, as one line of JSON."""
+        """If calls wait for decisions, write them as one line of JSON."""
         if response.stop == "waiting":
             write(self._answer, json.dumps(jsonable(response.waiting)) + "\n")
 
@@ -88,7 +88,7 @@ class EventPrinter:
 
     def _write_answer(self, text: str) -> None:
         if self._agent_name and self._details is not None:
-            # The name has its own line if the answer goes to another stream.
+            # If the answer goes to another stream, the name gets its own line.
             write(self._details, one_line(self._agent_name) + (": " if self._details is self._answer else ":\n"))
         self._agent_name = ""
         write(self._answer, text)
@@ -100,7 +100,7 @@ class EventPrinter:
 
 
 class JsonLines:
-    """A printer of typed events, each in the form of its `to_dict()`."""
+    """A printer of typed events: each event is one line, its `to_dict()` as JSON."""
 
     def __init__(self, stdout: TextIO) -> None:
         self._stdout = stdout
@@ -121,5 +121,5 @@ class JsonLines:
         self._write({"type": kind, "error": f"{type(error).__name__}: {error}", **more, "response": partial})
 
     def _write(self, fields: dict[str, Any]) -> None:
-        # ASCII does not depend on the output's encoding, and can contain half a surrogate pair.
+        # ASCII works with each encoding of the output, and can escape half a surrogate pair.
         write(self._stdout, json.dumps(fields) + "\n")

@@ -1,4 +1,4 @@
-"""The end of a command: the exit codes, and the conversion of an error into a line on stderr and an exit code."""
+"""The end of a command: the exit codes. `exits` turns an error into a line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aswarm._values.text import clean, one_line
 
 
 class ExitCode(IntEnum):
-    """The exit codes of all commands. `--help` shows this table; the documentation is tested against it."""
+    """The exit codes of all commands. `--help` shows this table, and a test compares the documentation with it."""
 
     meaning: str
 
@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
         code.meaning = meaning
         return code
 
+    # A code above 128 is 128 plus the number of the signal, as shells report it: SIGINT 2, SIGPIPE 13, SIGTERM 15.
     DONE = 0, "success"
     FAILED = 1, "failure: the reason is on stderr"
     USAGE = 2, "usage or configuration error"
@@ -44,7 +45,7 @@ TRACEBACK = "aswarm.traceback"  # the key of `--traceback` in click's context
 
 
 class SetupError(click.ClickException):
-    """A usage or configuration error: the command cannot run in this form. The text has the remedy."""
+    """A usage or configuration error: the command did not run. The text has the remedy."""
 
     exit_code = ExitCode.USAGE
 
@@ -57,9 +58,9 @@ class CommandFailed(click.ClickException):
 
 @contextmanager
 def exits(context: click.Context | None = None) -> Generator[None]:
-    """Turn an exception of the command in the block into a line on stderr and an exit code.
+    """Turn an exception of the block into a line on stderr and an exit code.
 
-    With `--traceback`, which is in the `context`, the traceback comes before the line.
+    If the command line of `context` has `--traceback`, the traceback is printed before the line.
     """
     try:
         with _click_exceptions():
@@ -84,7 +85,7 @@ def _click_exceptions() -> Generator[None]:
         discard(sys.stdout)
         raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from None
     except KeyboardInterrupt:
-        click.echo(err=True)  # the terminal has written ^C
+        click.echo(err=True)  # ends the line, because the terminal has written ^C
         raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error, 1000)}"
@@ -92,6 +93,6 @@ def _click_exceptions() -> Generator[None]:
 
 
 def discard(stdout: TextIO | io.TextIOBase) -> None:
-    """Send the buffered rest to the null device: Python flushes stdout at exit, and would report the error again."""
-    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:  # in a test, stdout is not a file
+    """Send the buffered output to the null device. Otherwise Python would flush it at exit, and report the write error again."""
+    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:  # in a test, stdout has no file number
         os.dup2(nowhere.fileno(), stdout.fileno())

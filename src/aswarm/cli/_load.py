@@ -1,6 +1,6 @@
-"""Loading of the agent in a command: `module:attribute` or `path/to/file.py:attribute`.
+"""Loads the agent of a command from its name: `module:attribute` or `path/to/file.py:attribute`.
 
-The module imports the user's code, and calls the attribute if it is a function without parameters.
+This module imports the user's code. If the attribute is a function without parameters, it calls the function.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def load_agent(target: str) -> Agent:
 
 
 def load_runs(target: str) -> Any:
-    """Return the object with this name, or the result of its function without parameters. Raises SetupError."""
+    """Return the object with this name. If it is a function without parameters, call it. Raises SetupError."""
     return _load(target, lambda value, _: value() if callable(value) and not _needs_arguments(value) else value)
 
 
 def load_output(target: str) -> Any:
-    """Return the type of answers, or the `Output`, with this name. Raises SetupError if there is no such attribute."""
+    """Return the type of the answer, or the `Output`, with this name. Raises SetupError if there is no such attribute."""
     return _load(target, lambda value, _: value, "--output: ")
 
 
@@ -66,10 +66,10 @@ def _module(place: str) -> ModuleType:
 
 
 def _which_agent(module: ModuleType, target: str) -> str:
-    """Return the error for a target that is a module without an attribute."""
+    """Return the error text for a target that names only a module."""
     agents = [f"{target}:{name}" for name in _agents_in(module)]
     if not agents:
-        return f"{target} is a module, and has no agents; expected module:attribute"
+        return f"{target} is a module without agents; expected module:attribute"
     context = click.get_current_context(silent=True)
     command = "run" if context is None else context.info_name
     option = "--agent " if command == "eval" else ""
@@ -83,7 +83,7 @@ def _agents_in(module: ModuleType) -> list[str]:
 
 
 def put_on_path(folder: Path) -> None:
-    """Make modules of this folder importable, before other modules of the same name."""
+    """Make the modules of this folder importable. They are found before other modules of the same name."""
     path = str(folder.resolve())
     if path not in sys.path:
         sys.path.insert(0, path)
@@ -109,7 +109,7 @@ def _import_file(path: Path) -> ModuleType:
         near = _nearest(path.name, (file.name for file in path.parent.glob("*.py")))
         raise SetupError(f"there is no file {str(path)!r}{near}")
     root, parts = path.resolve().parent, [] if path.stem == "__init__" else [path.stem.replace(".", "_")]
-    while (root / "__init__.py").is_file():  # a module of a package: its relative imports need the package
+    while (root / "__init__.py").is_file():  # the file is in a package, which its relative imports need
         root, parts = root.parent, [root.name, *parts]
     put_on_path(root)
     if len(parts) > 1:
@@ -119,22 +119,21 @@ def _import_file(path: Path) -> ModuleType:
 
 def _load_file(name: str, path: Path) -> ModuleType:
     loaded = sys.modules.get(name)
-    if (
-        loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() == path
-    ):  # the package of the module imported it
+    # The package of the file may have imported it already.
+    if loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() == path:
         return loaded
-    if loaded is not None:  # another module has the name, such as json for a file json.py
+    if loaded is not None:  # another module has this name, for example json if the file is json.py
         name = f"aswarm_target_{name}"
-    spec = cast("Any", importlib.util.spec_from_file_location(name, path))  # a .py file has one
+    spec = cast("Any", importlib.util.spec_from_file_location(name, path))  # a .py file always has a spec
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module  # before its execution: `dataclasses`, for example, looks up the module of a class
     spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
 def extra(name: str, subject: str) -> Generator[None]:
-    """Enclose imports of an extra. Raises SetupError with the name of the extra if a package is not installed."""
+    """Turn a failed import in the block into a SetupError, which names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -144,7 +143,7 @@ def extra(name: str, subject: str) -> Generator[None]:
 
 @contextmanager
 def _explained(target: str) -> Generator[None]:
-    """Enclose the user's code, and turn any exception into a SetupError with the remedy."""
+    """Turn any exception of the user's code in the block into a SetupError with the remedy."""
     try:
         yield
     except SetupError:
@@ -188,7 +187,7 @@ def _as_agent(value: Any, target: str) -> Agent:
 def _needs_arguments(function: Any) -> bool:
     try:
         signature_of(function).bind()
-    except (TypeError, ValueError):  # it needs arguments, or has no signature
+    except (TypeError, ValueError):  # `function` needs arguments, or has no signature
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""Options of several commands, the server of the model, and the MCP servers of `--mcp`."""
+"""Options that several commands share, the environment of `--base-url`, and the MCP servers of `--mcp`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ context_option = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_merged,
-    help="A context variable: key=value (text), or a JSON object with several. Can be repeated.",
+    help="A context variable: key=value (text), or a JSON object with several variables. Can be repeated.",
 )
 base_url_option = click.option(
     "--base-url",
@@ -116,10 +116,10 @@ mcp_option = click.option(
     metavar="URL|COMMAND",
     multiple=True,
     help="Give AGENT the tools of an MCP server: its URL, or a command that starts it, such as "
-    '"npx -y @modelcontextprotocol/server-filesystem .". Of the environment, the command gets only a few '
-    'variables such as HOME and PATH; "env NAME=VALUE command" adds one. Can be repeated. Needs the extra mcp.',
+    '"npx -y @modelcontextprotocol/server-filesystem .". The command gets only a few environment '
+    'variables, such as HOME and PATH; "env NAME=VALUE command" adds a variable. Can be repeated. Needs the extra mcp.',
 )
-_model_option = click.option("-m", "--model", metavar="NAME", help="The model for all agents, in place of their own.")
+_model_option = click.option("-m", "--model", metavar="NAME", help="The model for all agents, instead of their own.")
 _api_option = click.option(
     "--api",
     type=click.Choice(get_args(ApiName)),
@@ -136,20 +136,20 @@ def provider_options(function: F) -> F:
 
 @contextmanager
 def provider(base_url: str | None) -> Generator[None]:
-    """Set the environment variables of the client for this server, inside the block.
+    """Inside the block, set the environment variables that the client needs for this server.
 
-    There is no option for the key: every user of the machine can read the command lines of all processes.
+    There is no option for the key, because each user of a machine can read the command lines of all processes.
     """
     wanted = {} if base_url is None else {"OPENAI_BASE_URL": base_url}
     if (base_url or os.environ.get("OPENAI_BASE_URL")) and not os.environ.get("OPENAI_API_KEY"):
-        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, but few private servers do
+        wanted["OPENAI_API_KEY"] = "none"  # the SDK requires a key, but most private servers do not
     before = {name: os.environ[name] for name in wanted if name in os.environ}
     os.environ.update(wanted)
     try:
         yield
     except MissingKeyError as error:
         raise SetupError(
-            "there is no API key: set OPENAI_API_KEY; or name your own server, which may need no key, with --base-url "
+            "there is no API key: set OPENAI_API_KEY. Or name your own server, which may need no key, with --base-url "
             "or OPENAI_BASE_URL. `aswarm demo` needs neither"
         ) from error
     finally:
@@ -160,7 +160,7 @@ def provider(base_url: str | None) -> Generator[None]:
 
 @asynccontextmanager
 async def with_mcp_servers(agent: Agent, servers: Sequence[str]) -> AsyncGenerator[None]:
-    """Add the tools of these servers to the agent, inside the block."""
+    """Inside the block, add the tools of these MCP servers to the agent."""
     async with AsyncExitStack() as stack:
         stack.callback(setattr, agent, "functions", agent.functions)
         for server in servers:
@@ -187,7 +187,7 @@ def _mcp_server(text: str) -> MCPServer:
 
 @contextmanager
 def entered(manager: AbstractAsyncContextManager[T]) -> Generator[T]:
-    """Enter an asynchronous context manager from code that waits with `wait_on_event_loop`."""
+    """Enter an async context manager from synchronous code, on the event loop of `wait_on_event_loop`."""
     value = wait_on_event_loop(manager.__aenter__)
     try:
         yield value

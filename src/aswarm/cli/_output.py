@@ -26,14 +26,14 @@ STDOUT = "standard output"
 
 @contextmanager
 def reserve_stdout() -> Generator[TextIO]:
-    """Yield stdout for the command itself. Inside the block, all other output goes to stderr."""
+    """Yield stdout for the result of the command. Inside the block, `print` writes to stderr."""
     stdout = sys.stdout
     with redirect_stdout(sys.stderr):
         yield stdout
 
 
 def output_of(response: Response) -> Any:
-    """Return the typed answer of a run as JSON data; None without a typed answer."""
+    """Return the typed answer of a run as JSON data, or None if there is no typed answer."""
     try:
         return jsonable(response.output)
     except AswarmError:
@@ -47,7 +47,7 @@ class _NotesHandler(logging.Handler):
 
 @contextmanager
 def log_as_notes() -> Generator[None]:
-    """Print the warnings that aswarm logs, inside the block, as notes on stderr."""
+    """Inside the block, print the warnings that aswarm logs as notes on stderr."""
     logger, handler = logging.getLogger("aswarm"), _NotesHandler(logging.WARNING)
     logger.addHandler(handler)
     try:
@@ -57,7 +57,7 @@ def log_as_notes() -> Generator[None]:
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write and flush. A terminal gets the text without control characters, because a model could send commands to the terminal."""
+    """Write the text and flush. For a terminal, remove control characters: with these, a model could control the terminal."""
     with writing(stream):
         stream.write(clean(text) if stream.isatty() else text)
         stream.flush()
@@ -65,9 +65,9 @@ def write(stream: TextIO, text: str) -> None:
 
 @contextmanager
 def writing(place: object, kind: type[OSError] = OSError) -> Generator[None]:
-    """Enclose writing to stdout, or to a file with this name. A write error, such as a full disk, becomes CommandFailed.
+    """Turn a write error of the block, such as a full disk, into CommandFailed. `place`: stdout, or the name of a file.
 
-    `exits` handles a broken pipe. `kind`: the class of the write errors, for a block that does more than write.
+    A broken pipe stays an exception, which `exits` handles. `kind`: the class of write errors, if the block may raise others.
     """
     try:
         yield

@@ -44,14 +44,14 @@ _token_option = click.option(
     "--token",
     metavar="TOKEN",
     envvar="ASWARM_TOKEN",
-    help="The bearer token that each request must have. A --host that other machines can reach needs one. Other users of "
+    help="The bearer token that each request must have. A --host that other machines can reach needs a token. Other users of "
     "this machine can read the command line, so set the environment variable ASWARM_TOKEN instead.",
 )
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
-    help="A SQLite file for the conversations; or the URL of a database for durable runs, sqlite:///runs.db or "
-    "postgresql://user@host/database, which another process can continue. [default: memory]",
+    help="A SQLite file for the conversations. Or, for durable runs, which another process can continue, the URL of a "
+    "database: sqlite:///runs.db or postgresql://user@host/database. [default: memory]",
 )
 _version_option = click.option(
     "--code-version", metavar="TEXT", help="For durable runs: the version of the agents' code, such as a date."
@@ -75,7 +75,7 @@ def serve_until_stopped(
     code_version: str | None = None,
     servers: Sequence[str] = (),
 ) -> None:
-    """Serve the agents until Ctrl-C, with the playground and all wires. The first agent gets the tools of the MCP `servers`."""
+    """Serve the agents with the playground and all wires, until Ctrl-C. The first agent gets the tools of the MCP `servers`."""
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
@@ -92,7 +92,7 @@ def serve_until_stopped(
     with listening(host, port) as listener:
 
         async def serve() -> None:
-            _ = swarm.client  # a missing key is an error of the command, not of the first message
+            _ = swarm.client  # a missing key fails here, and not at the first message
             async with swarm, with_mcp_servers(agents[0], servers), runs:
                 names = ", ".join(agent.name for agent in agents)
                 click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
@@ -117,14 +117,15 @@ def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: st
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises SetupError if the system refuses the address, such as a port in use."""
+    """Return a socket that listens. Raises SetupError if the system refuses the address, for example because it is in use."""
     with ExitStack() as stack:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = stack.enter_context(socket.socket(family, kind, number))
+            # Otherwise a restart would fail while old connections are in TIME_WAIT.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(2048)  # from now on, a client may connect
+            listener.listen(2048)  # the backlog of uvicorn; from now on, a client may connect
         except OSError as error:
             raise SetupError(
                 f"cannot listen at {host}:{port}: {error.strerror}; choose another port or host"

@@ -1,6 +1,6 @@
 """The two agents of `aswarm demo`. They work with a real model too: `aswarm chat aswarm.cli.demo_agents:triage`.
 
-The shop has two orders in memory, new in each process.
+The shop has two orders, which are in memory. Each process starts with new orders.
 """
 
 from __future__ import annotations

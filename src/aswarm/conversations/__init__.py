@@ -1,4 +1,4 @@
-"""Stored conversations, in memory, in a SQLite file or in PostgreSQL; and functions that shorten a long history for an agent.
+"""Conversations in a store (memory, a SQLite file, PostgreSQL), and functions that shorten a long history for an agent.
 
     async with SQLiteStore("chats.sqlite") as store, AsyncSwarm() as swarm:
         chat = store.conversation("user-7", swarm, agent=triage)
@@ -8,16 +8,16 @@
                 ...
         await chat.resume({"call_1": True})
 
-A `Conversation` calls `run()` and `stream()`; the loop does not depend on it. A `Store` keeps the messages, the name of the
-active agent, the context variables (JSON) and a revision. This package decides the content and the time of each write, which
-run may write, and the start of the next run. It never changes a message. A driver of a database is imported when its store is
-opened. The functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
+A `Conversation` calls `run()` and `stream()`, and the loop knows nothing about it. A `Store` keeps the messages, the name of
+the active agent, the context variables (JSON) and a revision. This package decides when to write and what, which run may write,
+and when the next run starts. It never changes a message. Opening a store imports the driver of its database. The functions for
+`Agent(history=...)`, such as `last(20)`, do no I/O.
 
 | the process died | the store has |
 |---|---|
-| before a function started | its open call: `resume()` runs it, a new message closes it |
-| while a function was running | its call, answered "cancelled; its outcome is unknown" |
-| after a function finished | its result |
+| before a function started | the open call: `resume()` runs it, a new message closes it |
+| while a function was running | the call, answered "cancelled; its outcome is unknown" |
+| after a function finished | the result of the function |
 """
 
 from aswarm._values import public as _public

@@ -1,4 +1,4 @@
-"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Their methods are transactions of a `Database`."""
+"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Each method is a transaction of a `Database`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from ._queue import wait_for_runs
 from ._records import checked_id
 from ._store import Change, ConversationSummary, Store, Stored
 
-# A server that stops cancels its requests and ends the lifespan at once, so wait until the runs have written their ends.
+# A server that stops cancels its requests and ends the lifespan at once. Closing a store waits at most this time, until the
+# cancelled runs have written their ends.
 CLOSING_SECONDS = 5.0
 
 
 class SQLStore(Store):
-    """A store in a database, which also has the runs. `database`: runs the transactions."""
+    """A store in a database. The same database also keeps the runs of `aswarm.runs`. `database`: runs the transactions."""
 
     database: Database
 
@@ -41,7 +42,7 @@ class SQLStore(Store):
         agents: Iterable[Agent] = (),
         context_variables: Mapping[str, Any] | None = None,
     ) -> Conversation:
-        """Return a new or existing conversation of this store; see `Conversation`. This reads and writes nothing."""
+        """Return a new or existing conversation of this store; see `Conversation`. This does no I/O."""
         return Conversation(
             self, conversation_id, swarm, agent=agent, agents=agents, context_variables=context_variables
         )
@@ -65,17 +66,17 @@ class SQLStore(Store):
     async def list(
         self, *, prefix: str = "", limit: int = 100, before: float | None = None, search: str = ""
     ) -> Sequence[ConversationSummary]:
-        """See `Store`. `search`: only conversations with this text in the title, or in a message of the user or of an agent.
+        """See `Store`. `search`: return only conversations with this text in the title, or in a message of the user or an agent.
 
-        The search ignores case. It does not search results of tools.
+        The search ignores case. It does not include results of tools.
         """
         summaries = partial(_statements.summaries, prefix, limit, before, search)
         return await self.database.submit(summaries, reads_only=True, snapshot=True)
 
     async def rename(self, conversation_id: str, title: str, /) -> bool:
-        """Set the title of the conversation, or remove it with an empty text. Returns False for an unknown conversation.
+        """Set the title of the conversation; an empty text removes it. Returns False for an unknown conversation.
 
-        The revision does not change, so a running run is not disturbed.
+        The revision does not change, so a running run gets no `Conflict`.
         """
         rename = partial(
             single, "UPDATE aswarm_conversation SET title = ? WHERE id = ?", title, checked_id(conversation_id)
@@ -90,14 +91,14 @@ class SQLStore(Store):
     async def purge(self, older_than: float) -> int:
         """See `Store`."""
         if not older_than >= 0:
-            raise ConfigurationError(f"older_than must be a number of seconds from 0, not {older_than!r}")
+            raise ConfigurationError(f"older_than must be a number of seconds, at least 0, not {older_than!r}")
         purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", time.time() - older_than)
         return int((await self.database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:
         """Run the pending transactions, and close the file or the connection.
 
-        At the end of `async with`, the store first waits for the runs of this event loop, up to five seconds.
+        The end of an `async with` block first waits for the runs of this event loop, at most five seconds.
         """
         await self.database.aclose()
 
@@ -115,7 +116,7 @@ class SQLStore(Store):
 class MemoryStore(SQLStore):
     """Conversations in the memory of this process, for tests and for data that may be lost.
 
-    It is a SQLite database without a file. Any number of event loops may use it.
+    The store is a SQLite database without a file. Any number of event loops may use it.
     """
 
     def __init__(self) -> None:
@@ -125,13 +126,13 @@ class MemoryStore(SQLStore):
 class SQLiteStore(SQLStore):
     """Conversations in the SQLite file `path`, which only its owner can read. `async with` opens or creates the file.
 
-    Several processes may have the file open, on a local disk. Each write is on disk when its method returns. Deleted data is
-    overwritten, at the latest when the store is closed. Opening raises ConfigurationError for a file of another kind or version.
-    A method raises StoreError if the file cannot be read or written.
+    Several processes may open the file at the same time if it is on a local disk. Each write is on disk when its method returns.
+    Deleted data is overwritten, at the latest when the store is closed. Opening raises ConfigurationError if the file is not a
+    store, or has another version. A method raises StoreError if the file cannot be read or written.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        if path in ("", ":memory:"):  # SQLite accepts these names, and keeps nothing on disk
+        if path in ("", ":memory:"):  # with these names, SQLite would keep nothing on disk
             raise ConfigurationError(f"a SQLiteStore needs the path of a file, not {path!r}; use a MemoryStore")
         self.path = fspath(path)
         self.database = SQLiteFile(path, _statements.SCHEMA)
@@ -142,7 +143,7 @@ class PostgresStore(SQLStore):
 
     `conninfo`: a connection string such as "postgresql://user@host/database". Needs the extra `postgres`.
 
-    Opening raises ConfigurationError if the server cannot be reached, and for tables of another version. A method raises
+    Opening raises ConfigurationError if the server cannot be reached, or if its tables have another version. A method raises
     StoreError if the server cannot be reached for ten seconds.
     """
 

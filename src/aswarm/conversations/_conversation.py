@@ -1,6 +1,6 @@
-"""`Conversation`: runs with their history in a store. It calls `run()` and `stream()`.
+"""`Conversation`: runs whose history is in a store. It calls `run()` and `stream()`.
 
-`_recorded_run` decides how a run starts. `_recorder` decides what is written while it runs.
+`_recorded_run` decides how a run starts. `_recorder` decides when a run writes to the store, and what.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ T = TypeVar("T")
 
 
 class Conversation:
-    """One conversation in a store. Cheap to create; `store.conversation(...)` creates one too.
+    """One conversation in a store. `store.conversation(...)` also creates this object. Creating it does no I/O.
 
-    Each run loads the conversation and writes the new message. The run writes its progress, and on every exit its `response`.
-    Runs of one conversation in one process (with one store object, in one event loop) wait for each other. If another process
-    writes to the conversation meanwhile, the run raises `Conflict`.
+    Each run first loads the conversation and writes the new message. Then it writes its progress and, however it ends, its
+    `response`. The runs of one conversation wait for each other if they use the same store object in the same event loop. If
+    another process writes to the conversation during a run, the run raises `Conflict`.
 
     Args:
         store: The store.
         conversation_id: Any text that is not empty.
-        swarm: Runs the agents.
+        swarm: The swarm that runs the agents.
         agent: The agent that starts a new conversation.
-        agents: Other agents that the stored conversation may name. An agent that one of these agents hands off to need not be
-            in the list (see `aswarm.graph`).
+        agents: Other agents that may be the stored agent of the conversation. Agents that these agents can hand off to are
+            found without the list (see `aswarm.graph`).
         context_variables: The context variables of a new conversation.
     """
 
@@ -71,7 +71,7 @@ class Conversation:
         return self._target.id
 
     async def load(self) -> Stored:
-        """Return the stored conversation, or an empty one if it was never written."""
+        """Return the stored conversation, or an empty conversation if it was never written."""
         return await self._target.load()
 
     # --- runs ---
@@ -121,22 +121,22 @@ class Conversation:
     ) -> Response:
         """Add messages and run until the model answers.
 
-        An open call gets an answer: that it was not run, or, if it had started, that its outcome is unknown. `resume` runs the
-        open calls instead.
+        If the history ends with open calls, these calls are closed. The model reads that a call was not run or, if it had
+        started, that its outcome is unknown. Use `resume` to run open calls.
 
         Args:
             messages: Only the new messages; a str is a message of the user.
             context_variables: Added to the stored context variables.
-            model_override: As for `AsyncSwarm.run`.
-            debug: As for `AsyncSwarm.run`.
-            max_turns: As for `AsyncSwarm.run`.
-            execute_tools: As for `AsyncSwarm.run`.
+            model_override: See `AsyncSwarm.run`.
+            debug: See `AsyncSwarm.run`.
+            max_turns: See `AsyncSwarm.run`.
+            execute_tools: See `AsyncSwarm.run`.
             agent: The agent that takes over the conversation; by default the stored agent continues.
-            output: As for `AsyncSwarm.run`.
-            keywords: As for `AsyncSwarm.run`.
+            output: See `AsyncSwarm.run`.
+            keywords: See `AsyncSwarm.run`.
 
-        Raises the errors of `AsyncSwarm.run`, and `Conflict`. Raises ConfigurationError also for context variables that are not
-        JSON, for a stored agent that cannot be found, and for a run inside a tool of the same conversation.
+        Raises the errors of `AsyncSwarm.run`, and `Conflict`. Also raises ConfigurationError if a context variable is not JSON,
+        if the stored agent cannot be found, or if a tool of a run starts another run of the same conversation.
         """
         options = _options("run", model_override, debug, max_turns, execute_tools, output, keywords)
         return await RecordedRun(self._target, RunRequest(options, messages, context_variables, agent)).to_end()
@@ -157,8 +157,8 @@ class Conversation:
     ) -> ConversationStream:
         """Add messages and run with typed events: `async with chat.stream("...") as run: async for event in run: ...`.
 
-        The arguments are the same as for `run`, and so are the errors: they are raised on entering the block, while reading, or on
-        leaving the block. `RunFinished` comes after the answer is stored.
+        The arguments and the errors are the same as for `run`. An error is raised when the block starts, while events are read,
+        or when the block ends. The answer is stored before the event `RunFinished`.
         """
         options = _options("stream", model_override, debug, max_turns, execute_tools, output, keywords)
         run = RecordedRun(self._target, RunRequest(options, messages, context_variables, agent))
@@ -178,22 +178,22 @@ class Conversation:
         output: Any = None,
         **keywords: Unpack[NewRunKeywords],
     ) -> Response:
-        """Continue the last run. If it has no open calls, for example after an error, the request to the model is repeated.
+        """Continue the last run: run its open calls. Without open calls, for example after an error, repeat its last request.
 
         Args:
-            decisions: As `resume=` of `AsyncSwarm.run`; True runs all open calls.
-            context_variables: As for `run`.
-            model_override: As for `run`.
-            debug: As for `run`.
-            max_turns: As for `run`.
-            execute_tools: As for `run`.
-            revision: The revision of the `Stored` for which the decisions were made. If the store has another revision by then,
-                nothing runs, and `Conflict` is raised.
-            agent: As for `run`.
-            output: As for `run`.
-            keywords: As for `run`.
+            decisions: See `resume=` of `AsyncSwarm.run`; True runs all open calls.
+            context_variables: See `run`.
+            model_override: See `run`.
+            debug: See `run`.
+            max_turns: See `run`.
+            execute_tools: See `run`.
+            revision: The `revision` of the `Stored` on which the decisions are based. If the conversation has changed since
+                then, nothing runs, and `Conflict` is raised.
+            agent: See `run`.
+            output: See `run`.
+            keywords: See `run`.
 
-        Raises the errors of `run`, and ConfigurationError if the last message is an answer.
+        Raises the errors of `run`. Also raises ConfigurationError if the last message is an answer.
         """
         options = _options("resume", model_override, debug, max_turns, execute_tools, output, keywords)
         return await RecordedRun(
@@ -215,7 +215,7 @@ class Conversation:
         deltas: bool = True,
         **keywords: Unpack[NewRunKeywords],
     ) -> ConversationStream:
-        """Continue the last run as `resume` does, with typed events as for `stream`."""
+        """Continue the last run like `resume`, and yield typed events like `stream`."""
         options = _options("resume_stream", model_override, debug, max_turns, execute_tools, output, keywords)
         return ConversationStream(
             RecordedRun(self._target, _resumed(options, decisions, context_variables, agent, revision)), deltas=deltas
@@ -227,7 +227,7 @@ class Conversation:
         """Copy the conversation, or its first `at` messages, to a new id. Returns the new conversation.
 
         The copy has the agent and the context variables from the time when the conversation had `at` messages. Raises `Conflict`
-        if the store has `new_id`, and ConfigurationError if there are fewer messages.
+        if the store already has `new_id`. Raises ConfigurationError if the conversation has fewer than `at` messages.
         """
         target = self._target
         length = len((await self.load()).messages)
@@ -249,9 +249,8 @@ class Conversation:
     ) -> None:
         """Replace the whole history, to import a history or to remove the last messages.
 
-        This waits for runs of the conversation in this process.
-
-        `agent` and `context_variables`: by default, the stored ones stay.
+        First, this waits for the runs of the conversation in this process. By default, the stored agent and context variables
+        stay.
         """
         target = self._target
         slot = await queue_of(target.store, self.id).acquire()

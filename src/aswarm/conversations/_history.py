@@ -1,7 +1,8 @@
 """Functions for `Agent(history=...)`, which select the blocks of a long history for an agent.
 
-Each is a pure function of the blocks. It omits blocks rarely, and then many at a time. Between two cuts, a request starts with
-the messages of the previous request, so the provider's prompt cache is used.
+A block is a message, together with the results of its calls. Each function here is pure. It omits blocks rarely, and then many
+at a time. Until it omits more, each request starts with the messages of the previous request. So the provider can use its
+prompt cache.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _INSTRUCTIONS = ("system", "developer")
 def last(n: int, *, step: int | None = None) -> HistoryFunction:
     """Return a history function that sends at most the last `n` blocks.
 
-    If there are more blocks, the function omits the oldest ones, `step` at a time (by default, half of `n`). So it sends
-    between `n - step + 1` and `n` blocks. It also sends the system messages at the start of the history, and the user message
-    to which the first block belongs. Raises ConfigurationError for numbers below 1, and for a step above `n`.
+    If there are more blocks, the function omits the oldest blocks, `step` at a time (by default, half of `n`). So it sends
+    between `n - step + 1` and `n` blocks. It also sends the system messages at the start of the history. If the first of these
+    blocks is not a user message, it also sends the last user message before them. Raises ConfigurationError for a number below
+    1, or for a step above `n`.
     """
     _check("last(n)", n)
     size = max(1, n // 2) if step is None else step
@@ -50,10 +52,10 @@ class _Last:
 
 
 def since_handoff(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
-    """A history function that sends the blocks after the last message of another agent, since the handoff to this agent.
+    """Return the blocks since the handoff to this agent: the blocks after the last message of another agent.
 
-    It also sends the user messages that the other agent did not answer, and the system messages at the start of the history.
-    It cuts only at a handoff. Agents are identified by name.
+    The function also returns the user messages that the other agent did not answer, and the system messages at the start of the
+    history. It omits more only at the next handoff. Agents are identified by name.
     """
     others = (
         at for at in range(len(blocks) - 1, -1, -1) if blocks[at].role == "assistant" and not _is_own(blocks[at], agent)
@@ -71,10 +73,10 @@ def since_handoff(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock
 
 
 def own_turns(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
-    """A history function that sends only the messages of this agent, with the results of its calls, and the user messages.
+    """Return only the messages of this agent, the results of its calls, and the user messages.
 
-    It omits a user message that other agents answered without this agent. Agents are identified by name. It cuts nothing while
-    an agent is running.
+    The function omits a user message that other agents answered without this agent. While an agent is running, it omits no more
+    blocks. Agents are identified by name.
     """
     turns = list(_turns(blocks))
     newest = max((at for at, (asked, _) in enumerate(turns) if any(each.role == "user" for each in asked)), default=0)
@@ -88,11 +90,11 @@ def own_turns(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock]:
 
 
 def without_tool_results(keep: int = 3, *, step: int = 5) -> HistoryFunction:
-    """Return a history function that sends the results of the last `keep` turns with calls, and a note instead of older results.
+    """Return a history function that sends only the newest results of tools. A short note replaces each older result.
 
-    If there are more such turns, it omits the results of the oldest turns, `step` turns at a time. So between `keep` and `keep
-    + step - 1` turns have results. Calls and all other messages stay, and also a result that is shorter than the note. Raises
-    ConfigurationError for numbers below 1.
+    If more than `keep` turns have calls, it omits the results of the oldest turns, `step` turns at a time. So between `keep`
+    and `keep + step - 1` turns have results. Calls and all other messages stay, and so does a result that is shorter than the
+    note. Raises ConfigurationError for numbers below 1.
     """
     _check("without_tool_results(keep)", keep)
     _check("without_tool_results(step=...)", step)
@@ -135,7 +137,7 @@ def _has_calls(block: MessageBlock) -> bool:
 
 
 def _turns(blocks: list[MessageBlock]) -> Iterator[tuple[list[MessageBlock], list[MessageBlock]]]:
-    """Yield the user and system messages of each turn, and the messages that agents wrote after them."""
+    """Yield pairs: consecutive user and system messages, and the messages that agents wrote after them."""
     asked: list[MessageBlock] = []
     written: list[MessageBlock] = []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""The queue of a conversation: its runs in this process run one after another, in order of their arrival."""
+"""The queue of a conversation. In this process, its runs execute one after another, in the order of their start."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RunSlot:
         self.queue.free.release()
 
     def enter_tool(self) -> None:
-        """Mark the current task as running a tool of this run."""
+        """Mark the current task: it runs a tool of this run."""
         _outer.set((*_outer.get(), self))
 
 
-# The runs whose tools the current task is running.
+# The slots of the runs whose tools the current task runs. There may be several, because a tool may start another run.
 _outer: ContextVar[tuple[RunSlot, ...]] = ContextVar("aswarm_conversations", default=())
 
 
@@ -39,17 +39,18 @@ class RunQueue:
 
     def __init__(self, conversation_id: str, *owners: object) -> None:
         self._id = conversation_id
-        # These references keep the objects alive, so that their `id()` in the key of this queue stays unique.
+        # The key of this queue has the `id()` of these objects. These references keep the objects alive, because Python may
+        # use the id of a dead object again.
         self._owners = owners
-        # A semaphore and not a lock, because the task that closes a stream may differ from the task that opened it.
+        # Not `anyio.Lock`, which only its owner task may release: another task may close a stream.
         self.free = anyio.Semaphore(1)
 
     async def acquire(self) -> RunSlot:
-        """Wait for the end of the earlier runs. Raises ConfigurationError inside a tool of one of them."""
+        """Wait for the end of the earlier runs. Raises ConfigurationError if the current task runs a tool of such a run."""
         if any(slot.is_held and slot.queue is self for slot in _outer.get()):
             raise ConfigurationError(
-                f"a tool of a run of the conversation {self._id!r} used the same conversation, and would wait for its own run; "
-                "use another id, or start it after the end of the run"
+                f"a tool of the conversation {self._id!r} used the same conversation, and would wait for its own run forever; "
+                "use another conversation id, or start the run after the end of the current run"
             )
         await self.free.acquire()
         return RunSlot(self)
@@ -59,7 +60,7 @@ _queues: WeakValueDictionary[tuple[int, int, str], RunQueue] = WeakValueDictiona
 
 
 def queue_of(store: Store, conversation_id: str) -> RunQueue:
-    """Return the queue of a conversation in the running event loop. It exists as long as a caller refers to it."""
+    """Return the queue of a conversation in the running event loop. It is deleted when no caller refers to it."""
     loop = current_loop()
     key = (id(loop), id(store), conversation_id)
     queue = _queues.get(key)

@@ -1,6 +1,6 @@
-"""One run of a conversation, from its slot in the queue to its last write.
+"""One run of a conversation: it acquires a slot in the queue, runs, writes its end, and releases the slot.
 
-The module decides how the run starts. After any end, the response is written and the slot in the queue is free.
+However the run ends, its response is written and its slot is released.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HANDED_OVER = "the conversation was handed over to the agent"
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """The common data of the runs of one conversation. `context`: the context variables of a new conversation."""
+    """The data that all runs of one conversation share. `context`: the context variables of a new conversation."""
 
     id: str
     store: Store
@@ -129,14 +129,13 @@ class RecordedRun:
         self.state, events = prepare(target.swarm, options, deliver, stream=deltas, recorder=recorder.wrap)
         self._recorder, recorder.state = recorder, self.state
         await recorder.save()
-        # Without live events, `close` writes the end before the caller gets the response.
+        # For live events, `recorder.events` writes the end before it yields `RunFinished`. Otherwise `close` writes the end.
         return recorder.events(events) if is_live else events
 
     async def close(self, error: BaseException | None = None) -> None:
-        """Write the end of the run, and let the next run start. `error`: the exception of the run, if any.
+        """Write the end of the run, and release its slot. `error`: the exception of the run, which the caller raises.
 
-        Raises the error of a failed write. If there is another `error`, which the caller raises, the failed write is only
-        logged.
+        Raises the exception of a failed write. If the run has another exception, the failed write is only logged.
         """
         try:
             if self._recorder is not None:
@@ -144,7 +143,7 @@ class RecordedRun:
         except Exception as failure:
             if error is None:
                 raise
-            if error is not failure:  # the exception of the run is more important
+            if error is not failure:  # the caller raises the exception of the run, which is more important
                 fields = self.state.log_fields
                 logger.exception("the conversation %r could not be written", self._target.id, extra=fields)
         finally:
@@ -152,10 +151,10 @@ class RecordedRun:
 
 
 class ConversationStream:
-    """The context manager of `Conversation.stream`. `async with` gives the `EventStream` of the run.
+    """The context manager of `Conversation.stream`. `async with` returns the `EventStream` of the run.
 
-    Entering the block waits for earlier runs and writes the new message. Leaving it ends the run, as for `AsyncSwarm.stream`,
-    and writes its response.
+    The start of the block waits for earlier runs and writes the new message. The end of the block stops the run, as for
+    `AsyncSwarm.stream`, and writes its response.
     """
 
     def __init__(self, run: RecordedRun, *, deltas: bool) -> None:
@@ -184,9 +183,9 @@ class ConversationStream:
 
 
 def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
-    """Return the stored history and the new messages. Tool messages answer open calls; any other message closes them.
+    """Return the stored history with the new messages. A tool message answers an open call; any other message closes all of them.
 
-    Without this, the history would have unanswered calls before its end.
+    Otherwise the history would have unanswered calls before its end, which the API refuses.
     """
     answers = next((at for at, message in enumerate(messages) if message["role"] != "tool"), len(messages))
     history = [*stored.messages, *messages[:answers]]
@@ -196,7 +195,7 @@ def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
 
 
 def closed(history: list[Message], stored: Stored) -> list[Message]:
-    """Return the history. If its last calls are open, each of them gets an answer, in call order."""
+    """Return the history without open calls: each open call gets an answer, in call order."""
     if not open_calls(history):
         return history
     end = last_head(history)

@@ -1,11 +1,11 @@
 """`ConversationRecorder`: saves a run to its conversation while it runs, as a middleware.
 
-Each write is the current `run.response`, which is also the response of a run that is cancelled at this moment. So a dead
-process leaves the same state as a cancelled run: finished calls have their results, a started call is answered "cancelled; its
-outcome is unknown", other calls are open. The stored state needs no repair when it is loaded.
+Each write stores the current `run.response`: the response that the run would have if it were cancelled at this moment. So a
+dead process leaves the same state as a cancelled run. Finished calls have their results, a started call is answered
+"cancelled; its outcome is unknown", and other calls are open. The stored state needs no repair when it is loaded.
 
-The run is written before its first request, before a function is called, when a call has finished, before the next
-completion, and on every exit. Calls that wait for a write at the same time share it.
+The run is written before each request to the model, before and after each call of a function, and at its end. Calls that wait
+for a write at the same time share one write.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from ._store import Change, Conflict, Store, Stored
 class ConversationRecorder:
     """Writes one run of one conversation. `state`: the state of the run; set it before the first `save`.
 
-    `history`: the messages that the run starts with. `check_agent` raises CallerMistake for an agent that no later run
-    could find by its name. `slot`: the slot of the run in its queue.
+    `history`: the messages that the run starts with. `check_agent`: raises CallerMistake for an agent that a later run could
+    not find by its name. `slot`: the slot of the run in its queue.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class ConversationRecorder:
         self.state: RunState
         self._slot = slot
         self._store = store
-        self._stored = stored  # the conversation as this run wrote it last
+        self._stored = stored  # the conversation after the last write of this run
         self._history = history
         self._check_agent = check_agent
         self._agent: Agent | None = None  # the last checked agent
-        self._uncertain: Change | None = None  # an interrupted write; it may be in the store
+        self._uncertain: Change | None = None  # the change of an interrupted write: it may be in the store
         self._failure: Exception | None = None
         self._is_final = self._is_finished = self._is_refused = False
         self._wanted = self._written = 0
@@ -60,7 +60,7 @@ class ConversationRecorder:
     # --- the middleware ---
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """Return wrapped handlers, which write the run before and after each call of a handler."""
+        """Return handlers that write the run before and after they call these handlers."""
         handlers.run.on_end(self._note_end)
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
@@ -81,7 +81,7 @@ class ConversationRecorder:
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         self._slot.enter_tool()
-        if call.tool is not None and call.tool.is_handoff:  # a handoff has no effect
+        if call.tool is not None and call.tool.is_handoff:  # it has no side effect, so its start needs no record
             return await handlers.call_tool(call, context, started)
         has_started = False
 
@@ -89,7 +89,7 @@ class ConversationRecorder:
             nonlocal has_started
             has_started = call.started = True
             try:
-                await self.save()  # the function must not start unless this returns
+                await self.save()  # if this raises, the function does not start
             except BaseException:
                 call.started = False
                 raise
@@ -108,7 +108,7 @@ class ConversationRecorder:
         return outcome
 
     async def events(self, events: AsyncGenerator[LoopEvent, None]) -> AsyncGenerator[LoopEvent, None]:
-        """Yield the events. The last event comes after everything is written."""
+        """Yield the events. Before the last event, write the end of the run."""
         async with aclosing(events):
             async for event in events:
                 if isinstance(event, RunFinished):
@@ -139,7 +139,7 @@ class ConversationRecorder:
                 written.set()
 
     async def finish(self) -> None:
-        """Write the end of the run, even if the current task is cancelled. Raises the error of the write, with the response."""
+        """Write the end of the run, even if the current task is cancelled. Raises the error of the write; it has the response."""
         if not isinstance(self._failure, Conflict) and (self._failure is not None or not self._is_final):
             self._is_final = True
             self._failure = None
@@ -154,7 +154,7 @@ class ConversationRecorder:
 
     async def _finish_shielded(self) -> None:
         interrupted: BaseException | None = None
-        while not self._is_finished:  # a closing event loop also cancels the task that writes
+        while not self._is_finished:  # `asyncio.run` cancels all tasks at its end, also this background task
             ended = anyio.Event()
             BackgroundTask(self._finish, on_end=ended.set)
             try:
@@ -166,13 +166,13 @@ class ConversationRecorder:
             raise interrupted
 
     async def _finish(self) -> None:
-        with suppress(Exception):  # raised by `finish`
+        with suppress(Exception):  # `finish` raises it from `_failure`
             await self.save()
         self._is_finished = True
 
     async def _write(self) -> None:
         wanted, change, fault = self._wanted, self._uncertain, None
-        is_repeated = change is not None  # if the write was done, repeating it changes nothing
+        is_repeated = change is not None  # the store ignores a change that it already has
         if not is_repeated:
             change, fault = self._change()
             if fault is not None and not self._is_final:
@@ -200,7 +200,7 @@ class ConversationRecorder:
             raise CallerMistake(fault)
 
     def _change(self) -> tuple[Change | None, str | None]:
-        """Return the next change, None if there is none; and the fault that prevents a complete write, or None."""
+        """Return the next change and the fault that prevents a complete write. Both may be None."""
         response, stored, fault = self.state.response, self._stored, None
         messages = [*self._history, *response.messages]
         while self._is_refused and messages and messages[-1]["role"] == "user":
@@ -235,7 +235,10 @@ def common_messages(before: list[Message], after: list[Message]) -> int:
 
 
 def storable(context: dict[Any, Any], stored: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Return the context variables that can be stored, with the stored values in place of others, and the first fault."""
+    """Return the context variables to store, and the first fault or None.
+
+    A variable that is not JSON keeps its stored value.
+    """
     faulty = dict(faults(context))
     if not faulty:
         return context, None

@@ -1,4 +1,4 @@
-"""Conversion of values to JSON text for a store. The module decides which values can be stored. No I/O."""
+"""Converts values to JSON text for a store, and decides which values can be stored. It does no I/O."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from aswarm._values.messages import Message
 
 _MAX_ID_LENGTH = 500
 _SHOWN = 80
-# ASCII, because neither UTF-8 nor PostgreSQL accepts half a surrogate pair, which a model may send. A provider's client may
-# put objects into a message; they are stored as they would be sent.
+# ASCII, because a model may send half a surrogate pair, which neither UTF-8 nor PostgreSQL accepts. `to_jsonable_python`,
+# because the client of a provider may put objects into a message.
 encode = json.JSONEncoder(separators=(",", ":"), default=to_jsonable_python).encode
 
 
@@ -40,7 +40,7 @@ def checked_id(conversation_id: object) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Return a message as JSON text. Raises ConfigurationError if it cannot be converted."""
+    """Return a message as JSON text. Raises ConfigurationError if the message is not JSON."""
     try:
         return encode(message)
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
@@ -61,7 +61,7 @@ def faults(context: Mapping[Any, Any]) -> Iterator[tuple[Any, str]]:
 
 
 def _fault(value: object, place: str) -> str | None:
-    """Return the fault of a value that JSON would change, or None. A tuple is a fault: it would be loaded as a list."""
+    """Return the fault of a value that JSON would change, or None. For example, JSON would change a tuple to a list."""
     if type(value) is dict:
         for key, item in cast("dict[object, object]", value).items():
             if not isinstance(key, str):
@@ -81,7 +81,7 @@ def context_error(fault: str) -> str:
     """Return the error text for a context variable that is not JSON."""
     return (
         f"a conversation keeps context variables as JSON (dict with str keys, list, str, int, float, bool, None), but {fault}. "
-        "Set the variable to such a value, and keep a client or a connection in a closure of the function that uses it"
+        "Set the variable to such a value. If a function needs a client or a connection, keep it in a closure of the function"
     )
 
 

@@ -20,8 +20,8 @@ from aswarm._values.messages import Message, text_of
 from ._records import encode, message_text
 from ._store import Change, Conflict, ConversationSummary, Stored
 
-# A message has the agent and the context variables after it, if the message changed them. A conversation has the current agent
-# and context variables, and the ones before its first message.
+# A row of a conversation has its current agent and context, and the agent and context before its first message. If a write changes
+# the agent or the context, the row of its last message has the new values. So a fork can restore them.
 TABLES = (
     """CREATE TABLE aswarm_conversation (
         id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, length INTEGER NOT NULL,
@@ -34,15 +34,15 @@ TABLES = (
         position INTEGER NOT NULL, data TEXT NOT NULL, agent TEXT, context TEXT, PRIMARY KEY (conversation, position)
     )""",
 )
-# The store also has the runs, so that one transaction can write to a run and its conversation.
+# The store also has the tables of the runs, so that one transaction can write to a run and to its conversation.
 SCHEMA = Schema(0x61737763, 3, "the store", (*TABLES, *RUN_TABLES))
 
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
-_ROWS_AT_ONCE = 150  # with five values each, below the limit of every SQLite
+_ROWS_AT_ONCE = 150  # of five values each: before 3.32, SQLite allowed only 999 values (https://sqlite.org/limits.html)
 _OF_USER = '%"role":"user"%'
 _OF_ASSISTANT = '%"role":"assistant"%'
 _TITLE_LENGTH = 80
-_NOT_IN_JSON = r'[^ -~]|["\\%_]'  # characters that JSON escapes, and the wildcards of LIKE
+_NOT_IN_JSON = r'[^ -~]|["\\%_]'  # characters that `encode` escapes, and the wildcards of LIKE
 
 
 def load(conversation_id: str, until: int | None = None) -> Transaction[Stored | None]:
@@ -79,7 +79,10 @@ def load(conversation_id: str, until: int | None = None) -> Transaction[Stored |
 
 
 def _agent_at(conversation_id: str, position: int) -> Transaction[str | None]:
-    """Return the agent of the next completion, if a run continues here: a run writes its agent only at its end."""
+    """Return the agent that wrote the next answer after this position, or None.
+
+    A run writes its agent only at its end. Before its end, only the senders of its answers show the agent.
+    """
     rows = yield (
         """SELECT data FROM aswarm_message WHERE conversation = ? AND position >= ? AND (data LIKE ? OR data LIKE ?)
         ORDER BY position LIMIT 1""",
@@ -89,7 +92,7 @@ def _agent_at(conversation_id: str, position: int) -> Transaction[str | None]:
 
 
 def write(conversation_id: str, change: Change, now: float) -> Transaction[None]:
-    """Write a change. Raises Conflict. A repeated write changes nothing."""
+    """Write a change. Raises Conflict if the base has changed. A change that is already written has no effect."""
     state = (change.agent, encode(change.context_variables))
     end = (change.stop, encode(list(change.unknown_calls)))
     if not change.base:
@@ -133,12 +136,12 @@ def write(conversation_id: str, change: Change, now: float) -> Transaction[None]
 def _inserts(
     conversation_id: str, start: int, messages: Sequence[Message], state: tuple[str, str] | None
 ) -> list[Statement]:
-    """Return statements that insert messages at a position. `state`: the agent and the context after them, if changed."""
+    """Return statements that insert messages at a position. `state`: the new agent and context, or None if they did not change."""
     values = [[conversation_id, at, message_text(each), None, None] for at, each in enumerate(messages, start)]
     if values and state is not None:
         values[-1][3:] = state
     statements: list[Statement] = []
-    while values:  # one statement for many rows, because each statement costs a round trip
+    while values:  # many rows in one statement, because each statement costs a round trip
         rows, values = values[:_ROWS_AT_ONCE], values[_ROWS_AT_ONCE:]
         placeholders = ", ".join(["(?, ?, ?, ?, ?)"] * len(rows))
         statements.append((f"INSERT INTO aswarm_message VALUES {placeholders}", list(chain.from_iterable(rows))))  # noqa: S608 - as above
@@ -170,7 +173,7 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
     )
     if not inserted[0][0]:
         rows = yield "SELECT revision FROM aswarm_conversation WHERE id = ?", (new_id,)
-        if rows == [(revision,)]:  # this transaction was committed before
+        if rows == [(revision,)]:  # a retry: the first transaction was committed
             return
         raise Conflict(new_id, (yield from load(new_id)))
     yield (
@@ -183,11 +186,11 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
 def summaries(
     prefix: str, limit: int, before: float | None, search: str = ""
 ) -> Transaction[list[ConversationSummary]]:
-    """Return conversations, the last updated first. `search`: a text in the title or in a message."""
+    """Return conversations, the last updated first. `search`: a text that the title or a message must contain."""
     limits = {"id >= ?": prefix or None, "id < ?": _after(prefix), "updated < ?": before}
     used = {condition: value for condition, value in limits.items() if value is not None}
     where = f"WHERE {' AND '.join(used)}" if used else ""
-    # A title needs only the first characters of the first user message, which may have a large image.
+    # `substr`, because the first user message may have a large image, and a title needs only its first characters.
     rows = yield (
         f"""SELECT id, revision, agent, length, stop, created, updated, title,
         (SELECT substr(data, 1, 1000) FROM aswarm_message WHERE conversation = id AND data LIKE ? ORDER BY position LIMIT 1)
@@ -203,17 +206,18 @@ def summaries(
 
 
 def _title_of(first: str | None) -> str:
-    """Return a title from the JSON of a message, which may be truncated."""
+    """Return a title from the JSON text of a message. The text may be truncated."""
     try:
         message = from_json(first or "{}", allow_partial="trailing-strings")
-    except ValueError:  # half of a surrogate pair
+    except ValueError:  # the text was truncated inside of a surrogate pair, or has only half a pair
         return ""
     return " ".join(described(message.get("content") or "").split())[:_TITLE_LENGTH]
 
 
 def _with_words(words: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:
-    """Return the ids of the conversations with the words in a message of the user or of an agent."""
-    # Some characters are escaped in JSON, and an image may contain the words: the query returns too much, never too little.
+    """Return the ids of the conversations with this text in a message of the user or of an agent."""
+    # The query may return too many rows: a wildcard replaces each character that JSON escapes, and the data of an image may
+    # contain the text. So each message is checked again below.
     pattern = f"%{re.sub(_NOT_IN_JSON, '%', words)}%"
     rows = yield (
         f"""SELECT conversation, data FROM aswarm_message
@@ -229,10 +233,10 @@ def _with_words(words: str, where: str, values: Sequence[object]) -> Transaction
 
 
 def _after(prefix: str) -> str | None:
-    """Return the first text, by code points, after all texts with the prefix; None if there is none."""
+    """Return the smallest text that sorts after all texts with the prefix, by code points; None if there is no such text."""
     kept = prefix.rstrip(_LAST)
     if not kept:
         return None
-    # Half surrogate pairs are not characters, and databases do not accept them.
+    # The code points between these two are surrogates, which databases do not accept.
     following = _AFTER_SURROGATES if kept[-1] == _BEFORE_SURROGATES else chr(ord(kept[-1]) + 1)
     return kept[:-1] + following

@@ -1,8 +1,8 @@
-"""The protocol of a store of conversations, and its values. No I/O.
+"""The protocol of a store of conversations, and its values. This module does no I/O.
 
 A conversation has messages, the name of the active agent, context variables, and the state of its last run. Each write contains
-the revision that it expects and the revision that it creates. So a store can detect that another writer was faster, and a
-repeated write changes nothing.
+the revision that it expects and the revision that it creates. So a store detects that another writer was faster. It also
+detects a repeated write, which changes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stored:
         messages: The history.
         agent: The name of the active agent.
         context_variables: The context variables.
-        stop: The `Response.stop` of the last run; None while it is running, or if its process died.
+        stop: The `Response.stop` of the last run; None while this run is running, or if its process died.
         unknown_calls: The `Response.unknown_calls` of the last run.
         created: The time of the first write, in seconds since the epoch.
         updated: The time of the last write, in seconds since the epoch.
@@ -53,8 +53,8 @@ class Stored:
 class ConversationSummary:
     """An item in a list of conversations. For the fields that are not listed here, see `Stored`.
 
-    `length`: the number of messages. `title`: the title from `rename`, otherwise the start of the first user message. It may be
-    empty in a store of your own.
+    `length`: the number of messages. `title`: the title from `rename`, otherwise the start of the first user message. A store
+    of your own need not have titles.
     """
 
     id: str
@@ -69,15 +69,15 @@ class ConversationSummary:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write to a conversation. The fields that are not listed here replace the fields of `Stored`.
+    """A write to a conversation. The other fields replace the fields of `Stored` with the same names.
 
-    A store that already has `revision` accepts the write again, without an effect.
+    If the store already has `revision`, the write succeeds again and changes nothing.
 
     Args:
-        base: The revision that the store must have; empty for a conversation that must not exist.
+        base: The revision that the conversation must have; empty if the conversation must not exist yet.
         revision: The new revision, a unique text.
-        keep: The number of messages at the start of the history that stay.
-        messages: The messages that follow them.
+        keep: The number of messages at the start of the history that stay. The later messages are deleted.
+        messages: The new messages, which follow the kept messages.
     """
 
     base: str
@@ -93,8 +93,8 @@ class Change:
 class Conflict(RunError):  # noqa: N818 - reads as what happened
     """Another writer has changed the conversation. This write was not stored, and nothing was merged.
 
-    `stored`: the conversation in the store now, None if it was deleted. `messages`: the whole history with the run that could not
-    be written. `response`: the response of this run.
+    `stored`: the conversation that is now in the store, or None if it was deleted. `messages`: the whole history, including the
+    run that could not be written. `response`: the response of this run.
     """
 
     def __init__(self, conversation_id: str, stored: Stored | None) -> None:
@@ -111,11 +111,11 @@ class Store(Protocol):
     """A store of conversations. Each method is one transaction.
 
     An id is a text that is not empty. Every method may raise RunError if the store cannot be reached. After a RunError or a
-    cancellation, the write may be in the store; repeat it with the same revision.
+    cancellation, the write may or may not be in the store; repeat it with the same revision.
     """
 
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
-        """Return the conversation, or None. `until=n`: its state after the first n messages, as far as it was written."""
+        """Return the conversation, or None. `until=n`: return its state after the first n messages."""
         ...
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
@@ -123,7 +123,10 @@ class Store(Protocol):
         ...
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
-        """Copy the conversation, or its first messages. Raises `Conflict` if `new_id` exists, ConfigurationError for an unknown id."""
+        """Copy the conversation, or its first `until` messages. Raises `Conflict` if `new_id` exists.
+
+        Raises ConfigurationError for an unknown `conversation_id`.
+        """
         ...
 
     async def list(
@@ -140,5 +143,5 @@ class Store(Protocol):
         ...
 
     async def purge(self, older_than: float) -> int:
-        """Delete all conversations without a write for this many seconds. Returns their number."""
+        """Delete the conversations whose last write is more than `older_than` seconds ago. Returns their number."""
         ...

@@ -1,8 +1,8 @@
 """Durable runs: a run survives its process, may wait for days, and can run on any machine that shares the database.
 
-`DurableRuns` puts a run into a queue in the transaction that records it. DBOS only decides which process executes a run, and
-when. For DBOS, a run is one workflow without steps. It has the record, the replay, the conversation and the fence of every run
-(`aswarm.runs`): each execution is an attempt with a number, and only the newest attempt may write.
+`DurableRuns` puts a run into a queue, in the transaction that records the run. DBOS only decides which process executes a run,
+and when: for DBOS, a run is one workflow without steps. `aswarm.runs` records and replays the run, as it does for `LocalRuns`.
+Each execution is an attempt with a number, and only the newest attempt may write.
 """
 
 from aswarm._values import public as _public

@@ -16,8 +16,8 @@ _SQLITE = "sqlite:///"
 def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     """Return the store of a URL: "sqlite:///path", or "postgresql://...".
 
-    `sync`: "full" makes each commit of SQLite wait for the disk. Raises ConfigurationError for any other URL, and if a package
-    is missing.
+    `sync`: if "full", each commit of SQLite waits for the disk. Raises ConfigurationError for another URL, or if a package is
+    missing.
     """
     if not url.startswith((_SQLITE, "postgresql://", "postgres://")):
         raise ConfigurationError(

@@ -1,7 +1,8 @@
-"""DBOS as the executor: it only decides the process and the time of an execution.
+"""DBOS as the executor of runs: it only decides which process executes a run, and when.
 
-A run is a DBOS workflow without steps, whose only argument is the id of the run. All workers of a program share one DBOS queue.
-The calls that move workflows check neither status nor process, so the record of a run must refuse a second writer.
+A run is a DBOS workflow without steps. Its only argument is the id of the run. All workers of a program share one DBOS queue.
+When this module moves workflows to the queue, DBOS does not check their status or process. So two processes may execute one run,
+and the record of the run refuses the older attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _APP = "aswarm"
 _WORKFLOW = "aswarm.run"
 _LIMITS = ("worker_concurrency", "global_concurrency", "limiter", "polling_interval_sec")
 _SECONDS_TO_OPEN = 10.0
-_working: list[Engine] = []  # at most one, because a process has only one DBOS
+_working: list[Engine] = []  # the engine that executes runs; at most one, because a process has only one DBOS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +42,8 @@ class EngineSettings:
 
     `url`: the URL of the database, for SQLAlchemy. `queue`: the name of the queue, different for each program. `executor`: the
     id of this process. `works`: whether this process executes runs. `concurrency`: the limit of concurrent runs in each worker.
-    `global_concurrency`: the limit of concurrent runs in all workers. `limiter`: the limit of starts in a number of seconds,
-    as `(starts, seconds)`. For the last two limits, None keeps the limit of the queue, and math.inf removes it. `poll_seconds`:
+    `global_concurrency`: the limit of concurrent runs in all workers together. `limiter`: `(starts, seconds)`, the limit of
+    starts in this time. For the last two limits, None keeps the limit of the queue, and math.inf removes it. `poll_seconds`:
     the seconds between two polls of the queue. `threads`: the number of threads of DBOS.
 
     Raises ConfigurationError for an invalid number.
@@ -68,22 +69,22 @@ class EngineSettings:
         check_least(0.001, **{"the seconds of starts_per": seconds})
         if seconds == math.inf:
             raise ConfigurationError(
-                "the seconds of starts_per must be finite; math.inf as its number removes the limit"
+                "the seconds of starts_per must be finite; to remove the limit, use math.inf as the number of starts"
             )
 
 
 def check_least(least: float, **numbers: float | None) -> None:
-    """Raise ConfigurationError if one of the numbers is below the least one."""
+    """Raise ConfigurationError if one of the numbers is below `least`."""
     for name, value in numbers.items():
         if value is not None and not value >= least:
             raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
 
 
 class Engine:
-    """The queue of the runs, and, if `works` is set, its worker in this process.
+    """The queue of the runs. With `works`, it also executes runs in this process.
 
-    `execute` executes one attempt of a run. It raises CancelledError if the run has not ended: the run continues later, or in
-    another process.
+    `execute`: executes one attempt of a run. It raises CancelledError if the run has not ended, because the run continues later
+    or in another process.
     """
 
     def __init__(self, settings: EngineSettings, execute: Execute, liveness: Liveness) -> None:
@@ -103,10 +104,10 @@ class Engine:
     # --- opening and closing ---
 
     async def open(self) -> None:
-        """Connect, and create the tables of DBOS and the queue. A worker also acquires the lock of this process and listens.
+        """Connect, and create the tables of DBOS and the queue. A worker also acquires the lock of this process, and listens.
 
-        If the database cannot be reached, this retries for some seconds and then raises StoreError. Raises ConfigurationError
-        if this process already has a worker, or if the host's DBOS does not fit.
+        If the database cannot be reached, this retries for ten seconds and then raises StoreError. Raises ConfigurationError
+        if this process already has a worker, or if the host (the program) has launched a DBOS with other settings.
         """
         ends = anyio.current_time() + _SECONDS_TO_OPEN
         while True:
@@ -123,7 +124,7 @@ class Engine:
         settings, self._is_stopping = self._settings, False
         if settings.works and _working:
             raise ConfigurationError(
-                "this process already has a durable worker, and can have only one DBOS; share the worker, or use another process"
+                "this process already has a durable worker, and it can have only one DBOS; share the worker, or use another process"
             )
         host = _dbos_of_host() if settings.works else None
         if settings.works:
@@ -168,7 +169,7 @@ class Engine:
             "executor_id": settings.executor,
             "serializer": DBOSPortableJSONSerializer(),
             "max_executor_threads": settings.threads,
-            "notification_listener_polling_interval_sec": 0.2,  # unused, but `destroy` waits for the next poll
+            "notification_listener_polling_interval_sec": 0.2,  # no notifications, but `destroy` waits for the next poll
             "scheduler_polling_interval_sec": 3600,  # nothing is scheduled
             "log_level": "ERROR",
             "enable_otlp": False,
@@ -178,14 +179,14 @@ class Engine:
         DBOS.launch()  # not in another thread: DBOS executes workflows in the event loop of the caller
 
     def stop_listening(self) -> None:
-        """Start no more runs. The running executions of this process continue."""
+        """Start no more runs in this process. Its running executions continue."""
         self._is_stopping = True
         if self._dbos is not None:
             for event in self._dbos.background_thread_stop_events:
                 event.set()
 
     async def aclose(self) -> None:
-        """Stop the executions, return their runs to the queue, and finally release the lock of this process."""
+        """Stop the executions, and return their runs to the queue. Then release the lock of this process."""
         self.stop_listening()
         with anyio.CancelScope(shield=True):
             try:
@@ -200,9 +201,9 @@ class Engine:
         if self._dbos is not None:
             from dbos import DBOS  # noqa: PLC0415 - of an extra
 
-            await in_thread(DBOS.destroy)  # it waits until no thread dequeues runs
-            await self._cancel_all()
-            # DBOS may have replaced the default executor of `asyncio.to_thread`, and has shut it down now.
+            await in_thread(DBOS.destroy)  # returns when no thread dequeues runs any more
+            await self._cancel_all()  # executions that started meanwhile
+            # DBOS may have replaced the default executor of the event loop, and `destroy` has shut it down.
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         _working.remove(self)
 
@@ -225,9 +226,9 @@ class Engine:
     # --- the queue ---
 
     def enqueue(self, connection: Any, run_id: str) -> None:
-        """Add a run to the queue in the open transaction of `connection`, of psycopg or sqlite3. Blocks.
+        """Add a run to the queue, in the open transaction of a connection of psycopg or sqlite3. This blocks the thread.
 
-        This does nothing if the run is already in the queue.
+        If the run is already in the queue, nothing changes.
         """
         settings = self._settings
         options = {
@@ -236,11 +237,11 @@ class Engine:
         self._borrower.enqueue(connection, options, run_id)
 
     async def requeue(self, run_ids: Sequence[str]) -> None:
-        """Requeue runs. A run that is being executed starts a second time, without stopping the first execution."""
+        """Requeue runs. If a process is executing a run, its execution continues, and the run also starts again."""
         await in_thread(self._requeue, run_ids)
 
     async def orphans(self, executor: str) -> list[str]:
-        """Return the ids of the active runs that a process dequeued."""
+        """Return the ids of the active runs that the process `executor` has dequeued."""
         return await in_thread(self._orphans, executor)
 
     async def delete(self, run_ids: Sequence[str]) -> None:
@@ -249,10 +250,10 @@ class Engine:
             await in_thread(self._client.delete_workflows, list(run_ids))
 
     async def take_over(self) -> dict[str, list[str]]:
-        """Requeue the runs of dead workers, and the runs of this worker that nothing executes.
+        """Requeue the runs of dead workers. Also requeue the runs that this worker has dequeued, but does not execute.
 
-        Returns the ids of the requeued runs by executor. Call this method every few seconds in each worker. It also checks the
-        lock of this process; without the lock, it requeues nothing.
+        Returns the ids of the requeued runs by executor. Call this method every few seconds in each worker. It first checks the
+        lock of this process, and requeues nothing without the lock.
         """
         return await in_thread(self._take_over)
 
@@ -265,16 +266,18 @@ class Engine:
                 taken[executor] = self._own_strays(set(run_ids))
             elif self._liveness.take(executor):
                 try:
-                    taken[executor] = self._orphans(
-                        executor
-                    )  # listed again, because the worker was alive the first time
+                    # Listed again: the worker may have dequeued more runs before it died.
+                    taken[executor] = self._orphans(executor)
                     self._requeue(taken[executor])
                 finally:
                     self._liveness.drop(executor)
         return {executor: run_ids for executor, run_ids in taken.items() if run_ids}
 
     def _own_strays(self, run_ids: set[str]) -> list[str]:
-        """Requeue the runs that nothing executed at two checks in a row. After one check, DBOS may be about to start them."""
+        """Requeue the runs that this process did not execute at two checks in a row.
+
+        After only one check, DBOS may just be starting a run.
+        """
         unexecuted = run_ids - self._running.keys()
         strays, self._strays = sorted(unexecuted & self._strays), unexecuted
         if self._is_stopping:
@@ -286,7 +289,7 @@ class Engine:
         return self._dequeued(executor)[executor]
 
     def _dequeued(self, executor: str | None = None) -> defaultdict[str, list[str]]:
-        """Return the active dequeued runs by executor, of all executors or only of this one."""
+        """Return the ids of the active dequeued runs by executor. `executor`: return only its runs."""
         by_executor: defaultdict[str, list[str]] = defaultdict(list)
         for row in self._client.list_workflows(
             status="PENDING", queue_name=self._settings.queue, executor_id=executor, load_input=False, load_output=False
@@ -299,7 +302,7 @@ class Engine:
             self._client.resume_workflows(list(run_ids), queue_name=self._settings.queue)
 
     def _register(self) -> None:
-        """Create the queue, or update its limits, which all workers apply at their next poll. The last worker wins."""
+        """Create the queue or update its limits. All workers apply the new limits at their next poll."""
         from dbos import _error  # noqa: PLC0415 - of an extra
 
         queue = self._client.retrieve_queue(self._settings.queue)
@@ -324,22 +327,22 @@ class Engine:
         if settings.limiter is not None:
             number, seconds = settings.limiter
             limits["limiter"] = None if math.isinf(number) else {"limit": int(number), "period": seconds}
-        if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS refuses a higher limit of a worker
+        if limits["worker_concurrency"] and limits["global_concurrency"]:  # DBOS refuses a higher worker limit
             limits["worker_concurrency"] = min(limits["worker_concurrency"], limits["global_concurrency"])
         return limits
 
     # --- executions ---
 
     async def run(self, run_id: str) -> None:
-        """Execute a run for DBOS. Raises CancelledError if the run has not ended: DBOS then records no outcome."""
+        """Execute a run for DBOS. Raises CancelledError if the run has not ended. DBOS then records no outcome."""
         task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - DBOS makes one for each workflow
-        self._tasks.add(task)  # also while DBOS waits for the outcome of another process
+        assert task is not None  # noqa: S101 - DBOS makes a task for each workflow
+        self._tasks.add(task)  # until the end of the task: after this method, DBOS may wait for another process
         task.add_done_callback(self._tasks.discard)
         self._running[run_id] = self._running.get(run_id, 0) + 1
         try:
             await self._until_alive(run_id)
-            # In an empty context, because DBOS would record calls of other workflows as steps of this workflow.
+            # In an empty context: otherwise DBOS would record other workflows that the run starts as steps of this one.
             await asyncio.get_running_loop().create_task(self._execute(run_id), context=contextvars.Context())
         except Exception as error:
             fields = {"run_id": run_id, "agent": None}
@@ -351,7 +354,7 @@ class Engine:
                 del self._running[run_id]
 
     async def _until_alive(self, run_id: str) -> None:
-        """Wait until this process has its lock. Raises CancelledError if another process has taken over the run meanwhile."""
+        """Wait until this process holds its lock. Raises CancelledError if another process took over the run meanwhile."""
         if self._is_stopping:
             raise asyncio.CancelledError
         if self._liveness.is_held:
@@ -374,12 +377,12 @@ def _workflow() -> Any:
             raise asyncio.CancelledError
         await _working[0].run(run_id)
 
-    # No limit for recoveries, because the record of the run counts its deaths.
+    # DBOS must not limit the recoveries, because the record of the run counts the deaths of its processes.
     return DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(run)
 
 
 def executor_of_host() -> str | None:
-    """Return the id of this process in the DBOS that the host has launched, or None without one."""
+    """Return the id of this process in the DBOS that the program (the host) has launched. Returns None without such a DBOS."""
     if _working or _dbos_of_host() is None:
         return None
     from dbos import DBOS  # noqa: PLC0415 - of an extra
@@ -394,7 +397,7 @@ def _dbos_of_host() -> Any:
 
 
 def _application(database: Any, queue: str) -> str:
-    """Return the application name of the queue. It is the name of a host if a worker uses the DBOS of its host."""
+    """Return the application name of the queue: the name of the host, if a worker uses the DBOS of its host."""
     from dbos import DBOSClient  # noqa: PLC0415 - of an extra
 
     client: Any = DBOSClient(system_database_engine=database)
@@ -404,25 +407,25 @@ def _application(database: Any, queue: str) -> str:
 
 
 def _fitting(host: Any, settings: EngineSettings) -> str:
-    """Return the application name of the host's DBOS. Raises ConfigurationError if it would not execute the runs."""
+    """Return the application name of the host's DBOS. Raises ConfigurationError if this DBOS would not execute the runs."""
     from dbos import DBOS  # noqa: PLC0415 - of an extra
 
     mine, its = (settings.version, settings.executor), (DBOS.application_version, DBOS.executor_id)
     if mine != its:
         raise ConfigurationError(
-            f"the DBOS of this process has the version and executor {its}, the runs have {mine}; use the same for both"
+            f"the DBOS of this process has the version and executor {its}, but the runs have {mine}; use the same values"
         )
     if (queues := host._listening_queues) is not None and settings.queue not in queues:  # noqa: SLF001
         raise ConfigurationError(
-            f"the DBOS of this process only listens to {queues}; add {settings.queue!r} to listen_queues"
+            f"the DBOS of this process listens only to {queues}; add {settings.queue!r} to listen_queues"
         )
     return str(host._config["name"])  # noqa: SLF001 - DBOS executes only workflows of its own application
 
 
 def _sees(host: Any, client: Any, executor: str) -> bool:
-    """Return whether the host's DBOS and the client use one database: the host must find a queue of the client.
+    """Return whether the host's DBOS and the client use the same database: the host must find a new queue of the client.
 
-    Their URLs may differ.
+    A comparison of their URLs is not enough, because two URLs may name one database.
     """
     probe = f"aswarm-probe-{executor}"
     client.register_queue(probe)

@@ -1,4 +1,4 @@
-"""The connections of DBOS: a pool, and connections that DBOS borrows for one transaction."""
+"""The connections of DBOS: a pool, and connections that DBOS borrows from the store for one transaction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _sqlalchemy() -> Any:
 
 
 class Borrower:
-    """Enqueues on connections of psycopg and sqlite3, which DBOS only accepts through SQLAlchemy."""
+    """Enqueues a workflow on a connection of psycopg or sqlite3. DBOS itself accepts only connections of SQLAlchemy."""
 
     def __init__(self, url: str) -> None:
         alchemy = _sqlalchemy()
@@ -26,19 +26,19 @@ class Borrower:
             self.engine = alchemy.create_engine("postgresql+psycopg://", use_native_hstore=False, **arguments)
 
     def enqueue(self, connection: Any, options: Any, run_id: str) -> None:
-        """Enqueue a workflow in the open transaction of `connection`, of psycopg or sqlite3."""
+        """Enqueue a workflow in the open transaction of this connection."""
         self._local.borrowed = _Borrowed(connection)
         try:
             with self.engine.connect() as borrowed:
                 self.client.enqueue_in_transaction(borrowed, options, run_id)
-        except self.error as error:  # the owner expects an error of its driver
+        except self.error as error:  # the store that owns the connection handles only errors of its driver
             raise (error.orig or error) from error
         finally:
             del self._local.borrowed
 
 
 class _Borrowed:
-    """A borrowed connection, which only its owner commits, rolls back and closes."""
+    """A connection that SQLAlchemy can use, but not commit, roll back or close: only its owner does that."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -52,7 +52,7 @@ class _Borrowed:
     rollback = close = commit
 
     def add_notice_handler(self, handler: object) -> None:
-        """Do nothing: SQLAlchemy would add a handler for each use."""
+        """Do nothing. SQLAlchemy would add one more handler at each use."""
 
 
 def connection_pool(url: str, threads: int, synchronous: str) -> Any:
@@ -91,7 +91,7 @@ def close_pool(engine: Any) -> None:
 
 
 def _note_lost_server(context: Any) -> None:
-    """Make DBOS retry whenever the server cannot be reached. Alone, DBOS does not detect all texts of this error."""
+    """Mark an error of a lost connection, so that DBOS retries. DBOS knows such errors by their text, but not all texts."""
     error = context.original_exception
     if type(error).__name__ == "OperationalError" and not getattr(error, "sqlstate", None):
         context.is_disconnect = True

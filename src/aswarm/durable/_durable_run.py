@@ -27,7 +27,7 @@ Answers: TypeAlias = Mapping[str, Decision]
 
 
 class DurableRun:
-    """A run. Any process that shares the database can get it: `await runs.run(run_id)`. `record`: its last known record."""
+    """One run. Any process that shares the database can get it: `await runs.run(run_id)`. `record`: its last known record."""
 
     def __init__(self, runs: DurableRuns, record: RunRecord) -> None:
         self.record = record
@@ -47,16 +47,16 @@ class DurableRun:
         return self.record.conversation
 
     def events(self, after: int = -1) -> AsyncGenerator[Entry, None]:
-        """Yield the entries of the log with numbers above `after`: first the existing entries, then live entries until the end.
+        """Yield the entries with numbers above `after`: first the existing entries, then live entries until the run ends.
 
-        The process that executes the run gets an entry at once, another process about 0.1 s later.
+        The process that executes the run gets a live entry at once. Other processes get it about 0.1 s later.
         """
         return Run(self._runs, self.record).entries(after)
 
     async def wait(self) -> RunRecord:
-        """Wait for the end of the run. Returns its record. A run also ends when it waits for an answer.
+        """Wait for the end of the run, and return its record. A run that waits for an answer has ended too.
 
-        Raises RuntimeError if the `DurableRuns` are closed before the end.
+        Raises RuntimeError if the `DurableRuns` object is closed before the end.
         """
         await self._runs.wait_for(self.record)
         self.record = await self._runs.get(self.id, user=self.record.user)
@@ -77,8 +77,8 @@ class DurableRun:
     async def result(self) -> Response:
         """Wait for the end of the run. Returns its response.
 
-        `stop` is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError for a failed run,
-        with the text of the error, and with the `response` of the run if there is one.
+        Its `stop` is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError for a failed run.
+        The error has the text of the original error and, if there is one, the `response` of the run.
         """
         last = await self.last_entry()
         response = self._response(last)
@@ -98,23 +98,23 @@ class DurableRun:
             raise ConfigurationError(
                 f"the run ended with the agent {name!r}, which this process does not have; add it to agents="
             )
-        fields = copy.deepcopy(last.response)  # because several callers may wait for the run
+        fields = copy.deepcopy(last.response)  # several callers may wait for the run, and each may change its response
         return response_of(fields, agents.get(name) or Agent(name=name))
 
     async def cancel(self, reason: str = "cancelled") -> Response:
-        """Stop the run in any process, and wait until its functions have finished.
+        """Stop the run, in whichever process it is, and wait until its functions have finished.
 
-        If the run waits for an answer, its calls are closed as not run.
+        If the run waits for an answer, its open calls are closed as "not run".
         """
         await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return await self.result()
 
     async def answer(self, answers: Answers, *, key: str | None = None) -> DurableRun:
-        """Answer all waiting calls of this run. Returns the run that continues the conversation.
+        """Answer all waiting calls of this run. Returns a new run, which continues the conversation.
 
-        `answers`: by the id of the call, as for `resume=` of `AsyncSwarm.run`: True, False, `Approve`, `Deny` or `Answer`. The
-        same answers give the same run. Raises AnswersRefused, also if the conversation already has a later run, and RunActive
-        while this run is running.
+        `answers`: True, False, `Approve`, `Deny` or `Answer` for each call id, as for `resume=` of `AsyncSwarm.run`. A second
+        call with the same answers returns the same run. Raises RunActive while this run is running. Raises AnswersRefused if
+        the answers do not fit, or if the conversation already has a later run.
         """
         if (record := await self._runs.get(self.id, user=self.record.user)).status == "stopped":
             raise AnswersRefused(
@@ -130,7 +130,7 @@ class DurableRun:
         except RunActive as active:
             if active.run_id == self.id:
                 raise
-            text = f"the run {self.id!r} waits for no answer: its conversation has the later run {active.run_id!r}"
+            text = f"the run {self.id!r} does not wait for an answer; the later run {active.run_id!r} is active"
             raise AnswersRefused(text, "call_not_open", 409) from active
 
 

@@ -1,6 +1,6 @@
-"""`DurableRuns`: runs in a queue, executed by any process that shares the database.
+"""`DurableRuns`: runs in a queue. Any process that shares the database can execute them.
 
-Runs are recorded and replayed as in `LocalRuns`. DBOS only chooses the run that this process executes next.
+Runs are recorded and replayed as in `LocalRuns`. DBOS only assigns them to processes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ._map import named, run_all
 
 logger = logging.getLogger("aswarm")
 
-NO_USER = "-"  # the user of runs that are started without a user, because the id of a user cannot be empty
+NO_USER = "-"  # the user of a run that was started without a user; an empty id is not allowed
 _IDS_AT_ONCE = 500
 _LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
 
@@ -56,33 +56,36 @@ _LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, s
 class DurableRuns(LoggedRuns):
     """Runs that continue in another process if their process dies: `async with DurableRuns(swarm, agents=[...], ...) as runs:`.
 
-    This needs the extra `durable`, and asyncio. Only one `DurableRuns` of a process can execute runs, because a process can
-    have only one DBOS, the engine. If your program has started DBOS, `DurableRuns` uses that DBOS and its database.
+    This class needs asyncio and the extra `durable`. Only one `DurableRuns` of a process can execute runs, because a process
+    can have only one DBOS. If your program has already started DBOS, `DurableRuns` uses this DBOS and its database.
 
     Args:
-        swarm: Runs the agents.
+        swarm: The swarm that runs the agents.
         agents: A list, or a dict by name. Runs and stored conversations refer to an agent by its name.
         store: The database of the runs and the conversations: "sqlite:///runs.db" for the processes of one machine, or
             "postgresql://user@host/database" for any number of machines.
-        version: The version of the agents' code. A process only executes runs of its own version; change the version when you
-            change the agents.
+        version: The version of the agents' code. Change it whenever you change the agents, because a process executes only
+            runs of its own version.
         queue: The name of the queue. Programs that share a database need different names.
-        concurrency: The runs that each process executes at once; 0 for none. The queue stores `concurrency` and `poll_seconds`:
-            all processes use the values of the process that opened last.
-        global_concurrency: The runs that all processes execute at once. None keeps the limit of the queue, math.inf removes it.
-        starts_per: (n, seconds): at most n runs start in this time, in all processes. None and math.inf: as above.
-        max_deaths: The number of processes that may die while they execute a run. Then the run is not executed again.
+        concurrency: The limit of concurrent runs in each process; with 0, this process executes no runs. The queue stores
+            `concurrency` and `poll_seconds`, and all processes use the values of the process that opened last.
+        global_concurrency: The limit of concurrent runs in all processes together. None keeps the limit of the queue, math.inf
+            removes it.
+        starts_per: (n, seconds): at most n runs start in this time, in all processes together. None keeps the limit of the
+            queue, n = math.inf removes it.
+        max_deaths: After this number of processes have died while they executed a run, the run fails.
         failover_seconds: The interval of the check for dead processes.
         poll_seconds: The interval of the check for queued runs.
         threads: The number of threads of DBOS.
-        sync: When SQLite waits for the disk: "full" at every commit, "normal" at the start of a call and both ends of a run.
-        limits: As for `aswarm.serve`; by default only 24 hours for a run. The time counts from 0 in each process.
-        error_text: As for `LocalRuns`.
-        task_agent: As for `LocalRuns`.
+        sync: When SQLite waits for the disk. "full": at each commit. "normal": at the start and the end of a run, and at the
+            start of a call.
+        limits: See `Limits`. By default, the only limit is 24 hours for a run. Each process counts this time from 0.
+        error_text: See `LocalRuns`.
+        task_agent: See `LocalRuns`.
 
     Raises:
-        ConfigurationError: For an invalid URL or number, and for a missing package. On opening: for a database that cannot be
-            used, without asyncio, and if this process already executes durable runs.
+        ConfigurationError: For an invalid URL or number, or if a package is missing. `async with` raises it if the database
+            cannot be used, if the event loop is not asyncio's, or if this process already executes durable runs.
     """
 
     stop_reason = REQUEUED
@@ -137,9 +140,9 @@ class DurableRuns(LoggedRuns):
         self._ends = Ends(self._ended_elsewhere)
 
     def as_client(self) -> DurableRuns:
-        """Make this process start, read, cancel and answer runs, but execute none. Returns this object.
+        """Execute no runs in this process, which can still start, read, cancel and answer runs. Returns this object.
 
-        Raises RuntimeError if the runs are open.
+        Call it before `async with`; later, it raises RuntimeError.
         """
         if self.is_open:
             raise RuntimeError("these runs are already open; call as_client() before `async with`")
@@ -157,7 +160,7 @@ class DurableRuns(LoggedRuns):
         name = (executor_of_host() if self._settings.works else None) or self._name
         self._settings = replace(self._settings, executor=name)
         locks = await self._join(stack, Processes(self._database, name), holds=False)
-        assert locks is not None  # noqa: S101 - a file and a server have locks
+        assert locks is not None  # noqa: S101 - only the database in memory has no locks
         self._engine = Engine(self._settings, self._execute, locks)
         stack.push_async_callback(self._engine.aclose)
         await self._engine.open()
@@ -167,7 +170,7 @@ class DurableRuns(LoggedRuns):
         self.readers.background.start_soon(self._ends.watch, self._changes)
 
     async def _warn(self) -> None:
-        """Log the runs that this process cannot execute, and the limits that other processes do not share."""
+        """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
         agents = list(self.factory.known)
         out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
         for version, agent, number in out_of_reach:
@@ -178,16 +181,16 @@ class DurableRuns(LoggedRuns):
             )  # fmt: skip
         if has_rate_limits(self.factory.swarm):
             logger.warning(
-                "the RateLimits of the swarm apply to this process alone; give each process its share of them, or limit the "
+                "the RateLimits of the swarm apply to this process alone; divide them by the number of processes, or limit the "
                 "runs of all processes with global_concurrency or starts_per",
                 extra=NO_RUN,
             )
 
     async def drain(self, seconds: float) -> None:
-        """Start no more runs here. After this number of seconds, return unfinished runs to the queue, for other processes.
+        """Start no more runs in this process. After this number of seconds, return its unfinished runs to the queue.
 
-        A function that is still running is cancelled, and the outcome of its call is unknown. A second call does not wait
-        longer than the first.
+        Then a function that is still running is cancelled, and the outcome of its call is unknown. A second call can shorten
+        the time, but not extend it.
         """
         if self.is_open:
             self._engine.stop_listening()
@@ -234,12 +237,12 @@ class DurableRuns(LoggedRuns):
             new: The name of the agent.
             messages: The new messages; a str is a message of the user.
             context_variables: The context variables of a new conversation.
-            run_id: The id of the run; None creates an id.
+            run_id: The id of the run; with None, this creates an id.
             user: The id of the user who owns the run.
-            conversation: The id of the conversation; None creates a conversation with the id of the run.
+            conversation: The id of the conversation; with None, this creates a conversation that has the id of the run.
             key: An idempotency key of the user.
 
-        Raises the errors of `Runs.start`, such as KeyReused for an id of another request.
+        Raises the errors of `Runs.start`, for example KeyReused if another request has used this `run_id` or `key`.
         """
         if isinstance(new, NewRun):
             return await super().start(new)
@@ -260,16 +263,16 @@ class DurableRuns(LoggedRuns):
         return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
     async def find(self, run_id: str) -> DurableRun:
-        """Return the run with this id, of any user, for tools of an operator. Raises RunNotFound."""
+        """Return the run with this id, whatever its user: for the tools of an operator. Raises RunNotFound."""
         return DurableRun(self, await self._find(run_id, None))
 
     async def records(
         self, *, status: RunStatus | Literal["waiting", "queued", "unreachable"] | None = None, limit: int = 100
     ) -> list[RunRecord]:
-        """Return the newest runs of all users, or of one status, for tools of an operator.
+        """Return the newest runs of all users, for the tools of an operator. `status`: return only runs with this status.
 
-        "waiting": finished runs with calls that still wait for an answer. "queued": runs that wait for a process.
-        "unreachable": queued runs that need another version or other agents than this process has.
+        "waiting": finished runs whose calls still wait for an answer. "queued": runs that wait for a process. "unreachable":
+        queued runs that this process cannot execute, because they need another version or another agent.
         """
         if status == "unreachable":
             agents = list(self.factory.known)
@@ -281,12 +284,12 @@ class DurableRuns(LoggedRuns):
     # --- executing ---
 
     async def _execute(self, run_id: str) -> None:
-        """Execute one attempt of a run. The engine calls this in its own task. Raises CancelledError if the run has not ended."""
+        """Execute one attempt of a run, in a task of the engine. Raises CancelledError if the run has not ended."""
         async with AsyncExitStack() as stack:
             taken = await self._take(run_id, max(0, self._max_deaths - 2))
             if taken is not None and not self._is_own(taken.row):
-                # With `max_deaths` - 1 deaths, this is the last attempt. Run last attempts one at a time: if a run kills its
-                # process, no other run loses its last attempt.
+                # With `max_deaths` - 1 deaths, this is the last attempt of the run. This process executes such attempts one
+                # at a time: if a run kills the process again, no other run loses its last attempt.
                 await stack.enter_async_context(self._last_attempts)
                 taken = await self._take(run_id)
             if taken is None:
@@ -298,7 +301,7 @@ class DurableRuns(LoggedRuns):
             attempt = self._next_attempt(taken)
             await self._work_of(attempt, row)
             if attempt.live.is_fenced:
-                raise asyncio.CancelledError  # so that the engine does not record the end of the run
+                raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
     async def _take(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
         if self.draining.is_set:
@@ -309,7 +312,7 @@ class DurableRuns(LoggedRuns):
         return (row.owner or "").startswith(f"{self._settings.executor}#")
 
     def _work_of(self, attempt: RunAttempt, row: RunRow) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that executes an attempt or closes its run. Not async, to save a frame at each resume."""
+        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each resume."""
         if row.cancel is not None:
             return attempt.close(row.cancel)
         if row.deaths < self._max_deaths:
@@ -319,15 +322,15 @@ class DurableRuns(LoggedRuns):
         return attempt.close("", RunError(reason))
 
     async def requeue(self, live: LiveRun) -> None:
-        """See `LoggedRuns`. The engine returns the run to its queue when it closes."""
-        with logged("a run cannot be returned to the queue; it is taken over after the end of this process"):
+        """See `LoggedRuns`. This only releases the run; the engine puts it into the queue when the engine closes."""
+        with logged("a run cannot be returned to the queue; another process takes it over when this process ends"):
             await self._database.run(log.release, live.record.id, live.attempt)
         self.detach(live)
 
     # --- the other methods of `Runs` ---
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`. The calls of a run that waits for an answer are closed; a queued run ends at once."""
+        """See `Runs.cancel`. A queued run ends at once. If a run waits for an answer, its open calls are closed."""
         record = await self.get(run_id, user=user)
         if record.is_running and not record.is_queued and run_id not in self._live:
             record = await self._released_if_dead(record)
@@ -338,7 +341,7 @@ class DurableRuns(LoggedRuns):
         return await super().cancel(run_id, user=user, reason=reason)
 
     async def _released_if_dead(self, record: RunRecord) -> RunRecord:
-        """Return a run to the queue if its process is dead, in case there is no worker to do so. Returns its record."""
+        """Return a run to the queue if its process is dead, because there may be no worker that does so. Returns its record."""
         row = await self._database.submit(lambda: log.find(record.id, None), reads_only=True)
         owner = "" if row is None or row.owner is None else row.owner.partition("#")[0]
         async with self._processes.dead(owner) as is_dead:
@@ -347,9 +350,9 @@ class DurableRuns(LoggedRuns):
         return await self.get(record.id, user=record.user)
 
     async def release(self, run_id: str) -> None:
-        """Take a run from a hanging process, and return it to the queue, for tools of an operator. Raises RunNotFound.
+        """Return a run of a hanging process to the queue, for the tools of an operator. Raises RunNotFound.
 
-        The process can no longer write to the run, but its functions may still be running there.
+        The hanging process can no longer write to the run. But the functions of the run may still be running in this process.
         """
         taken = await self._take(run_id)
         if taken is None:
@@ -380,8 +383,8 @@ class DurableRuns(LoggedRuns):
     async def purge(self, older_than: float) -> int:
         """Delete the runs that ended at least `older_than` seconds ago, with their logs. Returns their number.
 
-        A conversation that a run created is deleted with the last of its runs; `runs.store.purge(older_than)` deletes other
-        conversations. A run that waits for an answer is kept; answer or cancel it first.
+        If `start` created a conversation for a run, it is deleted with its last run; `runs.store.purge(older_than)` deletes the
+        other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
         run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than), reads_only=True)
         for user, conversation in conversations:
@@ -390,7 +393,7 @@ class DurableRuns(LoggedRuns):
         return len(run_ids)
 
     async def _delete(self, run_ids: Sequence[str]) -> None:
-        # The log comes last, so that a repeated purge finds the runs.
+        # The rows of DBOS first, then the log: if this fails in between, a repeated purge still finds the runs in the log.
         for at in range(0, len(run_ids), _IDS_AT_ONCE):
             some = run_ids[at : at + _IDS_AT_ONCE]
             await self._engine.delete(some)
@@ -410,9 +413,9 @@ class DurableRuns(LoggedRuns):
         return await self._database.submit(lambda: log.ended(elsewhere), reads_only=True) if elsewhere else []
 
     async def wait_for(self, record: RunRecord) -> Entry | None:
-        """Wait for the end of a run in any process. Returns the last entry if the run ended here, otherwise None.
+        """Wait for the end of a run in any process. Returns the last entry if the run ended in this process, otherwise None.
 
-        Raises RuntimeError if these runs are closed first.
+        Raises RuntimeError if this object is closed before the run ends.
         """
         return await self._ends.wait(record.id)
 
@@ -425,19 +428,20 @@ class DurableRuns(LoggedRuns):
         concurrency: int = 100,
         context_variables: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[DurableRun, None]:
-        """Run an agent for each item, in all processes together. Yields each run when it ends.
+        """Run an agent for each item. All processes execute the runs. Yields each run when it ends.
 
-        A second call with the same ids continues the first call: it also yields the ended runs, and runs nothing twice.
+        A second call with the same ids continues the first call: it also yields the runs that have ended, and runs no item twice.
 
         Args:
             agent: The name of the agent.
-            items: Messages, or `Item`s of `aswarm.batch`. An agent of an item must be one of the agents of these runs.
-            run_ids: An id for each item, or a function of its position, from 0. By default, the ids of the items.
-            concurrency: The number of active runs at once.
+            items: Messages, or `Item`s of `aswarm.batch`. The agent of an item must be one of the `agents` of this object.
+            run_ids: An id for each item, or a function that returns the id for a position, from 0. By default, the ids of the
+                items.
+            concurrency: The number of runs that this call has active at once.
             context_variables: The context variables of all runs; the variables of an item override them.
 
         Raises:
-            ConfigurationError: For an item without an id, or with `resume=` (`DurableRun.answer` continues a waiting run).
+            ConfigurationError: If an item has no id, or has `resume=` (use `DurableRun.answer` for a run that waits).
         """
         check_least(1, concurrency=concurrency)
 

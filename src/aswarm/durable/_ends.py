@@ -1,6 +1,6 @@
-"""`Ends`: waits for the ends of runs in any process, with one query for all of them.
+"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers; without callers, there is none.
 
-Without waiting callers, it makes no queries. When the runs are closed, the waits raise an error.
+When the `DurableRuns` are closed, the waiting callers get an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from aswarm.runs._changes import Changes
 
 logger = logging.getLogger("aswarm")
 
-_QUERY_EVERY = 1.0  # seconds; usually a change of the log comes first
+_QUERY_EVERY = 1.0  # seconds; usually a change of the log starts the next query earlier
 _IDS_AT_ONCE = 500
 
 
 class _Wait:
-    """The wait for one run. `has_ended`: whether it ended before the runs were closed. `last`: its last entry."""
+    """The wait for the end of one run. `has_ended`: whether the run has ended. `last`: its last entry, if known."""
 
     def __init__(self) -> None:
         self.callers = 0
@@ -32,7 +32,7 @@ class _Wait:
 
 
 class Ends:
-    """The runs with waiting callers. `ended`: returns the ended runs among these ids."""
+    """The waits of all callers. `ended`: gets run ids, and returns the ids of the runs that have ended."""
 
     def __init__(self, ended: Callable[[Sequence[str]], Awaitable[list[str]]]) -> None:
         self._ended = ended
@@ -41,7 +41,10 @@ class Ends:
         self._is_closed = False
 
     async def wait(self, run_id: str) -> Entry | None:
-        """Wait for the end of a run. Returns the entry passed to `note`. Raises RuntimeError if the runs are closed first."""
+        """Wait for the end of a run. Returns the entry passed to `note`.
+
+        Raises RuntimeError if the `DurableRuns` are closed before the run ends.
+        """
         wait = self._waits.setdefault(run_id, _Wait())
         wait.callers += 1
         self._is_wanted.set()
@@ -54,19 +57,19 @@ class Ends:
                 del self._waits[run_id]
         if not wait.has_ended:
             raise RuntimeError(
-                f"the runs were closed before the end of the run {run_id!r}; another process continues it, or this process "
-                "after it opens the runs again"
+                f"the runs were closed before the end of the run {run_id!r}. Another process continues the run, or this "
+                "process when it opens the runs again"
             )
         return wait.last
 
     def note(self, run_id: str, last: Entry | None = None) -> None:
-        """Wake the callers that wait for a run. `last`: its last entry, if it ended in this process."""
+        """Wake the callers that wait for a run. `last`: its last entry, if the run ended in this process."""
         if (wait := self._waits.pop(run_id, None)) is not None:
             wait.has_ended, wait.last = True, last
             wait.is_over.set()
 
     async def watch(self, changes: Changes) -> None:
-        """Query the ends after each change of the log, until cancelled."""
+        """Query which runs have ended after each change of the log, until cancelled."""
         self._is_closed = False
         try:
             while True:

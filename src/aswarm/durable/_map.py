@@ -1,6 +1,6 @@
-"""Runs of many items, in all processes together.
+"""Starts a run for each of many items. All processes execute these runs.
 
-The module decides the number of concurrent runs and the id of each item. Started runs continue if the caller stops reading.
+If the caller stops reading, started runs continue.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ T = TypeVar("T")
 async def run_all(
     items: AsyncIterator[tuple[str, Item]], run: Callable[[str, Item], Coroutine[Any, Any, T]], concurrency: int
 ) -> AsyncGenerator[T, None]:
-    """Run the items concurrently, and yield each result when it is ready. `items`: with the ids of their runs."""
-    reading: set[asyncio.Task[tuple[str, Item] | None]] = set()  # at most one: it reads the next item
+    """Run the items concurrently, and yield each result when it is ready. `items`: pairs of a run id and an item."""
+    reading: set[asyncio.Task[tuple[str, Item] | None]] = set()  # at most one task, which reads the next item
     running: set[asyncio.Task[T]] = set()
     is_open = True
     try:
@@ -53,7 +53,7 @@ async def named(
     items: Iterable[Messages | Item] | AsyncIterable[Messages | Item],
     run_ids: Iterable[str] | Callable[[int], str] | None,
 ) -> AsyncGenerator[tuple[str, Item]]:
-    """Yield the items with the ids of their runs, see `DurableRuns.map`."""
+    """Yield pairs of a run id and an item. For the parameters, see `DurableRuns.map`."""
     ids = None if run_ids is None else map(run_ids, count()) if callable(run_ids) else iter(run_ids)
     async for each in items if isinstance(items, AsyncIterable) else _each(items):
         item = each if isinstance(each, Item) else Item(each)

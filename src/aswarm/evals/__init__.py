@@ -12,8 +12,8 @@ In pytest (the marker comes from anyio, which aswarm installs):
     async def test_triage(case):
         await assert_case(case, triage_agent)
 
-YAML files need pyyaml, and the progress bar needs rich: the extra `evals` installs both. Importing this module
-needs neither.
+YAML files need pyyaml, and the progress bar needs rich. The extra `evals` installs both packages; importing this module does
+not import them.
 """
 
 from aswarm._values import public as _public

@@ -1,4 +1,4 @@
-"""The calls of a run, compared with the expectations of a case."""
+"""Compares the calls and the answer of a run with the expectations of a case."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Call:
 
 
 def calls_of(messages: Iterable[Message]) -> list[Call]:
-    """Return all calls of the assistant messages, in order, handoffs included."""
+    """Return all calls of the assistant messages, in order. Handoffs are calls too."""
     return [
         Call(call_name(call), call_arguments(call))
         for message in messages
@@ -45,7 +45,7 @@ def calls_of(messages: Iterable[Message]) -> list[Call]:
 
 
 def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
-    """Return the expectation as a text if the calls do not meet it; None if they do. `Case` has the rules."""
+    """Return None if the calls meet the expectation, otherwise the expectation as a text. For the rules, see `Case`."""
     if case.function is ... and case.arguments is None:
         return None
     if case.calls_nothing:
@@ -58,7 +58,10 @@ def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
 
 
 def unexpected_output(case: Case, response: Response) -> str | None:
-    """Return the expectation as a text if the typed answer does not meet it. Raises AswarmError if there is no such answer."""
+    """Return None if the typed answer meets the expectation, otherwise the expectation as a text.
+
+    Raises AswarmError if there is no typed answer.
+    """
     if case.output is None:
         return None
     answer: Any = jsonable(response.output)
@@ -82,7 +85,7 @@ def _has(call: Call, expected: Mapping[str, Any]) -> bool:
 
 
 def _agrees(expected: Any, actual: Any) -> bool:
-    """Return whether two JSON values are equal; true is not 1. If `expected` is a callable, return its result."""
+    """Return whether two JSON values are equal. Unlike in Python, true is not equal to 1. If `expected` is a callable, return its result."""
     if callable(expected):
         return bool(expected(actual))
     if is_object(expected) and is_object(actual):

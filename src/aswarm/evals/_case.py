@@ -1,4 +1,4 @@
-"""`Case`: a conversation, and the expectations of the agent. It checks that a case is well-formed; it runs nothing."""
+"""`Case`: a conversation, and the expected behaviour of the agent. This module checks that a case is valid, and runs nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from aswarm._values.messages import Message, as_plain, normalize, text_of
 from aswarm._values.text import counted, one_line
 
 Extent: TypeAlias = Literal["completion", "whole", "nothing"]
-"""How far a case runs. "completion": one completion, no function runs. "whole": until the agent answers.
-
-"nothing": no agent runs, and the judge reads the messages of the case.
+"""How far a case runs. "completion": the model makes one completion, and no function runs. "whole": the run continues until the
+agent answers. "nothing": no agent runs, and the judge reads the messages of the case.
 """
 Function: TypeAlias = str | Sequence[str] | EllipsisType | None
 
@@ -27,43 +26,44 @@ _LINE = 60  # characters of a title, and of a value in a message
 
 @dataclass(frozen=True)
 class Case:
-    """A conversation, and the expectations of the agent. At least one expectation is required; all of them must hold.
+    """A conversation, and the expected behaviour of the agent. A case needs at least one expectation; all must be met.
 
-    Values are compared as JSON, before aswarm converts them: 1 equals 1.0, and differs from "1" and from true. A callable in
-    place of a value is called with the actual value: `{"city": lambda city: "York" in city}`. A call that waits for a decision
-    counts as a call, and the run ends there.
+    Values are compared as JSON, before aswarm converts them: 1 equals 1.0, but not "1" and not true. A callable can replace an
+    expected value. It is called with the actual value: `{"city": lambda city: "York" in city}`. A call that waits for a
+    decision counts as a call, and the run ends with it.
 
     Args:
         conversation: Messages, or a str for one user message.
         function: The expected calls.
 
-            - A name: the *first* call is of this function; further calls of the same message are ignored (Swarm's rule). A
-              handoff is a call too, named `transfer_to_<name>` or after its function.
-            - A list of names: exactly these calls, in any order, each as often as it is listed. `["f"]` means that f is
-              called once, and nothing else is called.
-            - None, or "None" as in Swarm's files, or an empty list: no call.
-            - Left out (`...`): calls are ignored.
+            - A name: the *first* call must be of this function. More calls of the same message are ignored (Swarm's rule). A
+              handoff is also a call. Its name is `transfer_to_<name>`, or the name of its function.
+            - A list of names: exactly these calls, in any order. A name may be listed several times. `["f"]` means that f is
+              called once, and no other function is called.
+            - None, or "None" as in Swarm's files, or an empty list: no call is allowed.
+            - `...` (the default): calls are ignored.
         arguments: Expected values of arguments in the call of `function`; without `function`, in the first call. Other
             arguments are ignored.
         judge: A question about the conversation. A model answers it with true (passed) or false.
-        check: A plain or async function. It gets the `Response`, and returns true if the response is right. An
-            AssertionError is a failure too; any other exception is an error.
+        check: A plain or async function. It gets the `Response`, and returns true if the response is right. A false value or an
+            AssertionError is a failure; any other exception is an error.
         agent: An `Agent`, or "module:attribute"; None for the agent of `evaluate`.
         context_variables: The context variables of each run.
         run: How far the agent runs.
 
-            - "completion": one completion is requested, and its calls are not executed. The default with only `function` and
-              `arguments`.
-            - "whole": the run continues to its end, and **its functions really run**. The default with `output`, `check` or
-              `judge`. A name in `function`, and `arguments`, then mean any call of the run; a list means all calls.
-            - "nothing": the judge reads the conversation as it is. The default with only `judge`, if the conversation ends
-              with an answer of the assistant.
+            - "completion": the model makes one completion, and its calls are not executed. This is the default with only
+              `function` and `arguments`.
+            - "whole": the run continues to its end, and **its functions really run**. This is the default with `output`,
+              `check` or `judge`. A name in `function` then means any call of the run, and so do `arguments`; a list means all
+              calls.
+            - "nothing": no agent runs, and the judge reads the conversation. This is the default with only `judge`, if the
+              conversation ends with an answer of the assistant.
         name: The title in the report; by default the last user message.
-        output: Expected values of fields in an answer of the type `Agent(output=...)`. An answer that is not an object is
-            compared as a whole: `{"value": 7}`.
+        output: Expected values of fields in an answer of the type `Agent(output=...)`. An answer that is not an object has the
+            single field "value": `{"value": 7}`.
 
     Raises:
-        ConfigurationError: For an invalid case. The text has the remedy.
+        ConfigurationError: If the case is invalid. The text has the remedy.
     """
 
     conversation: str | Sequence[Any]
@@ -90,12 +90,12 @@ class Case:
         if self.arguments is not None and (self.calls_nothing or (is_array(self.function) and len(self.function) > 1)):
             raise ConfigurationError(f"arguments belong to one function, not to {shown(self.function, _LINE)}")
         if self.run == "nothing" and not self._is_judged_alone:
-            raise ConfigurationError('run="nothing" can be combined with a judge only')
+            raise ConfigurationError('run="nothing" can be combined only with judge')
         if not self.messages:
             raise ConfigurationError("the conversation is empty")
 
     def __str__(self) -> str:
-        """Return the name, or else the last user message, on one short line."""
+        """Return the name. Without a name, return the last user message on one short line."""
         if self.name is not None:
             return self.name
         texts = (
@@ -134,7 +134,7 @@ _FIELDS = [field.name for field in dataclasses.fields(Case)]
 
 
 def as_case(data: Case | Mapping[str, Any]) -> Case:
-    """Return the case of a mapping. Raises ConfigurationError for a key that `Case` does not have."""
+    """Return the case for a mapping. Raises ConfigurationError for a key that is not a field of `Case`."""
     if isinstance(data, Case):
         return data
     if not is_object(data):  # pyright: ignore[reportUnnecessaryIsInstance] - it comes from a file
@@ -150,7 +150,7 @@ def as_case(data: Case | Mapping[str, Any]) -> Case:
 
 
 def _readable(message: object) -> Message:
-    # Only the judge reads it, as text: it need not be a valid history.
+    # This message need not be valid in a history, because only the judge reads it, as text.
     plain: Message = as_plain(message)
     if not isinstance(plain, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - it comes from the caller
         raise ConfigurationError(f"a message must be an object, not {shown(message, _LINE)}")

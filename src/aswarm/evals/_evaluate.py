@@ -1,6 +1,6 @@
-"""`evaluate` runs the cases, several at once, and decides the outcome of each attempt; `assert_case` is one case as a test.
+"""`evaluate` runs cases concurrently, and decides the outcome of each attempt. `assert_case` runs one case as a test.
 
-A failed attempt does not stop the others. A cancelled evaluation keeps its finished attempts.
+A failed attempt does not stop the other attempts. A cancelled evaluation keeps its finished attempts.
 """
 
 from __future__ import annotations
@@ -46,34 +46,33 @@ async def evaluate(
     results: str | os.PathLike[str] | None = None,
     progress: bool = False,
 ) -> Report:
-    """Run every case `repeats` times, each time as a separate run, and report the results.
+    """Run each case `repeats` times, each time as a separate run, and report the results.
 
-    An exception in an attempt is an error of that attempt: it is in the report, and the attempt has not passed. If the
-    evaluation itself is cancelled (Ctrl-C), the finished attempts are in `results` and in the exception's `.report`.
+    If an attempt raises an exception, its outcome is "error", and the report has the text. If the evaluation itself is cancelled
+    (Ctrl-C), the finished attempts are in `results`, and in `.report` of the exception.
 
     Args:
-        agent: The agent of the cases without one: an `Agent`, or "module:attribute". None if every case has an agent.
-        cases: Cases from `load_cases`, or made in Python; mappings as in a file are accepted.
-        swarm: Runs the agents; by default `AsyncSwarm()`, from the environment.
+        agent: The agent for cases that have none: an `Agent`, or "module:attribute". None if each case has an agent.
+        cases: Cases from `load_cases` or from Python. A case may be a mapping with the keys of a file.
+        swarm: The swarm that runs the agents; by default `AsyncSwarm()`, with the settings of the environment.
         repeats: The number of attempts for each case.
-        concurrency: The maximum number of concurrent attempts, over all cases. Every case gets its first attempt before any case gets
-            its second.
-        model_override: The model of every run.
+        concurrency: The maximum number of concurrent attempts. The first attempts of all cases start before the second ones.
+        model_override: The model of all runs.
         max_turns: The maximum number of completions in one run.
         judge_model: The model of the judge; by default `model_override`, or the model of the case's agent.
-        judge_swarm: Runs the judge, for a judge on another server.
+        judge_swarm: The swarm that runs the judge, if the judge is on another server.
         results: A JSON file; a record of this evaluation is appended to it.
         progress: Whether to show the progress on stderr, if stderr is a terminal.
 
     Raises:
-        ConfigurationError: Before the first request, for an invalid case, agent, client or results file.
+        ConfigurationError: If a case, an agent, the client or the results file is invalid. No request was made then.
     """
     if not (is_count(repeats) and is_count(concurrency)):
         raise ConfigurationError(
             f"repeats and concurrency must be whole numbers from 1, not {repeats!r} and {concurrency!r}"
         )
     for each in (swarm, judge_swarm):
-        # With a blocking Swarm every attempt would cost a request, and then fail.
+        # Checked here, because with a blocking Swarm each attempt would cost a request, and then fail.
         if not isinstance(each, AsyncSwarm | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"evaluate needs an AsyncSwarm, not {type(each).__name__}")
     planned = list(_planned(agent, cases, model_override, swarm.model if swarm else default_model()))
@@ -83,13 +82,13 @@ async def evaluate(
     async with AsyncExitStack() as stack:
         swarm = await stack.enter_async_context(AsyncSwarm()) if swarm is None else swarm
         judge = Judge(judge_swarm or swarm)
-        swarm.client  # noqa: B018 - raises if the key is missing, before every attempt fails
+        swarm.client  # noqa: B018 - raises if the key is missing; otherwise each attempt would fail
         runner = _AttemptRunner(swarm, judge, model_override, max_turns, judge_model)
         return await _run_all(runner, planned, repeats, concurrency, record, progress=progress)
 
 
 class Options(TypedDict, total=False):
-    """The options that `assert_case` passes to `evaluate`; see there."""
+    """The options of `assert_case`. For their meaning, see `evaluate`."""
 
     swarm: AsyncSwarm | None
     concurrency: int
@@ -108,12 +107,12 @@ async def assert_case(
     threshold: float = 1.0,
     **options: Unpack[Options],
 ) -> Report:
-    """Run a case, and raise AssertionError if its accuracy is below `threshold` (0.0 to 1.0). The text shows the actual behaviour.
+    """Run a case, and return its report. Raises AssertionError if its accuracy is below `threshold` (0.0 to 1.0).
 
-    This works in every test framework: with `@pytest.mark.anyio` or `@pytest.mark.asyncio`, or as
-    `asyncio.run(assert_case(...))` in a plain test. The options are the options of `evaluate`. Returns the report.
+    The text of the error shows the actual behaviour. The function works in each test framework: with `@pytest.mark.anyio` or
+    `@pytest.mark.asyncio`, or as `asyncio.run(assert_case(...))` in a plain test. For the options, see `evaluate`.
     """
-    __tracebackhide__ = True  # pytest shows the line of the test instead
+    __tracebackhide__ = True  # so that pytest shows the line of the test, and not this function
     report = await evaluate(agent, [case], repeats=repeats, **options)
     if report.accuracy < threshold:
         raise AssertionError(f"accuracy {report.accuracy:.1%} is below {threshold:.1%}\n{report.cases[0]}")
@@ -122,7 +121,7 @@ async def assert_case(
 
 @dataclass(frozen=True, slots=True)
 class _PlannedCase:
-    """A case in the report, and its agent, if any. `hint`: a note on an unknown function, for failed attempts."""
+    """The report of a case, and its agent, if any. `hint`: a text about an unknown function, which failed attempts show."""
 
     report: CaseReport
     agent: Agent | None
@@ -159,7 +158,7 @@ async def _run_all(
 ) -> Report:
     report = Report([case.report for case in planned])
     total = len(planned) * repeats
-    # One generator for all workers: each takes the next job.
+    # All workers share this generator: a free worker takes its next job.
     jobs = ((case, number) for number in range(1, repeats + 1) for case in planned)
     try:
         with progress_on(sys.stderr if progress else None, total) as show:
@@ -176,7 +175,7 @@ async def _run_all(
     except BaseException as error:
         set_attribute(error, "report", report)
         report.interrupted = report.total < total
-        with suppress(Exception):  # nothing may replace a cancellation
+        with suppress(Exception):  # an error of the file must not replace the cancellation
             _record(record, report)
         raise
     _record(record, report)
@@ -188,13 +187,13 @@ def _record(record: ResultsFile | None, report: Report) -> None:
         try:
             record.append(report.to_dict())
         except Exception as error:
-            set_attribute(error, "report", report)  # the finished attempts are paid for
+            set_attribute(error, "report", report)  # the finished attempts have cost money
             raise
 
 
 @dataclass(frozen=True, slots=True)
 class _AttemptRunner:
-    """Runs attempts, with the settings that all of them share."""
+    """Runs attempts. Its fields are the settings that all attempts share."""
 
     swarm: AsyncSwarm
     judge: Judge
@@ -203,7 +202,7 @@ class _AttemptRunner:
     judge_model: str | None
 
     async def run(self, planned: _PlannedCase, number: int) -> Attempt:
-        """Make one attempt. Raises only cancellation, and exceptions that end the process."""
+        """Make one attempt. An exception becomes its outcome; only a cancellation or the end of the process is raised."""
         case, agent = planned.report.case, planned.agent
         response: Response | None = None
         outcome: Outcome
@@ -211,10 +210,10 @@ class _AttemptRunner:
             response = await self._respond(case, agent)
             verdict = await self._verdict(planned, response)
             outcome = "passed" if verdict.passed else "failed"
-        except Exception as error:  # noqa: BLE001 - it is in the report
+        except Exception as error:  # noqa: BLE001 - the report has the error
             text = str(error) if isinstance(error, AswarmError) else f"{type(error).__name__}: {error}"
             outcome, verdict = "error", Verdict(passed=False, reason=text)
-            # An error of the run has the partial response. An error after the run can come from the judge.
+            # An error of the run has a partial response. If the check or the judge raised the error, `response` is whole.
             response = response or as_response(getattr(error, "response", None)) or Response()
         return Attempt(
             number,
@@ -254,7 +253,7 @@ class _AttemptRunner:
 
 
 async def _check(check: Callable[[Response], Any], response: Response) -> str | None:
-    """Return the reason of a failed check; None if it passed."""
+    """Return None if the check passed, otherwise the reason of the failure."""
     try:
         result = check(response)
         result = await result if inspect.isawaitable(result) else result

@@ -1,11 +1,11 @@
-"""The files of evals: cases to read, and results to append to.
+"""The files of evals: files of cases are read, and results are appended to a results file.
 
-A file of cases contains a list, or an object with that list under `cases`. The other keys of the object are defaults for
-all cases:
+A file of cases has a list of cases, or an object with this list as `cases`. The other keys of the object are defaults for all
+cases:
 
     {"agent": "agents:triage_agent", "cases": [{"conversation": "Where is my bag?", "function": "find_bag"}]}
 
-A file of results is a JSON list with one record for each evaluation, as in Swarm's evals.
+A results file is a JSON list with one record for each evaluation, as in Swarm's evals.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _LINE = 60  # characters of a value in a message
 
 
 def load_cases(path: str | os.PathLike[str], *, agent: Agent | str | None = None) -> list[Case]:
-    """Return the cases of a file, JSON or YAML by its suffix (see `FORMATS`). Swarm's files can be read unchanged.
+    """Return the cases of a file. Its suffix decides whether it is JSON or YAML (see `FORMATS`). Swarm's files work unchanged.
 
-    `agent` replaces every agent in the file. The name of an agent stays a name; `evaluate` imports it. Raises
-    ConfigurationError with the file and the case, and OSError if the file cannot be read.
+    `agent`: replaces each agent in the file. If an agent is a name, `evaluate` imports it later. Raises ConfigurationError for
+    an invalid case, with the file and the case in the text; OSError if the file cannot be read.
     """
     path = Path(path)
     parse = _PARSERS.get(path.suffix.lower())
@@ -51,7 +51,7 @@ def load_cases(path: str | os.PathLike[str], *, agent: Agent | str | None = None
 def _cases(path: Path, data: Any, overrides: dict[str, Any]) -> Iterator[Case]:
     listed: Any = data.get("cases") if is_object(data) else data
     if not is_array(listed) or not listed:
-        raise ConfigurationError(f"{path}: expected a list of cases, or an object with one under 'cases'")
+        raise ConfigurationError(f"{path}: expected a list of cases, or an object with this list as 'cases'")
     common = {key: value for key, value in data.items() if key != "cases"} if is_object(data) else {}
     for number, case in enumerate(listed, 1):
         try:
@@ -75,7 +75,10 @@ def _parse_yaml(text: str) -> Any:
         raise ConfigurationError(f"YAML files need pyyaml: {how_to_install('evals')}") from error
 
     class Loader(yaml.SafeLoader):
-        """A safe loader. Values that are not numbers in JSON (a date, 12:30, 0o17) stay text, as in the arguments of a model."""
+        """A safe loader in which only JSON numbers are numbers: a date, 12:30 or 0o17 stays text.
+
+        The arguments that a model writes are JSON, so the values of a case must be comparable with JSON.
+        """
 
         yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
             first: [
@@ -117,7 +120,7 @@ class ResultsError(OSError):
 class ResultsFile:
     """A file of records. Only one evaluation may write to it at a time.
 
-    Raises ConfigurationError if the file cannot be written, or contains anything but JSON.
+    Raises ConfigurationError if the file cannot be written, or is not JSON.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -132,7 +135,7 @@ class ResultsFile:
             raise ConfigurationError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a record. The whole file is replaced, so that it is never half written. Raises ResultsError."""
+        """Append a record. This replaces the whole file, so that the file is never half written. Raises ResultsError."""
         try:
             text = json.dumps([*self._records(), record], indent=2, ensure_ascii=False, default=_plain)
             with replacing(self._path) as file:

@@ -24,7 +24,7 @@ from aswarm._values.usage import Usage
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _LINE = 200  # characters of an answer that an error shows
-# The status codes of servers that do not support response_format, or not this kind of response_format.
+# The status codes of servers that do not support response_format, or do not support this form of it.
 _FORMAT_UNKNOWN = (400, 422)
 _INSTRUCTIONS = """\
 You judge how an assistant handled a conversation. You are given the conversation as JSON, and a question about it.
@@ -51,7 +51,7 @@ class Verdict:
 
 
 class Judge:
-    """A model that judges. If its server rejects structured output once, later requests are made without it."""
+    """Asks a model for a verdict. If its server rejects structured output, all later requests are made without it."""
 
     def __init__(self, swarm: AsyncSwarm) -> None:
         self._swarm = swarm
@@ -73,31 +73,31 @@ class Judge:
             if not agent.model_settings or error.status_code not in _FORMAT_UNKNOWN:
                 raise
         response = await self._swarm.run(agent.model_copy(update={"model_settings": {}}), prompt)
-        self._settings = {}  # without the format the request succeeded
+        self._settings = {}  # only now, because this request has shown that the format was the fault
         return response
 
 
 def _shown_message(message: Message) -> Message:
-    """Return the message without the bytes of images and files, and without items of the provider."""
+    """Return the message without the bytes of images and files, and without the provider's own items."""
     kept = {key: value for key, value in message.items() if value is not None and key != OUTPUT_ITEMS}
     return {**kept, "content": described(kept["content"])} if is_array(kept.get("content")) else kept
 
 
 def _verdict(response: Response) -> Verdict:
     reasons: dict[bool, str] = {}
-    # A single word is a verdict too.
+    # The whole text may be the verdict: a model may answer with a single word.
     for answer in ({"value": response.text}, *_objects(response.text)):
         value = _VERDICTS.get(str(answer.get("value")).strip().rstrip(".").lower())
         if value is not None:
             reasons[value] = str(answer.get("reason") or "it gave no reason")
-    if len(reasons) != 1:  # no verdict, or both
+    if len(reasons) != 1:  # no verdict, or both verdicts
         raise AswarmError(f"the judge gave no verdict: {shown(response.text, _LINE)}")
     [(value, reason)] = reasons.items()
     return Verdict(value, f"the judge said {'yes' if value else 'no'}: {reason}", response.usage)
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a text. Models write code fences, prose or thoughts around them."""
+    """Yield the JSON objects in a text. Models may write code fences, prose or thoughts around an object."""
     decoder, start = json.JSONDecoder(strict=False), text.find("{")
     while start >= 0:
         try:

@@ -1,6 +1,6 @@
-"""A hint for the functions in a case that no agent has, among the agents that `aswarm.graph` finds.
+"""A hint for a case that expects a function which no agent has. The agents are the agents that `aswarm.graph` finds.
 
-It is a hint and not an error, because a function may hand off to an agent that only a call of the function shows.
+This is a hint and not an error: a function may hand off to an agent that `aswarm.graph` cannot find without a call.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class FunctionNames:
     """The names of the functions that the agents of one evaluation have. Each agent is inspected once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, list[str] | None] = {}  # by the id of the agent: two agents can be equal
+        self._known: dict[int, list[str] | None] = {}  # the key is `id(agent)`, because two agents can be equal
         self._logged: set[tuple[int, str]] = set()
 
     def hint(self, case: Case, agent: Agent) -> str:
-        """Return a text about the unknown names in the case; empty if there are none. Each is logged once as a warning."""
+        """Return a text about the unknown names in the case, or an empty text. Each unknown name is logged once as a warning."""
         if case.calls_nothing or case.function is ... or case.function is None:
             return ""
         if id(agent) not in self._known:
@@ -49,11 +49,14 @@ class FunctionNames:
 
 
 def _known(agent: Agent) -> list[str] | None:
-    """Return the names of all functions; None if there may be others, after an uncertain handoff or from `model_settings`."""
+    """Return the names of all functions, or None if there may be more.
+
+    An unknown target of a handoff may have more functions, and so may an agent with "tools" in its `model_settings`.
+    """
     try:
         graph = agent_graph(agent)
     except ConfigurationError:
-        return None  # the run raises the error, if it reaches the agent
+        return None  # the run raises this error if it reaches the agent
     agents = [node.agent for node in graph.agents]
     if any(handoff.target is None for handoff in graph.handoffs) or any(
         "tools" in each.model_settings for each in agents

@@ -1,4 +1,4 @@
-"""The progress of an evaluation in a terminal: a bar by rich, or a line that is overwritten. `aswarm batch` uses the bar too."""
+"""The progress of an evaluation in a terminal: a bar of rich, or a line that is overwritten. `aswarm batch` also uses the bar."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(stream: TextIO, total: int | None) -> Generator[ProgressBar]:
-    """Show a bar on this stream until the block ends. `total`: None if not known. This needs rich."""
+    """Show a bar of rich on this stream until the block ends. `total`: the value of a full bar, or None if it is not known."""
     from rich.console import Console  # noqa: PLC0415 - an extra
     from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
 
     columns = (BarColumn(20), TextColumn("{task.description}", markup=False))
-    # The output of tools would break the bar, so it goes above the bar, but only if stdout is the terminal and not a file.
+    # If stdout is the terminal, output of tools would damage the bar, so rich prints it above the bar. If stdout is a file, the
+    # file must get this output.
     redirect = sys.stdout.isatty()
     with Progress(*columns, console=Console(file=stream), refresh_per_second=4, redirect_stdout=redirect) as progress:
         yield ProgressBar(progress, progress.add_task("", total=total))

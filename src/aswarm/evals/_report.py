@@ -1,7 +1,7 @@
-"""The result of an evaluation: attempts, counted for each case and overall, as a table and as plain data.
+"""The result of an evaluation: the attempts, their counts for each case and for all cases, as a table and as plain data.
 
-Accuracy is passed attempts / all attempts, 0.0 to 1.0. An error (the provider failed, the judge gave no verdict) is an
-attempt that did not pass.
+The accuracy is passed attempts / all attempts, 0.0 to 1.0. An attempt with an error has not passed; for example, the provider
+failed, or the judge gave no verdict.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._calls import Call
 from ._case import Case
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
-"""The end of an attempt: the expectation was met, was not met, or the run raised an error."""
+"""The end of an attempt. "passed": all expectations were met. "failed": one was not met. "error": an exception was raised."""
 _STOPS = {
     "budget": "was stopped by its budget",
     "max_turns": "was stopped by max_turns",
@@ -42,7 +42,7 @@ class Attempt:
         number: The number of the repeat, from 1.
         outcome: "passed", "failed" or "error".
         reason: The expectation that failed, the text of the error, or the judge's reason.
-        calls: The calls of the model, until the end or the error.
+        calls: The calls of the model until the end of the run, or until the error.
         text: The answer of the model.
         messages: The messages of the run.
         stop: The reason why the run stopped.
@@ -60,7 +60,7 @@ class Attempt:
 
     @property
     def did(self) -> str:
-        """The calls and the answer of the model, on one line. Empty if there was no completion."""
+        """The calls and the answer of the model, on one line. Empty if the model made no completion."""
         parts = [f"called {', '.join(map(str, self.calls))}"] if self.calls else []
         if self.text:
             parts.append(f"answered {shown(' '.join(self.text.split()), _ANSWER)}")
@@ -90,7 +90,7 @@ class _AttemptCounts(ABC):
 
     @property
     def passed(self) -> int:
-        """The number of attempts that met every expectation."""
+        """The number of attempts that met all expectations."""
         return self._count("passed")
 
     @property
@@ -106,9 +106,9 @@ class _AttemptCounts(ABC):
 
 @dataclass
 class CaseReport(_AttemptCounts):
-    """One case and its attempts, in the order of their numbers. Interrupted attempts are missing.
+    """One case and its attempts, in the order of their numbers. Interrupted attempts are not in the list.
 
-    `agent` and `model`: the names of the agent and the model; empty if nothing was run.
+    `agent`, `model`: the names of the agent and of the model; empty if no agent runs.
     """
 
     case: Case
@@ -124,7 +124,7 @@ class CaseReport(_AttemptCounts):
         bisect.insort(self.attempts, attempt, key=lambda other: other.number)
 
     def __str__(self) -> str:
-        """Return the line of the table, and a line for each kind of failure, the most frequent first."""
+        """Return the line of the table, and then a line for each kind of failure, the most frequent first."""
         wrong = Counter(str(attempt) for attempt in self.attempts if attempt.outcome != "passed")
         line = f"{f'{self.passed}/{self.total}':>7} {self.accuracy:>8.1%}  {self.case}"
         return "\n".join([line, *(f"{'':18}{count}x {text}" for text, count in wrong.most_common())])
@@ -136,7 +136,7 @@ class Report(_AttemptCounts):
 
     Args:
         cases: The cases with their attempts.
-        interrupted: Whether attempts are missing.
+        interrupted: Whether attempts are missing, because the evaluation was cancelled.
         id: A new UUID.
         timestamp: The start of the evaluation, in ISO 8601 with the offset from UTC.
     """
@@ -151,11 +151,11 @@ class Report(_AttemptCounts):
 
     @property
     def usage(self) -> Usage:
-        """The tokens of all attempts, the judge included."""
+        """The tokens of all attempts, including the tokens of the judge."""
         return sum((attempt.usage for attempt in self._attempts()), Usage())
 
     def __str__(self) -> str:
-        """Return a table: the accuracy of each case, its failures below it, and the sum."""
+        """Return a table with the accuracy and the failures of each case. The last line has the sums."""
         head = f"{'passed':>7} {'accuracy':>8}  case"
         errors = f", {counted(self.errors, 'error')}" if self.errors else ""
         stopped = " (interrupted)" if self.interrupted else ""
@@ -163,7 +163,7 @@ class Report(_AttemptCounts):
         return "\n".join([head, *map(str, self.cases), last])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, with Swarm's keys; the details of each attempt are under "attempts"."""
+        """Return plain data for JSON, with Swarm's keys. The key "attempts" of a case has the details of its attempts."""
         return {
             "id": self.id,
             "timestamp": self.timestamp,

@@ -1,14 +1,14 @@
-"""Graph of agents, their functions and their handoffs: as data, as Mermaid, as Graphviz's DOT.
+"""The graph of agents, their functions and their handoffs: as data, as Mermaid, or as DOT for Graphviz.
 
     graph = agent_graph(triage)
     print(graph.mermaid())
 
-No function is called. A handoff is certain if the code shows it: an agent in `functions`, or a function whose source returns
-an agent (`return sales`, `return Result(agent=sales)`, also through local variables, conditions, partials and attributes). If
-a function only refers to agents, as in `AGENTS[name]`, the handoff is dashed, as "maybe". If the return annotation of a
-function is an agent and none is found, the handoff leads to "?". The notes of the graph list both kinds. Names are resolved
-when the graph is made, so agents that are assigned later are missing. `Graph.concurrency_notes` lists the tools of an agent
-that run together.
+No function is called. A handoff is certain if the code shows it. This is true for an agent in `functions`, and for a function
+whose source returns an agent: `return sales`, `return Result(agent=sales)`, also through local variables, conditions, partials
+and attributes. If a function only refers to agents, as in `AGENTS[name]`, the handoff is a "maybe", drawn as a dashed line. If
+the return annotation of a function is an agent, but no agent is found, the handoff leads to "?". The notes of the graph list
+all uncertain handoffs. Names are resolved when the graph is created, so it does not contain agents that are assigned later.
+`Graph.concurrency_notes` lists the tools of an agent that run together.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["AgentNode", "Graph", "Handoff", "agent_graph"]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Agents that can be reached from one agent, which is the first, and the handoffs between them."""
+    """The agents that can be reached from a start agent, which is the first of them, and the handoffs between them."""
 
     agents: tuple[AgentNode, ...]
     handoffs: tuple[Handoff, ...]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Uncertain handoffs, with one sentence for each function. Empty if all handoffs are certain."""
+        """The uncertain handoffs: one sentence for each function. Empty if all handoffs are certain."""
         labels = {node.id: node.label for node in self.agents}
         targets: dict[tuple[str, str], list[str]] = {}
         for handoff in self.handoffs:
@@ -51,7 +51,7 @@ class Graph:
 
     @property
     def concurrency_notes(self) -> tuple[str, ...]:
-        """Sentences, agent by agent: the tools that run together within a turn, and the reasons why others run alone."""
+        """Sentences about each agent: which tools run together within a turn, and why other tools run alone."""
         return tuple(f"{node.label}: {note}" for node in self.agents for note in concurrency_notes(node.agent))
 
     def mermaid(self) -> str:
@@ -64,9 +64,9 @@ class Graph:
 
 
 def agent_graph(agent: Agent) -> Graph:
-    """Return the graph of all agents that can be reached from `agent`. Agents may hand off in circles.
+    """Return the graph of all agents that can be reached from `agent`. Handoffs may form cycles.
 
-    Raises ConfigurationError for a value that is not an Agent, and if an agent has functions that cannot be offered to a model.
+    Raises ConfigurationError if `agent` is not an Agent, or if an agent has a function that cannot be offered to a model.
     """
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
         raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")

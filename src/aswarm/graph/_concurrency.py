@@ -1,4 +1,4 @@
-"""Sentences about the tools of an agent that run together within a turn, or alone. The plan of a turn has the rule itself."""
+"""Sentences about the tools of an agent: which tools run together within a turn, and which run alone. See `_run.plan`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aswarm._values.agent import Agent
 
 
 def concurrency_notes(agent: Agent) -> Iterator[str]:
-    """Yield one sentence for the tools that run together, and one for each reason why others run alone."""
+    """Yield a sentence about the tools that run together, and a sentence for each reason why other tools run alone."""
     tools = tools_of(agent)
     together = {name: tool for name, tool in tools.items() if runs_together(tool)}
     changing = [name for name, tool in together.items() if may_return_result(tool) or writes_context(tool)]

@@ -1,4 +1,4 @@
-"""`AgentDirectory`: agents by name. A record contains no functions, so a later run finds its agents by their names."""
+"""`AgentDirectory`: agents by name. A recorded run contains only names of agents, so a later run must find the agents."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def listed_by_name(agents: object) -> dict[str, Agent]:
 
 
 class AgentDirectory:
-    """Agents of a run by name: the listed agents, then the agents that `aswarm.graph` finds from them.
+    """Agents of a run by name: the listed agents, then the agents that `aswarm.graph` finds from the listed agents.
 
-    No user function is called. An agent that is found in this way counts only if no other such agent has the same name. The
-    first of `agents` is the starting agent. Raises ConfigurationError for a list that `listed_by_name` refuses.
+    The search calls no function of a user. If it finds two agents with the same name, neither of them counts. The first item
+    of `agents` is the start agent. Raises ConfigurationError like `listed_by_name`.
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:
@@ -44,12 +44,12 @@ class AgentDirectory:
 
     @property
     def known(self) -> dict[str, Agent]:
-        """All agents that `find` finds, by name, the listed agents first."""
+        """All agents that `find` can return, by name. The listed agents are first."""
         found = {name: agents[0] for name, agents in self._search().items() if len(agents) == 1}
         return {**self.listed, **found, **self.listed}
 
     def find(self, name: str) -> Agent | None:
-        """Return the agent of this name; None if there is none, or more than one."""
+        """Return the agent with this name. None if there is no such agent, or more than one."""
         if name in self.listed:
             return self.listed[name]
         if name not in self._found:
@@ -58,9 +58,9 @@ class AgentDirectory:
         return agents[0] if len(agents) == 1 else None
 
     def get(self, name: str, what: str) -> Agent:
-        """Return the agent of this name. `what`: the start of an error, such as "the journal has a handoff to the agent".
+        """Return the agent with this name. Raises ConfigurationError if there is no such agent, or more than one.
 
-        Raises ConfigurationError if there is none, or more than one.
+        `what`: the start of the error text, such as "the journal has a handoff to the agent".
         """
         agent = self.find(name)
         if agent is None:
@@ -68,7 +68,7 @@ class AgentDirectory:
         return agent
 
     def find_or_name(self, name: str, what: str) -> Agent:
-        """Return the agent of this name; if it cannot be found, an agent with only the name, which refuses to run."""
+        """Return the agent with this name, or a placeholder. A run with the placeholder raises ConfigurationError."""
         return self.find(name) or Agent(name=name, instructions=partial(self._refuse, name, what))
 
     def _refuse(self, name: str, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Nodes and edges of a graph of agents, and their form and escapes in Mermaid and in DOT."""
+"""The nodes and edges of a graph of agents, and their text in Mermaid and in DOT."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class AgentNode:
     """An agent in a graph.
 
     Args:
-        id: "a1", "a2", … in the order of the search.
+        id: The id in the graph: "a1", "a2", … in the order of the search.
         agent: The agent.
         label: The agent's name, with a number if another agent of the graph has the same name.
-        functions: The functions of the agent by their names for the model, in order, without the certain handoffs.
+        functions: The names of the agent's functions for the model, in order, without certain handoffs.
     """
 
     id: str
@@ -34,9 +34,9 @@ class Handoff:
 
     Args:
         source: The id of a node.
-        target: The id of a node; None for an agent that only a call of the function shows.
+        target: The id of a node; None if only a call of the function would show the agent.
         function: The name of the function for the model.
-        certain: True if the source shows that the function returns the agent, False if it only refers to the agent.
+        certain: True if the source shows that the function returns the agent; False if the function only refers to the agent.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Handoff:
 
 # --- Mermaid ---
 
-# Mermaid reads `#number;` as a character. Inside quotes, these characters would end the text, or start markup or a directive.
+# Inside of quotes, these characters would end the text, or start markup or a directive. Mermaid reads `#34;` as a character.
 _ESCAPED = str.maketrans({character: f"#{ord(character)};" for character in '"#&<>`\\%;:'})
 
 
@@ -97,10 +97,10 @@ def dot(agents: Sequence[AgentNode], handoffs: Sequence[Handoff], notes: Sequenc
 
 
 def _quoted(lines: Sequence[str], end: str = "n") -> str:
-    """Return the lines as one quoted string; `end` is "n" for centred lines, "l" for left-aligned lines."""
+    """Return the lines as one quoted string. `end`: "n" for centred lines, "l" for left-aligned lines."""
     return '"' + f"\\{end}".join(map(_dot_text, lines)) + (f'\\{end}"' if end == "l" else '"')
 
 
 def _dot_text(text: str) -> str:
-    # In a label a backslash starts an escape, and `&` an HTML entity.
+    # In a label, a backslash starts an escape, and `&` starts an HTML entity.
     return one_line(text, _LONGEST).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

@@ -1,4 +1,4 @@
-"""Search for the certain and the possible handoffs of an agent, without calling a function."""
+"""The search for the certain and the possible handoffs of an agent. It calls no function."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._returns import ReturnedAgents, annotated_handoff, read_returns
 
 @dataclass(frozen=True, slots=True)
 class FoundHandoff:
-    """A certain or possible handoff of a function to `target`, None for an agent that cannot be found."""
+    """A certain or possible handoff of a function. `target`: None if the agent cannot be found."""
 
     function: str
     target: Agent | None
@@ -26,7 +26,7 @@ class FoundHandoff:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """An agent with the names of its functions, without certain handoffs, and with all its handoffs."""
+    """An agent with the names of its functions (except certain handoffs), and all its handoffs."""
 
     agent: Agent
     functions: tuple[str, ...]
@@ -36,7 +36,7 @@ class AgentView:
 def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
     """Return the views of all agents that can be reached from `start`, with `start` first.
 
-    Raises ConfigurationError for functions that cannot be offered. With `checked=False` their schemas are not made.
+    Raises ConfigurationError for functions that cannot be offered to a model. `checked=False`: do not check them.
     """
     views: list[AgentView] = []
     seen, waiting = {id(start)}, deque([start])
@@ -57,7 +57,7 @@ def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
 def reachable_agents(start: Agent) -> list[Agent]:
     """Return the agents that can be reached from `start`, with `start` first.
 
-    Functions are not checked: their schemas would take most of the time, and a journal searches on the event loop.
+    Functions are not checked, because a journal searches on the event loop, and creating their schemas would take too long.
     """
     return [view.agent for view in reachable_views(start, checked=False)]
 

@@ -1,7 +1,7 @@
-"""The plain Python function behind a tool, partial, method or callable object, and the values of the names in it.
+"""The plain Python function behind a tool, partial, method or callable object, and the values of the names in its code.
 
-Agents among these values are possible handoffs: the code does not show which of them the function returns. Nothing is called
-to find them, not even a property or `__getattr__`. A value that cannot be found is `MISSING`.
+If these values include agents, they are possible handoffs, because the code does not show which of them the function returns.
+The search runs no code of the user, not even a property or `__getattr__`. A value that cannot be found is `MISSING`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class InspectedFunction:
         return code
 
     def value(self, name: str) -> Any:
-        """Return the current value of a name in the function; MISSING for a local variable or a name without a value."""
+        """Return the current value of a name in the function. MISSING for a local variable, and for a name without a value."""
         if name in self.bound:
             return self.bound[name]
         if name in self.code.co_varnames or name in self.code.co_cellvars:
             return MISSING
         if name in self.code.co_freevars:
             cells = self.function.__closure__ or ()
-            with suppress(ValueError):  # not assigned yet, such as when two functions refer to each other
+            with suppress(ValueError):  # no value yet, for example if two functions refer to each other
                 return cells[self.code.co_freevars.index(name)].cell_contents
             return MISSING
         return self.function.__globals__.get(name, self.function.__builtins__.get(name, MISSING))
 
 
 def inspect_function(function: Any) -> InspectedFunction | None:
-    """Return the function behind partials, tools, methods, wrappers and callable objects; None for classes and builtins."""
+    """Return the function behind partials, tools, methods, wrappers and callable objects. None for classes and builtins."""
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
     seen: set[int] = set()
@@ -71,7 +71,7 @@ def inspect_function(function: Any) -> InspectedFunction | None:
 
 
 def _layer(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    """Return the callable inside a callable, and the added arguments; None if it has no callable inside."""
+    """Return the callable inside of a callable, and the arguments that the outer callable adds; or None."""
     inside: Any = None
     args: tuple[Any, ...] = ()
     named: dict[str, Any] = {}
@@ -99,13 +99,13 @@ def _layer(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
 
 @dataclass(frozen=True, slots=True)
 class PropertyValue:
-    """Value of a property, which only a call shows. `method`: the getter, bound to the object."""
+    """The unknown value of a property, which only a call would show. `method`: the getter, bound to the object."""
 
     method: types.MethodType
 
 
 def member(holder: Any, name: str) -> Any:
-    """Return an attribute without running a descriptor or `__getattr__`; a method is bound to `holder`."""
+    """Return an attribute without running a descriptor or `__getattr__`. A method is bound to `holder`."""
     found = inspect.getattr_static(holder, name, MISSING)
     if isinstance(found, types.MemberDescriptorType):  # a slot: reading it runs no code of the user
         with suppress(AttributeError):
@@ -137,7 +137,7 @@ _PLAIN = (str, bytes, int, float, complex, types.NoneType, types.FunctionType, t
 
 
 def contents(value: Any, depth: int = 3) -> Iterable[Any]:
-    """Yield the value, and the items in a dict, list or tuple; at most the first thousand of each container."""
+    """Yield the value, and the items in a dict, list or tuple. Of each container, yield at most a thousand items."""
     yield value
     if depth:
         for item in _items(value):
@@ -151,7 +151,8 @@ def _items(value: Any) -> list[Any]:
     return []
 
 
-# Methods of Python's own types, because methods of a subclass would run its code. A set has no agents: they have no hash.
+# Methods of the built-in types themselves, because an overriding method of a subclass would run code of the user. A set cannot
+# contain agents, because an agent is not hashable.
 _READ: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
     (dict, dict[Any, Any].values),
     (list, list[Any].__iter__),
@@ -161,12 +162,12 @@ _READ: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
 
 # --- the agents that a function refers to, by the names in its code and in the code of the functions that it calls ---
 
-# A function, its helper, and a helper of the helper.
+# Search in a function, in the functions that it calls, and in the functions that these call.
 _DEPTH = 3
 
 
 def referenced_agents(function: InspectedFunction) -> list[Agent]:
-    """Return the agents in the order of the code; an agent may be listed twice."""
+    """Return the agents in the order of the code. An agent may be in the list twice."""
     search = _Search()
     search.follow(function, _DEPTH)
     return search.agents
@@ -178,8 +179,8 @@ class _Search:
         self._followed: set[tuple[int, ...]] = set()
 
     def follow(self, inspected: InspectedFunction, depth: int) -> None:
-        """Collect the agents that the function refers to, also through its helpers."""
-        owner = id(next(iter(inspected.bound.values()), None))  # a method of another object may reach other agents
+        """Collect the agents to which the function refers, directly or through functions that it calls."""
+        owner = id(next(iter(inspected.bound.values()), None))  # the method of another object may reach other agents
         key = (id(inspected.function), owner)
         if not depth or key in self._followed:
             return
@@ -200,13 +201,13 @@ def _referenced(inspected: InspectedFunction) -> Iterator[Any]:
     bound = inspected.bound
     for value in [*bound.values(), *(inspected.value(name) for name in names if name not in bound)]:
         yield value
-        # `shop.agents`, `self.sales`: bytecode does not show the object of an attribute's name.
+        # `shop.agents`, `self.sales`: bytecode does not show to which object an attribute belongs, so try all names.
         if value is not MISSING and not isinstance(value, Agent) and has_members(value):
             yield from (found for name in attributes if (found := member(value, name)) is not MISSING)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield the code of a function and of the functions inside it."""
+    """Yield the code of a function, and of the functions that are defined in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,7 +1,7 @@
-"""Agents that a function returns, from its source and its return annotation.
+"""The agents that a function returns, from its source and its return annotation.
 
-The module follows names, attributes, local variables, conditions and `Result(agent=...)`. For other returned values (the result
-of a function, an item of a dict), `is_complete` is False, and `_inspection` searches for agents.
+The module follows names, attributes, local variables, conditions and `Result(agent=...)`. If a function returns something else
+(the result of another function, an item of a dict), `is_complete` is False, and `_inspection` searches for agents.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ Span = tuple[tuple[int, int], tuple[int, int]]
 
 @dataclass(slots=True)
 class ReturnedAgents:
-    """The `agents` that the source returns.
+    """The agents that the source of a function returns.
 
-    `makes_agent`: whether the function makes an agent, which does not exist before the call. `hands_off`: whether the function
-    returns a `Result` with an `agent` that cannot be found. `is_complete`: whether no other values may be returned.
+    `agents`: the agents that were found.
+    `makes_agent`: whether the function creates an agent, which does not exist before the call.
+    `hands_off`: whether the function returns a `Result` with an `agent` that was not found.
+    `is_complete`: whether the function cannot return any other agent.
     """
 
     agents: list[Agent] = field(default_factory=list[Agent])
@@ -55,7 +57,7 @@ def read_returns(function: InspectedFunction) -> ReturnedAgents:
 
 
 def _own_nodes(tree: FunctionTree) -> Iterator[ast.AST]:
-    """Yield the nodes of the function in the order of its source, without nodes of inner functions and classes."""
+    """Yield the nodes of the function in the order of its source, except nodes of inner functions and classes."""
     waiting: list[ast.AST] = [tree.body] if isinstance(tree, ast.Lambda) else [*tree.body]
     while waiting:
         node = waiting.pop(0)
@@ -72,7 +74,7 @@ class _ReturnReader:
         nodes = list(_own_nodes(tree))
         self._assigned = list(_assignments(nodes))
         stores = Counter(node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-        # Names with values from a loop, from unpacking, or from +=.
+        # Names that get a value from a loop, from unpacking, or from +=.
         self._opaque = stores - Counter(name for name, _ in self._assigned)
 
     def read(self, value: ast.expr) -> None:
@@ -169,26 +171,26 @@ def _assignments(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _tree_of(function: types.FunctionType) -> FunctionTree | None:
-    """Return the syntax tree of a function; None if its source is missing, or may belong to another lambda."""
+    """Return the syntax tree of a function. None if its source is missing, or may belong to another lambda."""
     return _tree_of_code(function.__code__, function.__code__.co_filename)
 
 
-# Cached, because a service searches for the agent of a waiting run at each decision, and reading sources takes most of the time.
+# Cached, because reading sources takes most of the time, and a service searches for the agents of a run at each decision.
 @functools.lru_cache(maxsize=512)
 def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # two files may have equal code
     try:
         lines, _ = inspect.findsource(code)
         named, lambdas = _parsed("".join(lines))
-    except (OSError, SyntaxError, ValueError):  # typed in, executed from a string, or edited since
+    except (OSError, SyntaxError, ValueError):  # no source file (REPL, `exec`), or edited since the import
         return None
     if code.co_name == "<lambda>":
         return _lambda(lambdas, code)
     return named.get((code.co_name, code.co_firstlineno))
 
 
-@functools.lru_cache(maxsize=8)  # a few modules; walking the tree for each function would take quadratic time
+@functools.lru_cache(maxsize=8)  # a few modules; without the cache, all functions of a module take quadratic time
 def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast.Lambda]]:
-    """Return the functions in a source by their names and first lines, and the lambdas."""
+    """Return the functions in a source, by name and first line, and the lambdas."""
     named: dict[tuple[str, int], NamedFunction] = {}
     lambdas: list[ast.Lambda] = []
     for node in ast.walk(ast.parse(source)):
@@ -202,7 +204,7 @@ def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast
 
 
 def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | None:
-    """Return the innermost lambda whose body contains all of the code; several lambdas may be on one line."""
+    """Return the innermost lambda whose body contains all of the code, because several lambdas may be on one line."""
     spans = list(_spans(code))
     if not spans:
         return None
@@ -213,7 +215,7 @@ def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | Non
 
 def _spans(code: types.CodeType) -> Iterator[Span]:
     for line, end_line, column, end_column in code.co_positions():
-        # Instructions that Python adds have no position or an empty position. `-X no_debug_ranges` removes all columns.
+        # Instructions that Python itself adds have no position or an empty one. `-X no_debug_ranges` removes all columns.
         if line is not None and end_line is not None and column is not None and end_column:
             yield (line, column), (end_line, end_column)
 
@@ -227,9 +229,9 @@ def _span(node: ast.expr) -> Span:
 
 
 def annotated_handoff(function: Any) -> bool | None:
-    """Read the return annotation. True: it contains an agent or a `Result`; False: it excludes both; None: it is open."""
+    """Read the return annotation. True: it contains an agent or a `Result`. False: it excludes both. None: unknown."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a hint that cannot be resolved is reported when the function is offered
+        warnings.simplefilter("ignore")  # the run reports a hint that cannot be resolved
         try:
             return _admits_agent(resolve_hints(function, {})["return"])
         except (TypeError, ValueError):  # a builtin without a signature

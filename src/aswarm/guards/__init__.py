@@ -5,9 +5,9 @@
 
     swarm = AsyncSwarm(middleware=[guard_input(no_homework)])
 
-A check is a plain or async function. It returns None to let pass, `Block(reason)`, `Say(text)` or `Replace(value)`; for a
-call also `Halt(reason)` and `aswarm.Hold(reason)`. A check that fails blocks. Blocked content is neither shown to a reader
-nor kept in the history. `judge(agent)` makes a check from an agent.
+A check is a plain or async function. It returns a verdict: None to let the content pass, `Block(reason)`, `Say(text)` or
+`Replace(value)`. For a call, it may also return `Halt(reason)` or `aswarm.Hold(reason)`. If the check itself fails, the content
+is blocked. Blocked content is not shown, and is not in the history. `judge(agent)` creates a check from an agent.
 """
 
 from aswarm._values import public as _public

@@ -26,17 +26,17 @@ def hold_answer(
 ) -> Middleware:
     """Return middleware that delays each completion until a check has judged its text, its refusal and its reasoning.
 
-    If the check returns None, the chunks follow at once. `Block(reason)` ends the run with `Blocked`; neither the history nor
-    a reader gets the completion, and its calls do not run. `Say(text)` and `Replace(text)` replace all judged texts. The
+    If the check returns None, the chunks are passed on. `Block(reason)` ends the run with `Blocked`: the completion is not
+    shown and not in the history, and its calls do not run. `Say(text)` and `Replace(text)` replace all judged texts. The
     tokens of the completion count in any case.
 
-    A text next to calls is judged too, because it is shown, and may be the last text of a run. Calls are not judged, and run
-    also if the text was replaced: see `guard_tool`. A completion that has only calls is not judged, and neither is a call of
-    `final_answer`: use `Output(check=...)` for structured output.
+    If a completion has a text and calls, the text is judged too, because it is shown, and may be the last text of the run.
+    Calls are not judged: see `guard_tool`. They run even if the text was replaced. A completion that has only calls is not
+    judged. For structured output, use `Output(check=...)`, because a call of `final_answer` is not judged either.
 
-    `on_error="pass"`: if the check raises, the error is logged and the answer passes; by default the run ends with `Blocked`.
-    A plain check is called on the event loop and must not block it. Raises ConfigurationError for an argument of another
-    kind. If the check returns any other value, the run raises it.
+    With `on_error="pass"`, an error of the check is logged, and the answer passes. By default, the run ends with `Blocked`. A
+    plain check is called on the event loop and must not block it. Raises ConfigurationError for a wrong argument. If the check
+    returns any other value, the run raises ConfigurationError.
     """
     judged = Check(check, "an answer", (Block, Say, Replace), lambda value: isinstance(value, str), on_error)
 
@@ -76,9 +76,9 @@ async def _replacement(check: Check, checked: CheckedAnswer) -> str | None:
 
 
 def _with_text(text: str, completion: Completion) -> Chunk:
-    """Return the completion with this text instead of all texts of the model; its calls stay."""
+    """Return the completion with this text in place of all texts of the model. Its calls stay."""
     calls: list[Message] = completion.message["tool_calls"] or []
-    # The indexes separate calls with equal ids.
+    # The indexes keep calls with equal ids separate.
     kept: Message = {"tool_calls": [{"index": position, **call} for position, call in enumerate(calls)] or None}
     if SENT_INPUT in completion.message:
         kept[SENT_INPUT] = completion.message[SENT_INPUT]

@@ -1,7 +1,7 @@
 """Calls a user's checks, and handles their verdicts and their failures.
 
-A failed check blocks. Code that a check calls is not guarded: otherwise a check that runs an agent on the same swarm would
-call itself endlessly.
+If a check fails, the content is blocked. Runs that a check starts are not guarded. Otherwise a check that runs an agent on the
+same swarm would call itself endlessly.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ logger = logging.getLogger("aswarm")
 C_contra = TypeVar("C_contra", contravariant=True)
 V_co = TypeVar("V_co", covariant=True)
 OnError: TypeAlias = Literal["block", "pass"]
+# True while a check runs. A run that the check starts sees this value, and gets no guards.
 _is_checking: ContextVar[bool] = ContextVar("aswarm_is_checking", default=False)
 _SHOWN = 80
 _FAILED = "the check failed"
@@ -49,8 +50,8 @@ CheckFunction: TypeAlias = Callable[[C_contra], V_co] | _TypedCheck[C_contra, V_
 class Check:
     """One check of a user.
 
-    `place`: the judged thing, for error texts. `kinds`: the allowed verdicts. `fits`: whether the value of a `Replace` can be
-    used here.
+    `place`: the name of the judged content, for error texts. `kinds`: the allowed verdicts. `fits`: returns whether the value
+    of a `Replace` can be used.
     """
 
     function: Callable[[Any], Any]
@@ -75,11 +76,11 @@ class Check:
         return str(getattr(function, "__name__", type(function).__name__))
 
     def start(self, checked: Checked) -> Verdict | Pending:
-        """Call the check. Return the verdict of a plain check, a Pending for an async check. Raises Blocked if it fails."""
+        """Call the check. Return its verdict, or a `Pending` for an async check. Raises Blocked if the check fails."""
         with _unguarded():
             try:
                 returned: Any = self.function(checked, **_filled(self.function, checked))
-            except Exception as error:  # noqa: BLE001 - of any check
+            except Exception as error:  # noqa: BLE001 - a check of the user may raise anything
                 returned = self.verdict_of_failure(error, checked)
         return Pending(self, returned, checked) if inspect.isawaitable(returned) else self.accepted(returned, checked)
 
@@ -96,15 +97,20 @@ class Check:
             raise error
         details = f"{type(error).__name__}: {error}"
         if self.on_error == "block":
-            # Users may read the reason, and the history has it. The text of an exception is for the developer.
+            # Users and the history get the reason, so it does not contain the text of the exception, which is for developers.
             raise refusal(self.name, _FAILED, details) from error
         logger.warning(
-            "the check %s lets pass: %s: %s", self.name, _FAILED, details, exc_info=error, extra=checked.run.log_fields
+            "the check %s lets the content pass: %s: %s",
+            self.name,
+            _FAILED,
+            details,
+            exc_info=error,
+            extra=checked.run.log_fields,
         )
         return None
 
     def accepted(self, verdict: Any, checked: Checked) -> Verdict:
-        """Return the verdict. Raises ConfigurationError for any other value, such as True, which may mean yes or no."""
+        """Return the verdict. Raises ConfigurationError for any other value, such as True, whose meaning is unclear."""
         is_allowed = verdict is None or isinstance(verdict, self.kinds)
         if not is_allowed or (isinstance(verdict, Replace) and not self.fits(verdict.value)):
             names = ", ".join(kind.__name__ for kind in self.kinds)
@@ -134,12 +140,12 @@ class Pending:
             except anyio.get_cancelled_exc_class() as error:
                 await raise_if_own(error)
                 raise refusal(check.name, "the check was cancelled, but not by its run") from error
-            except Exception as error:  # noqa: BLE001 - of any check
+            except Exception as error:  # noqa: BLE001 - a check of the user may raise anything
                 verdict = check.verdict_of_failure(error, checked)
         return check.accepted(verdict, checked)
 
     def close(self) -> None:
-        """Close the coroutine if it was never awaited, such as when a run is left early."""
+        """Close the coroutine if it was never awaited, for example because the run was closed early."""
         if inspect.iscoroutine(self.returned):
             self.returned.close()
 

@@ -1,4 +1,4 @@
-"""Arguments of checks: an input, a call, a result or an answer. Values only."""
+"""The arguments of checks: an input, a call, a result or an answer. The module only defines values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aswarm._values.messages import SENT_INPUT, Message, last_of_user, text_of
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _INSTRUCTIONS = ("system", "developer")
-# Keys of a completion without a text of their own: calls, items that repeat the message, and data.
+# Keys of a completion that contain no new text: calls, items that repeat the message, and data.
 _NO_TEXT = frozenset(
     {"data", "encrypted_content", "format", "function_call", "id", "role", "signature", "tool_calls", "type"}
 ) | {OUTPUT_ITEMS, SENT_INPUT}
@@ -57,7 +57,7 @@ class CheckedCall:
         name: The name of the function for the model.
         arguments: The validated and converted arguments, as the function gets them.
         id: The id of the call.
-        is_approved: Whether a user has approved the call; a `Hold` then lets it pass.
+        is_approved: Whether a user has approved the call. Then a `Hold` of the check lets the call pass.
         agent: The agent that made the call.
         run: Has the id of the run and its `context_variables`, read-only.
     """
@@ -71,7 +71,7 @@ class CheckedCall:
 
     @property
     def text(self) -> str:
-        """Arguments as JSON text. A value that JSON does not have becomes a text."""
+        """Arguments as JSON text. A value without a JSON form becomes a text."""
         return to_json(self.arguments, fallback=str).decode()
 
 
@@ -123,7 +123,7 @@ class CheckedAnswer:
 
 
 Checked: TypeAlias = CheckedInput | CheckedCall | CheckedResult | CheckedAnswer
-"""Argument of a check: an input, a call, a result or an answer."""
+"""The argument of a check: an input, a call, a result or an answer."""
 
 
 def texts_of(message: Message) -> str:

@@ -1,7 +1,7 @@
 """Guards of the input, as middleware.
 
-The completion is requested while an async check runs. No chunk is passed on before the verdict, so until then the run gets no
-delta and no call.
+While an async check runs, the completion is already requested. No chunk is passed on before the verdict. So until then, the run
+gets no delta and no call.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def guard_input(
 ) -> Middleware:
     """Return middleware that checks the messages before the run gets a completion.
 
-    If the check returns None, the messages pass. `Block(reason)` ends the run with `Blocked`. `Say(text)` is the answer of the
-    run. `Replace(content)` is sent as the user's last message, in each request of the run. The history keeps the original
-    message. The assistant message after it contains the replacement as `sent_input`, and every later run with this history
-    sends the replacement, with or without the guard.
+    If the check returns None, the messages pass. With `Block(reason)`, the run ends with `Blocked`. With `Say(text)`, the text
+    is the answer of the run. With `Replace(content)`, each request of the run contains the content in place of the user's last
+    message. The history keeps the original message, and the assistant message after it contains the replacement as
+    `sent_input`. Every later run with this history sends the replacement, with or without the guard.
 
     A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the start of a run are not
     judged here; see `guard_tool`. If the check returns any other value, the run raises ConfigurationError.
@@ -53,12 +53,12 @@ def guard_input(
     Args:
         check: The check.
         parallel: Whether to request the completion while an async check runs. The run gets no delta and no call before the
-            verdict. Unless the messages pass, the request is cancelled; but the provider has read the messages, may have run
-            its own tools, and may charge for it. With False, the completion is requested after the verdict.
-        every: "run" checks before the first completion of a run, and again for later messages of the user, such as from
-            `run.send`; a `Say` applies to the rest of the run. "turn" checks before each completion.
-        agents: Check only before completions of these agents, which are compared by name.
-        on_error: With "pass", an error of the check is logged and the messages pass; by default the run ends with `Blocked`.
+            verdict. If the messages do not pass, the request is cancelled. But the provider has then read the messages, may
+            have run its own tools, and may charge for the request. With False, the completion is requested after the verdict.
+        every: "run": check before the first completion of a run, and again after later messages of the user, for example from
+            `run.send`. A `Say` applies to the rest of the run. "turn": check before each completion.
+        agents: Check only before completions of these agents. They are compared by name.
+        on_error: With "pass", an error of the check is logged, and the messages pass. By default, the run ends with `Blocked`.
 
     Raises:
         ConfigurationError: An argument has a wrong type or value.
@@ -79,7 +79,7 @@ def _names(agents: Iterable[Agent | str]) -> frozenset[str]:
     listed: list[Any] = [agents] if isinstance(agents, str | Agent) else [*agents]
     if not listed or not all(isinstance(each, str | Agent) for each in listed):
         raise ConfigurationError(f"agents must be agents or their names, at least one, not {shown(listed, _SHOWN)}")
-    # Agents are compared by name: a function may return a new Agent each time, which a comparison by identity would miss.
+    # Agents are compared by name, not by identity, because a function may return a new Agent object each time.
     return frozenset(each.name if isinstance(each, Agent) else each for each in listed)
 
 
@@ -95,14 +95,14 @@ class _InputGuard:
         self._every_turn = every_turn
         self._names = names
         self._passed: list[Message] | None = None  # the user's messages that have passed
-        self._answer: Say | None = None  # for the whole run, which may ask again for structured output
-        # Messages of the user with their replacements, None for no message. The history keeps the originals. They are
-        # compared as values: other middleware may send copies, or leave out a part of the history.
+        self._answer: Say | None = None  # the answer to all further requests, for example retries of structured output
+        # Pairs of a message of the user and its replacement. None: the message is removed. The history keeps the originals.
+        # Messages are compared by value, because other middleware may send copies, or only a part of the history.
         self._replacements: list[tuple[Message, Message | None]] = []
-        self._sent: Any = None  # the content of a replacement, until a completion passes it on to the history
+        self._sent: Any = None  # the content of a replacement, until a completion adds it to the history
 
     def complete(self, request: CompletionRequest) -> Chunks:
-        """Return the completion, after the verdict if a check is due. The completion may raise Blocked."""
+        """Return the completion. If a check is due, the completion waits for the verdict, and may raise Blocked."""
         self._replace_in(request)
         if self._answer is not None:
             return _only(self._answer)
@@ -112,7 +112,7 @@ class _InputGuard:
         return self._handlers.complete(request) if self._sent is None else self._marked(request)
 
     async def _marked(self, request: CompletionRequest) -> Chunks:
-        """Yield the completion, then the sent content: as the last chunk, so that other middleware can still retry."""
+        """Yield the completion, then a chunk with the sent content. It is last, because it would prevent a retry before."""
         async with aclosing(self._handlers.complete(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -124,7 +124,7 @@ class _InputGuard:
             return False
         if self._every_turn or self._passed is None:
             return True
-        passed = self._passed  # also compared as values
+        passed = self._passed  # compared by value, too
         return any(message not in passed for message in last_of_user(request.body["messages"]))
 
     def _let_pass(self, messages: Sequence[Message]) -> None:
@@ -132,7 +132,7 @@ class _InputGuard:
 
     async def _judged(self, request: CompletionRequest) -> Chunks:
         checked = CheckedInput(request.body["messages"], request.agent, self._handlers.run)
-        unused: list[Chunk] = []  # of a completion that is requested before the verdict
+        unused: list[Chunk] = []  # the chunks of a completion that was requested before the verdict
         started = self._check.start(checked)
         if not isinstance(started, Pending):
             verdict = started
@@ -140,6 +140,7 @@ class _InputGuard:
             verdict = await started.verdict()
         else:
             with closing(started):
+                # A copy, because inner middleware may change the request, which may be sent again after the verdict.
                 async with aclosing(self._requested(request.copy())) as chunks:
                     try:
                         verdict, failure = await _read_ahead(started, chunks, unused)
@@ -161,7 +162,7 @@ class _InputGuard:
     def _after(
         self, verdict: Verdict, checked: CheckedInput, request: CompletionRequest, unused: list[Chunk]
     ) -> Chunks:
-        """Return the chunks after the verdict. `unused`: the chunks of a completion that was requested and is not used."""
+        """Return the chunks after the verdict. `unused`: the chunks of a completion that was requested too early."""
         if isinstance(verdict, Say):
             self._answer = None if self._every_turn else verdict
             return _only(verdict, _usage_of(unused))
@@ -181,7 +182,7 @@ class _InputGuard:
         return self._requested(request)
 
     def _count(self, unused: list[Chunk], request: CompletionRequest) -> None:
-        """Count the tokens of an unused completion. For a cancelled request, the provider reports none."""
+        """Count the tokens of an unused completion. For a cancelled request, the provider reports no tokens."""
         if (usage := _usage_of(unused)) is not None:
             self._handlers.run.add_usage(usage, request.body["model"])
 
@@ -201,8 +202,8 @@ class _InputGuard:
 async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -> tuple[Verdict, TaskResult[None]]:
     """Read a completion into `received` until the verdict of its check. Return the verdict and the completion's failure.
 
-    A failed completion waits for the verdict too: the timing must not change the outcome. This is a coroutine, so that the
-    task group is open across no `yield`. Raises the exception of the check.
+    If the completion fails first, its error also waits for the verdict, so that the outcome does not depend on timing. This is
+    a coroutine, not a generator, so that the task group is not open across a `yield`. Raises the exception of the check.
     """
     verdict, failure = TaskResult[Verdict](), TaskResult[None]()
 
@@ -221,7 +222,7 @@ async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -
                 received.append(chunk)
         except Exception as error:  # noqa: BLE001 - raised after the verdict
             failure.set_error(error)
-    # Without a verdict the check was cancelled, by itself or by the end of the event loop.
+    # No verdict: the check was cancelled, either by its own code or at the end of the event loop.
     return verdict.get() if verdict.is_there else Block("the check gave no verdict"), failure
 
 

@@ -1,6 +1,6 @@
-"""An agent as a check, in its own run on the swarm of the judged run.
+"""An agent as a check. It runs in its own run, on the swarm of the judged run.
 
-An answer of the wrong form is an error, so the check blocks.
+If the answer of the agent has the wrong form, the check fails, so the content is blocked.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ _QUESTION = (
 
 
 class Judgement(BaseModel):
-    """Answer of a judging agent: its reason, and whether it blocks."""
+    """The answer of a judging agent: its reason, and whether it blocks."""
 
-    # The reason is first, because a model decides better after writing its reason.
+    # The reason is the first field, because a model decides better after it has written its reason.
     reason: str = Field(description="Why, in a sentence. If it is blocked, a user may read it.")
     block: bool = Field(description="Whether it must be blocked.")
 
 
 def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awaitable[Block | None]]:
-    """Return a check by an agent, whose instructions define the content to block: `guard_input(judge(agent))`.
+    """Return a check by an agent: `guard_input(judge(agent))`. The instructions of the agent define the content to block.
 
-    The check works in all guards, and returns `Block` with the agent's reason, or None. For an input or an answer the agent
-    gets the conversation as JSON, without the instructions of the judged agent. For a call it gets the name and the arguments,
-    for a result also the text. It does not get the context variables as text, but its instructions and functions may use a
-    copy.
+    The check works in all guards. It returns `Block` with the agent's reason, or None. For an input or an answer, the agent
+    gets the conversation as JSON, without the instructions of the judged agent. For a call, it gets the name and the
+    arguments; for a result, also the text. The message to the agent does not contain the context variables, but its
+    instructions and functions may use a copy.
 
-    The run of the judge uses the client, the limits and the middleware of the swarm, but no guards. The agent keeps its own
-    model if the judged run has a `model_override`. The usage of the judge is part of the usage of the judged run, and counts
+    The run of the judge uses the client, the limits and the middleware of the swarm, but no guards. A `model_override` of the
+    judged run does not change the model of the judge. The usage of the judge is part of the usage of the judged run, and counts
     for its budget. If the agent gives no verdict, the check fails. `mode`: as in `Output`.
 
     Raises ConfigurationError for a value that is not an Agent, and for an unknown mode.
     """
-    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - what a caller may pass
+    if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
         raise ConfigurationError(f"judge needs an Agent, not {agent!r}")
     output = Output(Judgement, mode=mode)
 
     async def check(checked: Checked) -> Block | None:
         run = outer_run(checked.run)
-        assert run is not None  # noqa: S101 - a check is called in a run
+        assert run is not None  # noqa: S101 - a check is only called inside a run
         options = RunOptions(
             agent,
             _QUESTION + json.dumps(_material(checked), ensure_ascii=False, default=str),
             checked.run.context_variables,
             debug=run.options.debug,
             max_turns=run.options.max_turns,
-            # Overrides the default budget of the swarm: only the budget of the judged run applies.
+            # An empty budget overrides the default budget of the swarm, so that only the budget of the judged run applies.
             budget=Budget(),
             output=output,
             around=run.state.spending,
@@ -76,7 +76,7 @@ def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awa
         judgement: Judgement = (await to_end(*run.start(options))).output
         return Block(judgement.reason) if judgement.block else None
 
-    check.__name__ = f"judge({agent.name})"
+    check.__name__ = f"judge({agent.name})"  # logs and errors name the check
     return check
 
 

@@ -32,33 +32,36 @@ def guard_tool(
 ) -> Middleware:
     """Return middleware that checks each call with `before`, before its function runs, and each result with `after`.
 
-    A check returns None to let pass, or a verdict:
+    A check returns None to let the call or the result pass, or a verdict:
 
     - `Block(reason)` of `before`: the function does not run. `Block(reason)` of `after`: the model gets the reason instead of
       the result, and a handoff of the function does not happen.
     - `Say(text)`: the text is the result.
     - `Replace(value)`: the value replaces the arguments (a dict) or the result (a text or content parts). A user who decides
-      on a call sees these arguments. If a check later replaces them again, the call waits for another decision.
+      on a call sees the new arguments. If a check later replaces them again, the call waits for another decision.
     - `Halt(reason)`: the run ends with `Blocked`.
-    - `Hold(reason)`, returned or raised by `before`: the call stays open for a decision. After an approval, the Hold lets the
-      call pass.
+    - `Hold(reason)`, returned or raised by `before`: the call waits for a decision. After an approval, the check may return the
+      Hold again, and the call passes.
 
-    `after` cannot undo the effects of a function. Handoffs are calls too; a call of `final_answer` is not judged: use
-    `Output(check=...)`. Arguments that do not fit the function are an error for the model, without a check and without
-    `AsyncSwarm(tool_error=...)`. Inner middleware may change a call after `before`; put the guard last in the list.
+    `after` cannot undo the effects of a function. Handoffs are judged too, because they are calls. A call of `final_answer`
+    is not judged: use `Output(check=...)`. If the arguments do not fit the function, the model gets the error; neither the
+    check nor `AsyncSwarm(tool_error=...)` is called. Put the guard last in the list, because inner middleware could change a
+    call after `before`.
 
-    `on_error="pass"`: if a check raises, the error is logged and the call passes; by default the run ends with `Blocked`. A
-    plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for an
-    argument of another kind. If a check returns any other value, the run raises it.
+    With `on_error="pass"`, an error of a check is logged, and the call passes. By default, the run ends with `Blocked`. A
+    plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for a wrong
+    argument. If a check returns any other value, the run raises ConfigurationError.
     """
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")
     kinds = (Block, Say, Replace, Halt)
+    # New arguments must be JSON, because the history stores them if the call waits for a decision.
     first = (
         None
         if before is None
         else Check(before, "a call", (*kinds, Hold), lambda value: is_object(value) and is_json(dict(value)), on_error)
     )
+    # The plan of a turn must know before a call whether it may wait.
     may_hold = before is not None and names_hold(before)
     last = None if after is None else Check(after, "a result", kinds, is_content, on_error)
 
@@ -114,7 +117,7 @@ async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: H
 
 
 async def _judged(check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, refused: ToolOutcome) -> Verdict:
-    """Return the verdict. If the run ends here, `refused` with the reason is the result of the call in the history."""
+    """Return the verdict. If the run ends now, the history gets `refused` with the reason as the result of the call."""
     try:
         verdict = await check.judge(checked)
         if isinstance(verdict, Halt):

@@ -1,4 +1,4 @@
-"""Verdicts of checks, with their effects on a run: an error, or a completion with a text. Values only."""
+"""The verdicts of checks, and their effects on a run: an error, or a completion with another text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from aswarm._values.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The input, the call, the result or the answer is refused, for this `reason`.
+    """The content is blocked, for this `reason`.
 
-    For an input or an answer, the run ends with `Blocked`. For a call, its function does not run, and the model gets the
-    reason as its result. For a result, the model gets the reason instead.
+    For an input or an answer, the run ends with `Blocked`. For a call, the function does not run, and the model gets the reason
+    as the result. For a result, the model gets the reason instead of the result.
     """
 
     reason: str = ""
@@ -24,7 +24,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The text is the answer of the run, or the result of the call. The function of the call then does not run."""
+    """The text is the answer of the run, or the result of the call. Before a call, it means that the function does not run."""
 
     text: str
 
@@ -33,9 +33,9 @@ class Say:
 class Replace:
     """The `value` replaces the original.
 
-    For an input it is the sent content of the user's last message; the history keeps the original. For a call it is the
-    arguments, as a dict; a user who decides on the call sees them. For a result it is the text or the content parts for the
-    model. For an answer it is the text.
+    For an input, it is the content of the user's last message, as sent; the history keeps the original. For a call, it is a
+    dict of arguments; a user who decides on the call sees them. For a result, it is the text or the content parts for the
+    model. For an answer, it is the text.
     """
 
     value: Any
@@ -51,10 +51,9 @@ class Halt:
 class Blocked(RunRefused):
     """A guard ended the run: it blocked an input or an answer, halted at a call, or its check failed.
 
-    `reason` is the reason of the verdict, `check` the name of the check. `response` is valid, as in every RunError, without
+    `reason`: the reason of the verdict. `check`: the name of the check. `response`: valid, as in every RunError, but without
     the blocked completion. If a check failed, its exception is the `__cause__`, and `reason` does not contain its text. A
-    `Conversation` does not keep the user's last messages without an answer; a program with its own history should leave
-    them out too.
+    `Conversation` removes the user's last messages, which have no answer. A program with its own history should do the same.
     """
 
     def __init__(self, message: str, *, reason: str = "", check: str = "") -> None:
@@ -71,7 +70,7 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 def refusal(check: str, reason: str, details: str = "") -> Blocked:
-    """Return the error of a run that this check ends. `details`: for the text of the error alone."""
+    """Return the error of a run that this check ends. `details`: only for the text of the error, not for `reason`."""
     text = with_reason(with_reason(f"the check {check} blocked the run", reason), details)
     return Blocked(text, reason=reason, check=check)
 
@@ -81,7 +80,7 @@ def with_reason(text: str, reason: str) -> str:
 
 
 def text_completion(text: str, usage: Usage | None = None, kept: Mapping[str, Any] | None = None) -> Chunk:
-    """Return a whole completion with this text. `usage`: of the replaced completion. `kept`: further keys of the message."""
+    """Return a completion with this text, as one chunk. `usage`: of the replaced completion. `kept`: more message keys."""
     message = {"role": "assistant", "content": text, **(kept or {})}
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     reported = usage and {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}

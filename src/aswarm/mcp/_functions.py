@@ -1,6 +1,6 @@
-"""The tools of a server as functions of an agent: their names, their schemas, and how they may run.
+"""The tools of a server as functions of an agent: their names and their schemas.
 
-The module chooses the tools to offer, the tools that need an approval, and the tools that run alone.
+The module decides which tools are offered, which tools need an approval, and which tools run alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aswarm._tools.tool import Approval
 from aswarm._values.errors import ConfigurationError
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
-_LONGEST = 64  # characters of a name that the APIs accept
+_LONGEST = 64  # the APIs accept names of up to 64 characters
 _DOCUMENT_KEYS = ("$schema", "$id")  # some APIs reject them
 _WILDCARDS = frozenset("*?[")
 _NO_HINTS = ToolAnnotations()
@@ -27,7 +27,7 @@ DESTRUCTIVE = "destructive"
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """Which tools are offered, how they are called, and which of them wait for an approval; see `MCPServer`."""
+    """The options of `MCPServer` about its tools: the prefix of their names, the offered tools, and the approvals."""
 
     prefix: str
     only: Collection[str] | None
@@ -36,7 +36,7 @@ class FunctionOptions:
     def offered(self, tools: list[ServerTool], server: str) -> dict[str, ServerTool]:
         """Return the tools to offer, by their names for the model.
 
-        Raises ConfigurationError for a tool without a name, for two tools with one name, and for an unknown name in `only` or `approve`.
+        Raises ConfigurationError if a tool has no name, if two tools have the same name, or if `only` or `approve` has an unknown name.
         """
         self._check_names([tool.name for tool in tools], server)
         offered: dict[str, ServerTool] = {}
@@ -50,14 +50,14 @@ class FunctionOptions:
                 )
             if name in offered:
                 raise ConfigurationError(
-                    f"two tools of the MCP server {server}, {offered[name].name!r} and {tool.name!r}, have the same name {name!r} "
-                    "for a model; leave one out with only={...}"
+                    f"two tools of the MCP server {server}, {offered[name].name!r} and {tool.name!r}, get the same name {name!r} "
+                    "for the model; leave one out with only={...}"
                 )
             offered[name] = tool
         return offered
 
     def approval(self, tool: ServerTool) -> Approval:
-        """Return the option `approve` of the function."""
+        """Return the `approve` of the function for this tool."""
         if isinstance(self.approve, bool) or callable(self.approve):
             return self.approve
         is_named = _matches(tool.name, self.approve)
@@ -68,7 +68,7 @@ class FunctionOptions:
         wanted = [("only", pattern) for pattern in _patterns(self.only or ())]
         wanted += [("approve", pattern) for pattern in approve if pattern != DESTRUCTIVE]
         for option, pattern in wanted:
-            # A pattern may match tools that the server adds later, but an unknown name is an error.
+            # An unknown name is an error. A pattern is not, because it may match tools that the server adds later.
             if pattern not in names and not _WILDCARDS.intersection(pattern):
                 raise ConfigurationError(
                     f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"
@@ -84,7 +84,7 @@ def _matches(name: str, patterns: Collection[str]) -> bool:
 
 
 def parameters_of(tool: ServerTool) -> dict[str, Any]:
-    """Return the schema of the server, with the keys that OpenAI requires in every schema."""
+    """Return the schema of the tool. It always has the keys that OpenAI requires."""
     schema = {key: value for key, value in tool.input_schema.items() if key not in _DOCUMENT_KEYS}
     return {"type": "object", "properties": {}, **schema}
 
@@ -96,12 +96,12 @@ def may_repeat(tool: ServerTool) -> bool:
 
 
 def runs_alone(tool: ServerTool) -> bool:
-    """Return whether the server marks the tool as destructive. Without a hint, its calls run together with others."""
+    """Return whether the server marks the tool as destructive. Without a hint, its calls may run together with other calls."""
     hints = tool.annotations or _NO_HINTS
     return bool(hints.destructive_hint and not hints.read_only_hint)
 
 
 def may_destroy(tool: ServerTool) -> bool:
-    """Return whether the tool may destroy something. By the protocol any tool may, unless a hint excludes it."""
+    """Return whether the tool may destroy something. In the protocol, this is the default: only a hint excludes it."""
     hints = tool.annotations or _NO_HINTS
     return hints.destructive_hint is not False and not hints.read_only_hint

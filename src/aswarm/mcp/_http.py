@@ -1,7 +1,7 @@
 """Connections to a server at a URL.
 
-The module sets the timeouts and the headers, and recognises the HTTP responses that prove that a call has not run. It also
-saves the HTTP status of an error, which the errors of the SDK lack.
+The module sets the timeouts and the headers. Some HTTP responses prove that a call has not run: the module recognises them. It
+also keeps the HTTP status of a refused message, because the errors of the SDK do not have it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import HEADER_MISMATCH, INVALID_REQUEST
 
-_CONNECT_SECONDS = 30.0  # this timeout and the next are as in the SDK
+_CONNECT_SECONDS = 30.0  # this timeout and the next timeout are the defaults of the SDK
 _READ_SECONDS = 300.0
 NO_REASON = "Server returned an error response"
-STATUS_TEXTS = (NO_REASON, "Not Found")  # the texts of the SDK for a status without an error of JSON-RPC
+STATUS_TEXTS = (NO_REASON, "Not Found")  # the SDK's texts for a response that has only a status, and no JSON-RPC error
 _REASONS = {401: ", it wants authentication", 404: ", there is no MCP server at this path"}
 _WANT_HEADERS = (401, 403)
-# Replaces the message of a response that proves that the call has not run. Random, so that no server can send it.
+# The message of each response that proves that the call has not run. It is random, so that a server cannot send it.
 _UNKNOWN_SESSION = "the server does not know the session any more"
 NOT_RUN = f"{_UNKNOWN_SESSION} ({uuid.uuid4().hex})"
 _REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
@@ -38,7 +38,7 @@ _NO_SESSION = (
 
 
 class _Client(httpx2.AsyncClient):
-    """A client that replaces a response which proves that the call has not run with the error `NOT_RUN`."""
+    """A client that recognises the responses which prove that a call has not run. It replaces them with the error `NOT_RUN`."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         response = await super().send(request, **options)
@@ -55,25 +55,25 @@ async def _has_not_run(response: httpx2.Response) -> bool:
         return True
     try:
         error = json.loads(await response.aread())["error"]
-        # HEADER_MISMATCH: the tool has changed since it was listed.
+        # HEADER_MISMATCH: the tool has changed since the server listed it.
         return error["code"] == HEADER_MISMATCH or (has_session and error["message"] in _NO_SESSION)
     except (httpx2.HTTPError, ValueError, LookupError, TypeError):
         return False
 
 
 class HttpTransport:
-    """The transports of the SDK, one for each session. `status`: the HTTP status of the last message that the server refused."""
+    """Makes a transport of the SDK for each session. `status`: the HTTP status of the last message that the server refused."""
 
     def __init__(self, url: str, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self.status: int | None = None
         self._url = url
         self._headers = headers
-        # A server may send nothing before the result of a call.
+        # A server may send nothing until the result of a call, so the read timeout is at least the timeout of a call.
         self._timeouts = httpx2.Timeout(_CONNECT_SECONDS, read=max(_READ_SECONDS, timeout))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Any]:
-        """Yield the streams of one session."""
+        """Open a session, and yield its streams."""
         hooks = {"response": [self._note]}
         async with (
             _Client(headers=self._headers, timeout=self._timeouts, event_hooks=hooks) as client,
@@ -86,7 +86,7 @@ class HttpTransport:
             self.status = response.status_code
 
     def reason(self, text: str) -> str:
-        """Return the text of an error. If the SDK has only a general text, it is replaced by the HTTP status and the remedy."""
+        """Return the text of an error. If the SDK has only a general text, return the HTTP status and the remedy instead."""
         if text == NOT_RUN:
             return _UNKNOWN_SESSION
         if self.status is None or text not in STATUS_TEXTS:

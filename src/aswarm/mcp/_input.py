@@ -1,8 +1,8 @@
-"""The questions of a server to the user during a call (elicitation), answered by a callback or by a decision on a waiting call.
+"""Questions of a server to the user during a call (elicitation). A callback answers them, or a decision on the waiting call.
 
-The module defines the data of the waiting call, and the form of the answers. With the protocol of 2026-07-28, a server returns
-its questions and a state; any process can then make the call again with the answers. An older server waits for the answer
-during the call, so only a callback can answer it.
+The module defines the data of the waiting call and the form of the answers. With the protocol of 2026-07-28, a server returns
+its questions and a state. Later, any process can make the call again, with the state and the answers. An older server waits for
+the answer during the call, so only a callback can answer it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from aswarm._values.errors import CallLost, ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
 from aswarm._values.messages import STARTED_INSIDE
 
-# Gets the message, and the whole request as JSON data: "requestedSchema" of a form, or "url". Returns the fields of the
-# form as a dict, True to consent to a request without a form, or None to decline.
+# The fields of the form as a dict, True to consent to a request without a form, or None to decline.
 InputAnswer: TypeAlias = Mapping[str, Any] | bool | None
+# Gets the message, and the whole request as JSON data: it has "requestedSchema" for a form, or "url".
 OnInput: TypeAlias = Callable[[str, dict[str, Any]], InputAnswer | Awaitable[InputAnswer]]
 
 _DATA = {"requests", "state"}
@@ -41,15 +41,15 @@ def questions_in(result: InputRequiredResult, server: str) -> dict[str, ElicitRe
 
 
 def hold_of(questions: Mapping[str, ElicitRequest], state: str | None) -> Hold:
-    """Return the Hold of a call that waits for the answers. Its data is enough to make the call again in another process."""
+    """Return the Hold of a call that waits for the answers. With its data, any process can make the call again."""
     requests = {key: request.params.model_dump(**_JSON) for key, request in questions.items()}
     message = "; ".join(request.params.message for request in questions.values())
-    # The server may have done anything before its question.
+    # STARTED_INSIDE, because the server may have done something before its question.
     return Hold(message, data={"requests": requests, "state": state, STARTED_INSIDE: True})
 
 
 def question_of(decided: Decided | None) -> Hold | None:
-    """Return the question of the server again if the user approved the call without an answer to it."""
+    """Return the Hold again if the user approved the call, but did not answer the question of the server."""
     data = None if decided is None or decided.is_answered else decided.data
     if not _is_question(data):
         return None
@@ -61,7 +61,7 @@ def _is_question(data: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | None]:
-    """Return the answers of the user, and the state of the server. Both are None the first time that a call is made.
+    """Return the answers of the user and the state of the server. Both are None in the first request of a call.
 
     Raises ConfigurationError for an answer that does not fit the questions.
     """
@@ -72,13 +72,14 @@ def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | 
     if not (is_object(answer) and answer.keys() == requests.keys()):
         raise ConfigurationError(
             f"the answer {shown(answer, _SHOWN)} does not fit the questions of the MCP server; pass "
-            f"Answer({{{', '.join(f'{key!r}: {{...}}' for key in requests)}}}), with the fields that `data` names, or None to decline"
+            f"Answer({{{', '.join(f'{key!r}: {{...}}' for key in requests)}}}), with the fields that `data` of the call lists, or None "
+            "to decline"
         )
     return {key: response_of(value, requests[key]) for key, value in answer.items()}, data["state"]
 
 
 def check_decision(call: ToolCall, earlier: Decided) -> None:
-    """Raise ConfigurationError if the decision does not fit the call. The run checks all decisions before it runs any call."""
+    """Raise ConfigurationError if the decision does not fit the call. A run checks all decisions before it runs a call."""
     try:
         responses_of(call.decided or earlier)
     except ConfigurationError as error:
@@ -88,7 +89,7 @@ def check_decision(call: ToolCall, earlier: Decided) -> None:
 def response_of(answer: Any, request: Mapping[str, Any]) -> ElicitResult:
     """Return the answer in the form of the protocol. A missing field gets the default of the form.
 
-    Raises ConfigurationError for a value that is not an answer, and for fields that are not of simple types.
+    Raises ConfigurationError if the value is not an answer, or if a field does not have a simple type.
     """
     if answer is None or answer is False:
         return ElicitResult(action="decline")
@@ -99,13 +100,13 @@ def response_of(answer: Any, request: Mapping[str, Any]) -> ElicitResult:
         return ElicitResult(action="accept", content=content or None)
     except ValueError as error:
         raise ConfigurationError(
-            f"an answer to an MCP server is a dict of texts, numbers, booleans and lists of texts, or None to decline, not "
+            "an answer to an MCP server must be a dict of texts, numbers, booleans and lists of texts, or None to decline, not "
             f"{shown(answer, _SHOWN)}"
         ) from error
 
 
 async def ask(on_input: OnInput, params: ElicitRequestParams) -> ElicitResult:
-    """Ask the callback, and return its answer in the form of the protocol. Raises ConfigurationError as `response_of` does."""
+    """Call the callback, and return its answer in the form of the protocol. Raises the errors of `response_of`."""
     request: dict[str, Any] = params.model_dump(**_JSON)
     answer = on_input(params.message, request)
     return response_of(await answer if inspect.isawaitable(answer) else answer, request)

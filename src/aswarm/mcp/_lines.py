@@ -1,7 +1,7 @@
 """An encoding for the output of a server process: UTF-8, decoded in whole lines.
 
-The SDK appends each read of 64 KiB to the current line, and searches the whole line again: a line of 30 MB blocks the event loop for
-seconds. This decoder passes only complete lines to it.
+The SDK reads 64 KiB at a time, appends them to the current line, and then searches the whole line again. So a line of 30 MB
+blocks the event loop for seconds. This decoder passes only complete lines to the SDK.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _NAME = "aswarm_utf_8_lines"
 
 
 def readable(server: StdioServerParameters) -> StdioServerParameters:
-    """Return the parameters with this encoding. Bytes that are not UTF-8 become a replacement character; they would end the session.
+    """Return the parameters with this encoding, unless the user has set another.
 
-    Settings of the user are kept.
+    Bytes that are not UTF-8 become a replacement character, because an error would end the session.
     """
     ours: dict[str, Any] = {"encoding": _NAME, "encoding_error_handler": "replace"}
     return server.model_copy(update={key: value for key, value in ours.items() if key not in server.model_fields_set})
@@ -30,7 +30,7 @@ class _Lines(codecs.IncrementalDecoder):
         super().__init__(errors)
         self._rest: list[bytes] = []
 
-    def decode(self, input: Any, final: bool = False) -> str:  # noqa: A002 - as its base names them
+    def decode(self, input: Any, final: bool = False) -> str:  # noqa: A002 - the names of the base class
         lines, newline, rest = bytes(input).rpartition(b"\n")
         if not (newline or final):
             self._rest.append(rest)

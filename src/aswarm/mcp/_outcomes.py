@@ -1,7 +1,7 @@
-"""The meaning of an error of the SDK for a call: whether the call was answered, whether it may have run, whether its session is lost.
+"""The meaning of an error of the SDK: whether the call was answered, whether it may have run, whether its session is lost.
 
-The SDK gives only codes and texts, and a server can send any of them. A call counts as not run only if the HTTP response proves it
-(see `HttpTransport`); in doubt, it may have run.
+The errors of the SDK have only codes and texts, and a server can send each of these. So only an HTTP response proves that a call
+has not run (see `_http`). Without this proof, the call may have run.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ._http import NO_REASON, NOT_RUN
 class CallOutcome(Enum):
     """The outcome of a call."""
 
-    ANSWERED = auto()  # the server refused it, or it failed; the session works
-    UNREADABLE = auto()  # the server has answered, but not with a valid result; the session works
-    NOT_RUN = auto()  # the server does not know the session any more, or the tool has changed since it was listed
+    ANSWERED = auto()  # the server refused the call, or the call failed; the session works
+    UNREADABLE = auto()  # the server answered with an invalid result; the session works
+    NOT_RUN = auto()  # the server no longer knows the session, or the tool has changed since the server listed it
     TIMED_OUT = auto()  # no answer in time; the session may work
     LOST = auto()  # the session was lost; the call may have run
 
 
-# Starts of the SDK's texts for a response that is not a valid result. Their codes are not distinctive.
+# How the SDK's texts for an invalid result start. Other errors have the same codes.
 _UNREADABLE = ("Failed to parse", "Unexpected content type", "server answered a request with 202")
 
 

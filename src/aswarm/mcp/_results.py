@@ -26,7 +26,7 @@ Shown: TypeAlias = str | Image | File
 
 
 def value_of(result: CallToolResult, tool: str) -> str | list[Shown]:
-    """Return the value of the function for this result. Raises ToolError if the server reports a failed call."""
+    """Return the result as the return value of the function. Raises ToolError if the server reports a failed call."""
     shown: list[Shown] = [_shown(block) for block in result.content]
     if not shown and result.structured_content is not None:
         shown = [json.dumps(result.structured_content, ensure_ascii=False)]
@@ -53,7 +53,7 @@ def _shown(block: ContentBlock) -> Shown:
                 return f"{block.title or block.name}: {block.uri}"
             case _:
                 return _resource(block.resource)
-    except ValueError:  # the call succeeded, so the model gets the rest of its result
+    except ValueError:  # not an error of the call: the model still gets the other blocks
         return f"[{block.type}: its data is not valid base64]"
 
 

@@ -44,44 +44,44 @@ from ._results import Shown, value_of
 from ._server_name import name_of
 from ._session import Connection, ServerSession, SessionError, all_tools, error_text
 
-# A URL, a command, a server of the SDK in this process, or a function that makes a transport of the SDK, called for each session.
+# A URL, a command, a server of the SDK in this process, or a function that makes a new transport of the SDK for each session.
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-_SDK_ERRORS = (MCPError, RuntimeError, ValidationError)  # of a request; the last two if a result is not valid
+_SDK_ERRORS = (MCPError, RuntimeError, ValidationError)  # of a request; an invalid result raises the last two
 _CLOSED = "Connection closed"  # the SDK's text if the server process stopped
 _MOST_ROUNDS = 10  # rounds of questions during one call
-_POLL_SECONDS = 0.1  # pause before the next round, if the server returned no question
-_CHECK_SECONDS = 5.0  # limit for a second request to a server that has not answered a call
+_POLL_SECONDS = 0.1  # pause before the next round, if the server returned a state without a question
+_CHECK_SECONDS = 5.0  # time limit of the request that checks a server after a call timed out
 
 
 class MCPServer:
     """A server of the Model Context Protocol, open inside `async with`; `functions` are its tools, for `Agent(functions=[...])`.
 
-    If the session is lost, the next call opens another one. A lost call is made again only if the server marks its tool with
-    `readOnlyHint` or `idempotentHint`; otherwise the tool message is that the outcome is unknown. Any task of its event loop may
-    open, use and close it. `with MCPServer(...)` opens it on the event loop of `Swarm`, for code without `await`.
+    If the session is lost, the next call opens a new session. A lost call is repeated only if the server marks its tool with
+    `readOnlyHint` or `idempotentHint`. Otherwise the model reads that the outcome of the call is unknown. Any task of the event
+    loop may open, use and close the server. For code without `await`, `with MCPServer(...)` opens it on the event loop of `Swarm`.
 
     Args:
         server: A URL of streamable HTTP; the SDK's `StdioServerParameters`, to start a process; a server object of the SDK in this
             process; or a function without parameters that makes a transport of the SDK, for other ways to authenticate.
-        prefix: Put before each name that the model gets.
+        prefix: A prefix for the name of each tool.
         only: The names of the tools to offer, or patterns such as "read_*"; by default all tools.
-        approve: The calls that wait for an approval: True for all, a function as in `@tool(approve=...)`, or names and patterns
-            of tools. "destructive" adds the tools that the server marks neither as read-only nor as not destructive.
+        approve: The calls that wait for an approval: True for all calls, a function as in `@tool(approve=...)`, or names and
+            patterns of tools. "destructive" means each tool that the server marks neither as read-only nor as not destructive.
         timeout: Seconds for opening, and for each call.
         on_input: A plain or async function that answers the questions of the server to the user. It gets the message, and the
-            request as a dict. It returns the fields as a dict, True, or None to decline. Without it, the call waits for an
-            `Answer`; if the server is older than 2026-07-28, the question is declined, because its calls cannot wait.
-        headers: Sent with each request to a URL, such as `{"Authorization": "Bearer ..."}`.
+            request as a dict. It returns the fields as a dict, True, or None to decline. Without this function, the call waits
+            for an `Answer`. But a call to a server older than 2026-07-28 cannot wait, so the question is declined.
+        headers: The headers of each request to a URL, such as `{"Authorization": "Bearer ..."}`.
 
     Attributes:
         functions: The tools, as functions of an agent.
         name: The name of the server in error texts.
 
     Raises:
-        ConfigurationError: For a text that is not a URL, or a `timeout` that is not positive. Opening raises it if the server
-            cannot be reached, if two tools have the same name, or for an unknown name in `only` or `approve`.
+        ConfigurationError: If a text is not a URL, or `timeout` is not positive. Opening raises it if the server cannot be
+            reached, if two tools have the same name, or if `only` or `approve` has an unknown name.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class MCPServer:
     async def __aenter__(self) -> Self:
         if self._connection is not None:
             raise ConfigurationError(
-                f"the MCP server {self.name} is open; make another MCPServer(...) for another block"
+                f"the MCP server {self.name} is already open; make another MCPServer(...) for another block"
             )
         connection = Connection(self.name, self._client, self._timeout)
         try:
@@ -149,8 +149,9 @@ class MCPServer:
     async def refresh(self) -> list[Tool[..., Any]]:
         """Read the list of tools again. Returns the new `functions`; agents keep the functions that they have.
 
-        The list is read only here and at opening: functions that change during a run confuse the model, and the cache of the
-        provider misses. Raises ConfigurationError as opening does, and if the list cannot be read; `functions` are then unchanged.
+        The list is read only here and at opening. If functions changed during a run, the model would be confused, and the prompt
+        cache of the provider would miss. Raises the ConfigurationError of opening, also if the list cannot be read; `functions`
+        then do not change.
         """
         try:
             client = await self._opened().session().opened()
@@ -168,14 +169,14 @@ class MCPServer:
             )
         if current_loop() is not self._loop:
             raise CallerMistake(
-                f"the MCP server {self.name} belongs to the event loop that opened it; for Swarm, open it by `with MCPServer(...)`"
+                f"the MCP server {self.name} belongs to the event loop that opened it; for Swarm, open it with `with MCPServer(...)`"
             )
         return self._connection
 
     def _reason(self, error: Exception) -> str:
         text = error_text(error)
         if isinstance(self._server, StdioServerParameters) and text == _CLOSED:
-            return "its program has stopped; look for the reason in its stderr"
+            return "its program has stopped; the reason may be in its stderr"
         return text if self._http is None else self._http.reason(text)
 
     def _client(self) -> Client:
@@ -188,7 +189,7 @@ class MCPServer:
         )
 
     async def _answer_now(self, context: object, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG002 - the SDK's
-        """Answer a question of a server older than 2026-07-28, which waits for the answer."""
+        """Answer a question of a server older than 2026-07-28, which waits for the answer during the call."""
         return await ask(self._on_input or _decline, params)
 
     # --- calls ---
@@ -216,15 +217,15 @@ class MCPServer:
         call = running_call.get()
         decided = None if call is None else call.decided
         if (hold := question_of(decided)) is not None:
-            raise hold  # starting the call again would repeat its effects before the question
+            raise hold  # a new start of the call would repeat its effects before the question
         result = await send(*responses_of(decided))
         for _ in range(_MOST_ROUNDS):
             if isinstance(result, CallToolResult):
                 return value_of(result, tool.name)
             result = await send(*await self._answer(result))
         raise CallLost(
-            f"{tool.name} has no result: the MCP server {self.name} has asked {_MOST_ROUNDS} times during this call, whose "
-            "outcome is unknown."
+            f"{tool.name} has no result: the MCP server {self.name} has asked {_MOST_ROUNDS} times during this call; the outcome "
+            "of the call is unknown."
         )
 
     async def _answer(self, result: InputRequiredResult) -> tuple[InputResponses | None, str | None]:
@@ -249,7 +250,7 @@ class MCPServer:
         self, tool: ServerTool, arguments: dict[str, Any], responses: InputResponses | None, state: str | None
     ) -> CallToolResult | InputRequiredResult:
         connection = self._opened()
-        # The error of an attempt that may have run. A call with a question has run already, up to the question.
+        # `lost`: the error of an attempt that may have run. With responses or a state, the call has already run up to a question.
         lost: Exception | None = None if responses is None and state is None else RuntimeError("after its question")
         for is_last in (False, True):
             try:
@@ -310,7 +311,7 @@ class MCPServer:
                 )
 
     def _not_called(self, tool: ServerTool, error: Exception, lost: Exception | None) -> ToolError:
-        """Return the error of an attempt that has not run. `lost`: the error of an earlier attempt, which may have run."""
+        """Return the error for an attempt that has not run. `lost`: the error of an earlier attempt that may have run, or None."""
         if lost is not None:
             return self._failure(tool, CallOutcome.LOST, lost, None)
         return ToolError(
@@ -319,7 +320,7 @@ class MCPServer:
 
 
 async def _answers_requests(client: Client, seconds: float) -> bool:
-    """Return whether the server answers another request: then it is only slow, and its session works."""
+    """Return whether the server answers another request. If it does, its session works, and only the call is slow."""
     with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
         await client.session.list_tools()
         return True
@@ -330,13 +331,13 @@ def _decline(message: str, _: dict[str, Any]) -> InputAnswer:
     logger.warning(
         "the question %r of an MCP server was declined; pass a function as MCPServer(on_input=...) to answer it",
         message,
-        extra=NO_RUN,  # the question does not name its call
+        extra=NO_RUN,  # this callback does not know which call has asked
     )
     return None
 
 
 def _reporter() -> Any:
-    """Return a callback for the SDK that reports the progress of this call. The SDK calls it in a task without the call's context."""
+    """Return a callback for the SDK that reports the progress of this call. The SDK calls it in a task with another context."""
     context = contextvars.copy_context()
 
     async def report(done: float, total: float | None, message: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The name of a server in error texts, without the parts of a URL or a command that may be secret."""
+"""The name of a server in error texts. It omits the parts of a URL or a command that may be secret."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
 
 
 def name_of(server: Any) -> str:
-    """Return the name of the server, without passwords, queries and arguments: the model reads error texts too.
+    """Return the name of the server without passwords, queries and arguments, because the model also reads error texts.
 
     Raises ConfigurationError for a text that is not a URL.
     """
@@ -27,14 +27,14 @@ def name_of(server: Any) -> str:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https"):
             raise ConfigurationError(
-                f"an MCP server is a URL that starts with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
+                f"an MCP server must be a URL that starts with https:// or http://, or StdioServerParameters(command=...), not {server!r}"
             )
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     return str(getattr(server, "name", None) or getattr(server, "__qualname__", None) or type(server).__name__)
 
 
 def _program_of(words: list[str]) -> str:
-    """Return the program of a command: its name, and after a launcher the package or the file that it launches."""
+    """Return the name of the program of a command. For a launcher such as `npx`, add the package or the file that it starts."""
     if PurePath(words[0]).name == "env":
         words = [*dropwhile(lambda word: word.startswith("-") or "=" in word, words[1:])] or words[:1]
     command, *arguments = words

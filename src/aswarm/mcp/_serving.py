@@ -1,7 +1,7 @@
 """Agents as a server of the Model Context Protocol: one tool for each agent, and a run for each call.
 
-A client gets the answer or an error, the progress of the run, and the questions to its user. A run belongs to its call: it is
-cancelled with the call, and keeps nothing for the next call. The SDK has the transports.
+A client gets the answer or an error, the progress of the run, and the questions to its user. If the client cancels a call, its
+run is cancelled too. The server keeps nothing for the next call. The SDK has the transports.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from aswarm.graph._find import reachable_agents
 
 Questions: TypeAlias = Mapping[str, ElicitRequestFormParams]
 _Result: TypeAlias = CallToolResult | InputRequiredResult
-_ASKS_SECONDS = 86_400.0  # limit for a client to answer
+_ASKS_SECONDS = 86_400.0  # a client must answer within this time
 _SHOWN = 2000  # characters of a call in a question
 _APPROVE = {"type": "boolean", "title": "Run it", "description": "Whether the call may run."}
 _REASON = {"type": "string", "title": "Why not", "description": "What the agent is told if the call may not run."}
@@ -65,15 +65,15 @@ def serve_agents(
     max_turns: float = MAX_TURNS,
     model_override: str | None = None,
 ) -> Server[Any]:
-    """Return a server of the SDK with one tool for each agent. A tool gets a request, runs until the agent answers, and returns the text.
+    """Return a server of the SDK with one tool for each agent. A tool gets a request, runs the agent, and returns its answer.
 
-    The server object has `run(...)` for stdio and `streamable_http_app()`, an ASGI application for HTTP. It supports the protocol
-    of 2026-07-28 and earlier versions. A client gets the steps of the run as progress, and its cancellation cancels the run. If a
-    call of the run waits for a decision, the client asks its user; if the client cannot ask, the result is an error.
+    The server object has `run(...)` for stdio, and `streamable_http_app()`, which returns an ASGI application for HTTP. It
+    supports the protocol of 2026-07-28 and earlier versions. A client gets the steps of the run as progress, and can cancel the
+    run. If a call of the run waits for a decision, the client asks its user. If the client cannot ask, the result is an error.
 
     Args:
-        agents: The agents to serve. A single agent is served with all agents that it can hand off to.
-        swarm: Runs the agents.
+        agents: The agents to serve. If this is a single agent, all agents that it can hand off to are served too.
+        swarm: The swarm that runs the agents.
         name: The name of the server for its clients.
         max_turns: The maximum number of completions in one call.
         model_override: The model for all agents.
@@ -101,14 +101,14 @@ def serve_agents(
             return _error(f"{type(error).__name__}: {error}")
 
     server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
-    # The client keeps a waiting run. This server accepts only runs that it has sealed, so no client can invent a history.
+    # The client keeps a waiting run. The server seals it and accepts only its own seal, so a client cannot invent a history.
     seal = RequestStateSecurity.ephemeral(ttl=_ASKS_SECONDS)
     server.middleware.append(RequestStateBoundary(seal, default_audience=name))
     return server
 
 
 class _ServedCall:
-    """One call of a tool: a run, and another run after each decision of the user."""
+    """One call of a tool: it starts a run, and another run after each decision of the user."""
 
     def __init__(self, context: ServerRequestContext[Any], agent: Agent, stream: Callable[..., EventStream]) -> None:
         self._context = context
@@ -154,7 +154,7 @@ class _ServedCall:
         return self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
     def _may_ask(self, paused: _PausedRun, agent: Agent) -> bool:
-        """Return whether the client can show forms, and a later call can find the agent again."""
+        """Return whether the client can show forms, and whether a later call can find the agent again."""
         session = self._context.session
         capabilities = session.client_capabilities
         forms = None if capabilities is None else capabilities.elicitation
@@ -166,7 +166,7 @@ class _ServedCall:
         return self._agents.get(agent.name) is agent and paused.as_text() is not None
 
     async def _asked(self, questions: Questions) -> dict[str, Decision]:
-        """Ask during the call: a client with a session cannot continue the run in a later call."""
+        """Ask during the call, because a client with a session cannot continue the run in a later call."""
         session, request = self._context.session, self._context.request_id
         answers: InputResponses = {}
         for key, form in questions.items():
@@ -187,8 +187,8 @@ def _by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
         name = slug(agent.name)
         if not name or name in served:
             raise ConfigurationError(
-                f"the agent {agent.name!r} cannot be a tool: its name is empty, or another agent has it too; give each agent its "
-                "own name"
+                f"the agent {agent.name!r} cannot be a tool: its name is empty, or another agent has the same name; give each agent "
+                "its own name"
             )
         served[name] = agent
     return served
@@ -229,7 +229,7 @@ def _error(text: str) -> CallToolResult:
 
 @dataclass(frozen=True, slots=True)
 class _PausedRun:
-    """A run that waits for decisions. `agent`: the name of the active agent."""
+    """The state of a run that waits for decisions. `agent`: the name of the active agent."""
 
     agent: str
     messages: list[Message]
@@ -237,17 +237,17 @@ class _PausedRun:
 
     @property
     def questions(self) -> Questions:
-        """A form for each waiting call, by its index; empty if one of the calls cannot be answered by a form."""
+        """A form for each waiting call, by its index. Empty if a form cannot answer one of the calls."""
         entries = waiting_entries(self.messages) or {}
         calls = [call for call in waiting(self.messages) if call.reason is not None]
         is_approval = {call.index: bool(entries[call.index].get("approval")) for call in calls}
-        # A question with data needs an answer in its own form. The data of an agent as a tool is a whole run.
+        # No form can answer a question with data: for an agent as a tool, for example, the data are a whole run.
         if not all(is_approval[each.index] or (each.data is None and each.reason != RUNS_ELSEWHERE) for each in calls):
             return {}
         return {str(call.index): _form(call, is_approval=is_approval[call.index]) for call in calls}
 
     def as_text(self) -> str | None:
-        """Return the run as JSON; None if its context variables are not JSON."""
+        """Return the run as JSON text, or None if its context variables are not JSON."""
         kept = [self.agent, self.messages, self.context_variables]
         return json.dumps(kept) if is_json(kept) else None
 
@@ -262,7 +262,7 @@ def _form(call: OpenCall, *, is_approval: bool) -> ElicitRequestFormParams:
 
 
 def _decisions_of(questions: Questions, answers: InputResponses | None) -> dict[str, Decision]:
-    """Return the decisions of the user, by the index of the call. A cancelled form decides nothing."""
+    """Return the decisions of the user, by the index of the call. A cancelled form has no decision."""
     forms = {key: each for key, each in (answers or {}).items() if key in questions and isinstance(each, ElicitResult)}
     return {key: _decision(each) for key, each in forms.items() if each.action != "cancel"}
 

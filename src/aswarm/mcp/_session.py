@@ -1,7 +1,7 @@
-"""A session with a server, opened and closed by its own task.
+"""A session with a server. Its own task opens it and closes it.
 
-The SDK's client must be entered and left in the same task. Other tasks only wait for events, so a session may be opened in one
-task, used in a second and closed in a third, and sessions may be closed in any order.
+The SDK's client must be entered and exited in the same task. Other tasks only set events or wait for them. So one task may open
+a session, a second may use it, and a third may close it. Sessions may be closed in any order.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
 
-_CLOSE_SECONDS = 5.0  # limit for a server to stop; then its process is killed, or its connection dropped
-# The same limit while a session is being opened. Not 0: asyncio kills a process whose start is cancelled, but does not wait for it.
+_CLOSE_SECONDS = 5.0  # a server has this time to stop; then its process is killed, or its connection is dropped
+# The same time, if the session is still being opened. It is not 0, because asyncio kills a process whose start is cancelled,
+# but does not wait for its end.
 _START_SECONDS = 0.5
-_MOST_PAGES = 100  # of a list of tools: a broken server may always return another page
+_MOST_PAGES = 100  # of the list of tools, because a broken server may always return another page
 
 
 class SessionError(Exception):
-    """No session could be opened, for the reason in the text. No tool was called."""
+    """No session could be opened, so no tool was called. The text has the reason."""
 
 
 class ServerSession:
-    """A client of the SDK, in a task that starts with this object. Any number of tasks may wait until it is `opened`."""
+    """A client of the SDK, in its own task. Creating this object starts the task. Any number of tasks may wait for `opened`."""
 
     def __init__(self, connect: Callable[[], Client], timeout: float) -> None:
         self.tools: list[Tool] = []
@@ -43,11 +44,11 @@ class ServerSession:
         self._task = BackgroundTask(self._run, self._end)
 
     async def _run(self) -> None:
-        # A call may have started this task, and the session outlives that call.
+        # The task inherits the context of a call that started it, but the session lives longer than this call.
         running_call.set(None)
         running_run.set(None)
         try:
-            # The scope surrounds the client. If it ended while the client is open, the scopes would exit in the wrong order.
+            # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, its deadline is removed.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
@@ -66,27 +67,27 @@ class ServerSession:
 
     @property
     def is_usable(self) -> bool:
-        """Whether the session is open or being opened. False if an idle server has stopped, so that no call is lost."""
+        """Whether the session is open or being opened. It is False if the server has stopped: a call would be lost."""
         return not (self._closing.is_set() or self._ended.is_set() or _is_cut(self._client))
 
     @property
     def has_ended(self) -> bool:
-        """Whether its task has finished, and with it the process or the connection."""
+        """Whether the task of the session has finished. Then the process or the connection has ended too."""
         return self._ended.is_set()
 
     async def opened(self) -> Client:
-        """Wait until the session is open. Raises SessionError with the reason if it cannot be opened."""
+        """Wait until the session is open, and return its client. Raises SessionError if it cannot be opened."""
         await self._ready.wait()
         if self._client is None:
             raise SessionError(error_text(self._error or RuntimeError("it was closed meanwhile"))) from self._error
         return self._client
 
     def give_up(self) -> None:
-        """Start to close the session. Calls without an answer fail, as on a closed connection."""
+        """Start to close the session. Calls without an answer fail, as they do if the connection closes."""
         self._closing.set()
 
     async def close(self) -> None:
-        """Close the session and wait for its end, even if the waiting task is cancelled meanwhile."""
+        """Close the session and wait for its end, even if the current task is cancelled."""
         self.give_up()
         seconds = _CLOSE_SECONDS if self._ready.is_set() else _START_SECONDS
         try:
@@ -97,7 +98,7 @@ class ServerSession:
 
 
 class Connection:
-    """The sessions with one server, one at a time. After a loss, the next session is opened."""
+    """The sessions with one server, one at a time. If a session is lost, the next call opens another."""
 
     def __init__(self, name: str, connect: Callable[[], Client], timeout: float) -> None:
         self._name = name
@@ -108,7 +109,7 @@ class Connection:
         self._is_closed = False
 
     def session(self) -> ServerSession:
-        """Return the session to use. Calls that lose a session at the same time share one attempt to open the next.
+        """Return the current session, or a new session if the current one is lost. Calls that lose it together share the new one.
 
         Raises CallerMistake if the connection is closed.
         """
@@ -138,13 +139,13 @@ class Connection:
 
 
 def _is_cut(client: Client | None) -> bool:
-    """Return whether the server has closed the streams. The SDK has no public attribute for it; a call would be lost."""
+    """Return whether the server has closed the streams. The SDK has no public attribute for this."""
     dispatcher = getattr(client and client.session, "_dispatcher", None)
     return bool(getattr(dispatcher, "_closed", False))
 
 
 async def all_tools(client: Client) -> list[Tool]:
-    """Return the tools on all pages of the server's list, not from the SDK's cache."""
+    """Return the tools on all pages of the server's list, without the SDK's cache."""
     tools: list[Tool] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -157,7 +158,7 @@ async def all_tools(client: Client) -> list[Tool]:
 
 
 def first_error(error: Exception) -> Exception:
-    """Return the first error of a group (the task groups of the SDK raise groups); any other error unchanged."""
+    """Return the first error of an exception group, which the SDK's task groups raise. Return any other error unchanged."""
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     return error

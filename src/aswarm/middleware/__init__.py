@@ -1,7 +1,7 @@
 """Middleware: additions to a run that do not change the loop.
 
-A run has two handlers for its effects: `complete` requests a completion, `call_tool` runs one tool call. A middleware is a
-function that gets the `Handlers` of one run and returns `Handlers`, usually with one of them wrapped:
+A run has two handlers: `complete` requests a completion, and `call_tool` executes one tool call. A middleware is a function
+that gets the `Handlers` of one run and returns new `Handlers`. Usually it wraps one of the two:
 
     def timing(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -15,26 +15,27 @@ function that gets the `Handlers` of one run and returns `Handlers`, usually wit
 
     swarm = AsyncSwarm(middleware=[timing])
 
-A middleware is called once for each run, in the event loop of the run, so a closure can keep the state of that run. The first
-middleware in the list is the outermost. The full order, with aswarm's own middleware, from the outside in:
+A middleware is called once for each run, in the event loop of the run, so a closure can hold the state of one run. The first
+middleware in the list is the outermost. This is the full order with aswarm's own middleware; the first is the outermost:
 
     budget > debug > recorder > the user's > retries > rate limits > source
 
-Rules, which `aswarm.testing.check_middleware` proves:
+A middleware must follow these rules. `aswarm.testing.check_middleware` tests them:
 
-- A handler wraps every generator that it reads in `contextlib.aclosing`, so that leaving a run closes all of them.
+- A handler wraps every generator that it reads in `contextlib.aclosing`, so that leaving a run closes all generators.
 - No cancel scope, timeout or task group is open across a `yield` (PEP 789).
-- A cancellation is passed on quickly: a `finally` awaits nothing for long.
-- `started` is passed on to the inner handler, or awaited once, directly before the function runs.
+- A handler passes on a cancellation quickly: a `finally` awaits nothing for long.
+- A handler passes `started` on to the inner handler. Or it awaits `started` once, directly before the function runs.
 
-Middleware runs on the event loop and must not block it. A middleware may change the request or pass on another request; to send
-a request twice, pass on `request.copy()`. It may set `call.arguments` before the call runs, or answer the call itself: return
-`ToolOutcome("text")` without calling the inner handler. `ToolOutcome("text", unknown=True)` means that the call has started,
-perhaps in an earlier process, and its outcome is unknown: the call is then in `Response.unknown_calls`. If
-`call.is_repeatable`, the call may run again. An exception of a handler ends the run with a RunError that has the partial
-response; `anyio`'s cancellation is passed on.
+Middleware runs on the event loop and must not block it. A middleware may change the request or pass on another request. To
+send a request twice, it passes on `request.copy()`. It may set `call.arguments` before the call runs. It may also answer the
+call itself: return `ToolOutcome("text")` without calling the inner handler. `ToolOutcome("text", unknown=True)` means that
+the call has started, perhaps in an earlier process, and that its outcome is unknown. `Response.unknown_calls` lists such
+calls. If `call.is_repeatable`, the call may run again. If a handler raises an exception, the run ends with a RunError that
+has the partial response. A handler must always pass on `anyio`'s cancellation.
 
-`handlers.run.on_end(callback)` calls back when the run ends, on every exit; `handlers.run.log_fields` is for log records.
+`handlers.run.on_end(callback)` calls the callback once at the end of the run, also after an error or a cancellation.
+`handlers.run.log_fields` is for log records.
 
 Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarise`.
 """

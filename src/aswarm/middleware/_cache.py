@@ -33,17 +33,17 @@ Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
 def cache(store: Store = None) -> Middleware:
     """Return middleware that answers a repeated request with its earlier completion.
 
-    `store` keeps the completions. None keeps them in memory, without a limit, as long as the middleware exists. A dict or
-    another mapping from texts to texts is used on the event loop and must not block. The path of a SQLite file may be shared
-    by several processes.
+    `store`: the place for the completions. None: in memory, without a limit, as long as the middleware exists. A dict or
+    another mapping from texts to texts: it is used on the event loop and must not block. A path: a SQLite file, which several
+    processes may share.
 
     Requests are equal if they have the same model name, messages, tools and settings, including `extra_headers` and
     `extra_query`. The provider is not part of the key: use one file for each provider. A completion from the cache is
     streamed in one piece. It has no usage, because it cost no tokens; `usage.requests` counts it.
 
-    Incomplete completions are not saved: cut streams, and the finish reasons "length" (`max_tokens`) and "content_filter".
-    Completions of another client in an outer `fallback` are not saved either. If the store fails or contains an invalid
-    value, this is logged, and the request is sent to the model.
+    Incomplete completions are not saved: interrupted streams, and the finish reasons "length" (`max_tokens`) and
+    "content_filter". If an outer `fallback` uses another client, its completions are not saved either. If the store fails or
+    contains an invalid value, the middleware logs a warning, and the request is sent to the model.
 
     Raises ConfigurationError for a file that cannot be opened, and for ":memory:", which is no file.
     """
@@ -70,6 +70,7 @@ def cache(store: Store = None) -> Middleware:
                     yield chunk
             completion = as_one_chunk(received)
             if completion["choices"][0].get("finish_reason") not in _CUT:
+                # Without the usage, because a completion from the cache costs no tokens.
                 value = json.dumps({**completion, "usage": None}, default=to_jsonable_python)
                 await _tried(handlers.run, kept, setitem, key, value)
 
@@ -79,7 +80,8 @@ def cache(store: Store = None) -> Middleware:
 
 
 def _key(body: Mapping[str, Any]) -> str:
-    # Only a header or a parameter may distinguish two tenants. The key is a digest, so it shows no secret of a header.
+    # Two tenants may send the same body, and differ only by a header or a query parameter, so the key includes these. It is a
+    # hash, so it does not show a secret in a header.
     sent_with = {key: body[key] for key in ("extra_headers", "extra_query") if body.get(key)}
     parts = [question_of(body), to_jsonable_python(sent_with, fallback=repr)]
     return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -97,12 +99,12 @@ def _completion(kept: MutableMapping[str, str] | _File, key: str) -> Mapping[str
 async def _tried(
     run: RunInfo, kept: MutableMapping[str, str] | _File, access: Callable[..., T], *values: str
 ) -> T | None:
-    """Return the value, or None if the store fails: a run continues without its cache. A thread accesses a file."""
+    """Call `access`, for a file in a thread. If the store fails, return None, because a run can continue without its cache."""
     try:
         if isinstance(kept, _File):
             return await seams.run_sync(access, kept, *values)
         return access(kept, *values)
-    except Exception as error:  # noqa: BLE001 - of any store
+    except Exception as error:  # noqa: BLE001 - a store of the user may raise anything
         logger.warning("the cache failed: %s: %s", type(error).__name__, error, extra=run.log_fields)
         return None
 
@@ -127,5 +129,6 @@ class _File:
         self._execute("INSERT OR REPLACE INTO completion VALUES (?, ?)", key, value)
 
     def _execute(self, statement: str, *values: str) -> list[tuple[str]]:
+        # As a context manager, a connection of sqlite3 only commits. `closing` closes it.
         with closing(self._connect()) as connection, connection:
             return connection.execute(statement, values).fetchall()

@@ -43,9 +43,9 @@ def _clipped_part(part: Part, characters: int) -> Part:
 
 
 def _clipped(text: str, characters: int) -> str:
-    # Space for the longest note: the first number has at most as many digits as the second.
+    # Reserve space for the longest possible note: the first number never has more digits than the second.
     note = "\n[... {:,} of {:,} characters left out ...]\n"
     kept = characters - len(note.format(len(text), len(text)))
     note = note.format(len(text) - kept, len(text))
-    tail = kept // 3  # a result starts with its subject; errors and totals are at the end
+    tail = kept // 3  # most of the space is for the start of the text; but errors and totals are often at the end
     return text[: kept - tail] + note + text[len(text) - tail :]

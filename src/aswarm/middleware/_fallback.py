@@ -28,16 +28,20 @@ def fallback(*alternatives: Any) -> Middleware:
 
         fallback("gpt-6-luna", (AsyncOpenAI(base_url=...), "llama"))
 
-    Each of the `alternatives` is the name of a model of the same client (a str); a client or `CompletionSource`, which gets
-    the model name of the agent; or a pair of such a client and a model name. They are tried in order, and the next completion
-    starts with the first model again. The caller closes the clients. An `AsyncOpenAI` works in a `Swarm` too.
+    Each alternative is one of these:
 
-    An error after several failures has the earlier errors as notes (`__notes__`), which a traceback shows.
+    - a str: the name of another model of the same client;
+    - a client or `CompletionSource`, which gets the model name of the agent;
+    - a pair of such a client and a model name.
 
-    A stream that is cut after its first shown chunk fails as without `fallback`. Middleware after `fallback` in the list, such
-    as `redact`, gets the requests to all alternatives; middleware before it gets each request once. The rate limits of the
-    swarm do not apply to another client. A provider cannot read the reasoning of another one, so reasoning is not sent to
-    another client, and output items of the Responses API from another client are not in the history.
+    The alternatives are tried in order. The next completion starts with the first model again. The caller closes the clients.
+    An `AsyncOpenAI` works in a `Swarm` too. If all alternatives fail, the error has the earlier errors as notes (`__notes__`),
+    which a traceback shows.
+
+    If a stream fails after its first shown chunk, no alternative is tried. Middleware after `fallback` in the list, such as
+    `redact`, gets the requests to all alternatives; middleware before `fallback` gets each request once. The rate limits of the
+    swarm do not apply to another client. Only the provider that sent reasoning can read it. So reasoning is not sent to another
+    client, and output items of the Responses API from another client are not in the history.
 
     Raises ConfigurationError for no alternatives, for a value of another kind, and for a blocking `OpenAI`.
     """
@@ -74,7 +78,7 @@ def fallback(*alternatives: Any) -> Middleware:
 
 def _add_notes(error: CompletionError, notes: list[str]) -> None:
     for note in notes:
-        if note not in getattr(error, "__notes__", ()):  # a source may raise one error in many runs
+        if note not in getattr(error, "__notes__", ()):  # a source may raise the same error object in many runs
             error.add_note(note)
 
 
@@ -83,7 +87,7 @@ def _is_gone(error: CompletionError) -> bool:
 
 
 def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
-    """Return the handler of another client, and the name of another model; None for the same client or model."""
+    """Return the handler of another client and the name of another model. None means the same client, or the same model."""
     match alternative:
         case str(model) if model:
             return None, model
@@ -99,7 +103,7 @@ def _checked(alternative: Any) -> tuple[CompletionHandler | None, str | None]:
 
 
 def _asking(first: CompletionHandler, source: CompletionHandler | None, model: str | None) -> CompletionHandler:
-    """Return a handler that sends requests to a source and a model; None means the first source or the requested model."""
+    """Return a handler that sends requests to a source and a model. None means the first source, or the requested model."""
 
     def ask(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if model is not None:

@@ -1,4 +1,4 @@
-"""Hedged requests, as middleware: a stream that starts slowly is requested once more, and the first content wins.
+"""Hedged requests, as middleware: a stream that starts slowly is requested once more, and the faster stream is used.
 
 See Dean and Barroso, "The Tail at Scale" (2013).
 """
@@ -27,9 +27,10 @@ from ._retry import checked
 
 logger = logging.getLogger("aswarm")
 
-# For a request with one of these settings, the provider stores data or searches the web.
+# With one of these settings, the provider stores data or searches the web. Such a request is not sent twice.
 _KEPT = ("store", "background", "conversation", "previous_response_id", "web_search_options")
 _COUNTED = 200
+# With the 95th percentile, about 5 % more requests are sent (Dean and Barroso). At least 20 waits are needed to estimate it.
 _LEAST = 20
 _PERCENTILE = 0.95
 
@@ -37,23 +38,23 @@ _PERCENTILE = 0.95
 def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     """Return middleware that requests a slow stream once more, and uses the stream whose content arrives first.
 
-    The other stream is closed at once. The usage of the run includes the prompt of the closed stream, with an estimate of the
-    tokens. The tokens that the model may have written for the closed stream are unknown, and not counted. A role is no content.
+    The other stream is closed at once. The usage of the run includes an estimate of the tokens of its prompt. The tokens that
+    the model may have written for it are unknown, and not counted. A chunk that has only a role does not count as content.
 
-    The time counts from the moment of sending. The time in a queue of rate limits, or in a pause after a 429, does not count.
-    During a pause no request is sent. Outside of batches, and without rate limits, the client itself waits after a 429, and this
-    time counts.
+    The time starts when the request is sent. The wait for rate limits, and a pause after a 429, do not count, and during a
+    pause no second request is sent. But outside of batches, and without rate limits, the client itself waits after a 429.
+    This wait does count.
 
-    Only one request is sent if the answer is not a stream, if the request has a tool that the provider runs, or if the provider
-    stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
+    No second request is sent if the answer is not a stream, or if the request has a tool that the provider executes. The same
+    is true if the provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
 
     Args:
-        after: Seconds without content before the second request. None means the 95th percentile of the last 200 streams
-            of this middleware, and no second request before the first 20.
-        share: The share of streams that may be requested twice, from 0 to 1. The first slow stream always may.
+        after: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of this
+            middleware. Then the first 20 streams get no second request.
+        share: The maximal share of streams that are requested twice, from 0 to 1. Above 0, the first slow stream always is.
 
     Raises:
-        ConfigurationError: If `after` is not a positive number, or `share` not from 0 to 1.
+        ConfigurationError: If `after` is not a positive number, or `share` is not between 0 and 1.
     """
     if after is not None and not (isinstance(after, int | float) and after > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"after must be a number of seconds above 0, or None, not {after!r}")
@@ -85,7 +86,7 @@ class HedgePolicy:
         self._streams += 1
         if self._after is not None or len(self._waits) < _LEAST:
             return self._after
-        waits = sorted(self._waits.copy())  # streams of another thread may add to the original
+        waits = sorted(self._waits.copy())  # copy first, because another thread may append meanwhile
         return waits[int(_PERCENTILE * len(waits))]
 
     def claim(self) -> bool:
@@ -95,7 +96,7 @@ class HedgePolicy:
         return may_send
 
     def note(self, seconds: float) -> None:
-        """Note the seconds from sending a first request to its content, or to the content of its second request."""
+        """Record the seconds from sending the first request until one of the two requests had content."""
         self._waits.append(seconds)
 
 
@@ -128,7 +129,7 @@ class _Attempt:
             self._sent = anyio.Event()
 
     async def wait_after_sending(self, seconds: float) -> None:
-        """Wait until so many seconds have passed since the request was sent, without a pause in between."""
+        """Wait until this number of seconds has passed since the request was sent, without a pause in between."""
         sent_at = None
         while sent_at is None or sent_at != self.sent_at:
             await self._sent.wait()
@@ -156,7 +157,7 @@ class _Attempt:
 
 
 class _Race:
-    """The requests of one stream, until one of them has content. `winner`: that request, or None if all have failed."""
+    """The requests for one stream, until one of them has content. `winner`: this request, or None if all have failed."""
 
     def __init__(self, handlers: Handlers, request: CompletionRequest, policy: HedgePolicy) -> None:
         self.winner: _Attempt | None = None
@@ -190,12 +191,13 @@ class _Race:
         if self._policy.claim():
             run = self._handlers.run
             logger.info("requesting a stream once more, without content after %.1f s", after, extra=run.log_fields)
+            # The second request is only an addition to the first, so the client need not retry it.
             self.attempts.append(_Attempt(self._handlers, replace(self._request, max_retries=0)))
             self._open += 1
             self._group.start_soon(self._read, self.attempts[-1])
 
     def charge(self, run: RunInfo) -> None:
-        """Charge the prompt of a request that was sent and closed without an answer."""
+        """Add the prompt of a request that was sent, but closed without an answer, to the usage of the run."""
         body = self._request.body
         for attempt in self.attempts:
             if attempt is not self.winner and attempt.error is None and attempt.sent_at is not None:
@@ -216,7 +218,7 @@ async def _hedged(
             for attempt in race.attempts:
                 stack.push_async_callback(attempt.aclose)
         race.charge(handlers.run)
-        if race.winner is None:
+        if race.winner is None:  # all requests have failed: raise the error of the first request
             raise next(attempt.error for attempt in race.attempts if attempt.error is not None)
         async with aclosing(race.winner.chunks()) as chunks:
             async for chunk in chunks:

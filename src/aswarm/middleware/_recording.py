@@ -30,9 +30,9 @@ _USED = "all recorded answers to it were used"
 def record(path: str | PathLike[str]) -> Middleware:
     """Return middleware that records each request and its completion in a file, as one line of JSON.
 
-    The first request replaces an existing file. Headers are not recorded; messages are recorded as they are sent. Failed or
-    abandoned completions are not recorded. Functions of tools run as always, here and in `replay`. If the file cannot be
-    written, the run ends with a ConfigurationError; if the file cannot be created, the run ends before the first request.
+    The first request replaces an existing file. Headers are not recorded. Messages are recorded as they are sent. Failed or
+    interrupted completions are not recorded. The functions of tools run as always, also in `replay`. If the file cannot be
+    written, the run ends with a ConfigurationError. If the file cannot be created, no request is sent.
     """
     recording = _Recording(Path(path))
 
@@ -79,9 +79,9 @@ class _Recording:
 def replay(path: str | PathLike[str]) -> Middleware:
     """Return middleware that answers from a recording of `record`, and never sends a request.
 
-    Equal requests are answered in the order of their recording. A request that is not in the recording, or is repeated more
-    often than there, ends the run with a ConfigurationError, which names the line of the most similar request and the first
-    difference. Streams get their answer in one piece.
+    Equal requests are answered in the order of their recording. If the recording has no answer to a request, or no further
+    answer, the run ends with a ConfigurationError. It names the line of the most similar request, and the first difference. A
+    stream gets its answer in one piece.
 
     Raises ConfigurationError for a file that cannot be read.
     """
@@ -95,7 +95,7 @@ def replay(path: str | PathLike[str]) -> Middleware:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             question = question_of(request.body)
             if not (left := answers.get(_key(question))):
-                # In a thread, because comparing a long recording takes long.
+                # In a thread, because the comparison with a long recording would block the event loop.
                 why = _USED if left is not None else await seams.run_sync(_why_not, recorded, question)
                 raise ConfigurationError(f"{path} has no answer to this request: {why}. Record it again with record()")
             yield left.popleft()
@@ -110,7 +110,7 @@ def _key(question: Mapping[str, Any]) -> str:
 
 
 def question_of(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a request's body that decides the answer. Raises ValueError for a value that is not JSON."""
+    """Return the part of a request's body that affects the answer. Raises ValueError for a value that is not JSON."""
     question: dict[str, Any] = to_jsonable_python({key: body[key] for key in sorted(body) if key not in _NOT_RECORDED})
     return question
 
@@ -139,7 +139,7 @@ def _why_not(recorded: list[dict[str, Any]], question: dict[str, Any]) -> str:
 
 
 def _similarity(recorded: Any, current: Any) -> int:
-    """Return the number of equal values at the same place in two requests."""
+    """Return the number of equal values in the same places of two requests."""
     if is_object(recorded) and is_object(current):
         return sum(_similarity(recorded[key], current[key]) for key in recorded if key in current)
     if is_array(recorded) and is_array(current):

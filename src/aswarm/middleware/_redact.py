@@ -15,8 +15,8 @@ from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message
 from aswarm._wire.request import CompletionRequest, without_items
 
-# Keys whose values are not text of a conversation. A replaced id would separate a call from its answer, and a server
-# rejects changed encrypted reasoning or base64 audio.
+# Keys whose values are not text of the conversation. A changed id would separate a call from its answer. A server would reject
+# changed encrypted reasoning or base64 audio.
 _STRUCTURE = frozenset({"data", "encrypted_content", "id", "name", "role", "signature", "tool_call_id", "type"})
 # Keys of content parts that may be bytes as base64, in which a match means nothing.
 _MEDIA = frozenset({"file_data", "image_url", "url"})
@@ -29,16 +29,16 @@ def redact(
 
         AsyncSwarm(middleware=[redact([r"\b\d{16}\b", re.compile("api[-_]key=\\S+", re.IGNORECASE)])])
 
-    The provider never gets a match. The history, the functions and the caller still have it. Adjacent text parts of a message
-    are also matched as one text; the replacement is then in the first part. Matches across two messages are not found. In the
-    arguments of a call, texts and numbers are replaced one by one, so that the arguments stay JSON. Other JSON, such as a
+    The provider never gets a match, but the history, the functions and the caller do. Adjacent text parts of a message are also
+    matched as one text; then the first part contains the replacement. A match across two messages is not found. In the
+    arguments of a call, each text and number is matched separately, so that the arguments stay JSON. Other JSON, such as a
     result, is also matched without its escapes. Names, ids, and the bytes of images and files do not change.
 
-    In the list, put `redact` before `summarise` and before guards with a `judge`: these send messages as one text, in which a
-    match may look different.
+    In the list, put `redact` before `summarise` and before guards with a `judge`. These two send many messages as one text, in
+    which a match may look different.
 
-    Over the Responses API, a message with a match is sent without its output items, because they repeat the text. Encrypted
-    reasoning cannot be searched: it is sent, unless its message has a match.
+    With the Responses API, a message with a match is sent without its output items, because they repeat the text. Encrypted
+    reasoning cannot be searched. It is sent if its message has no match.
 
     Raises ConfigurationError for a pattern that is not a regular expression.
     """
@@ -76,7 +76,7 @@ class _Cleaner:
         return text
 
     def joined(self, texts: list[str]) -> list[str]:
-        """Return the texts, matched as one text. The replacement is in the text in which the match starts."""
+        """Replace matches in the texts as if they were one text. The replacement is in the text in which the match starts."""
         for pattern in self.patterns:
             whole = "".join(texts)
             matches = [(*match.span(), len(match.expand(self.replacement))) for match in pattern.finditer(whole)]
@@ -103,7 +103,7 @@ def _cleaned_list(items: Sequence[Any], cleaner: _Cleaner) -> list[Any]:
     cleaned: list[Any] = []
     for is_text, group in groupby(items, _is_text):
         run = list(group)
-        if is_text and len(run) > 1:  # a server joins the parts
+        if is_text and len(run) > 1:  # a server joins these parts to one text
             texts = cleaner.joined([part["text"] for part in run])
             # A server may reject an empty text.
             run = [{**part, "text": text} for part, text in zip(run, texts, strict=True) if text or not part["text"]]
@@ -116,10 +116,10 @@ def _is_text(part: Any) -> bool:
 
 
 def _arguments(text: str, clean: Callable[[str], str]) -> str:
-    """Return the cleaned arguments of a call, which stay JSON if they are JSON. Text without a match does not change."""
+    """Return the cleaned arguments of a call. JSON stays JSON. A text without a match does not change."""
     if (kept := _with_clean_leaves(text, clean)) is None:
         return clean(text)
-    # A match may also include a key and its value, or be in a duplicate key.
+    # A match may span a key and its value, or be in a duplicate key. Then no single text or number contains it.
     return kept if clean(kept) == kept else json.dumps({"arguments": clean(kept)}, ensure_ascii=False)
 
 

@@ -1,9 +1,10 @@
 """Retries of completions, as middleware.
 
-`retry` decides the number of attempts and the wait before each attempt. A retry does not change the run: its history, its
-context and its finished calls stay. A restart of the whole run would apply a forced `tool_choice` a second time.
+`retry` decides the number of attempts and the wait before each attempt. A retry repeats only one completion: the history, the
+context variables and the finished calls of the run stay. A restart of the whole run would run its tools again, and would apply
+a forced `tool_choice` a second time.
 
-No retry library is used: it would replace only a formula and a sleep, and no such library can wrap an async generator.
+No retry library is used. It would replace only a formula and a sleep, and no such library can wrap an async generator.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ logger = logging.getLogger("aswarm")
 
 
 def retry(attempts: int = 3) -> Middleware:
-    """Return middleware that retries a completion after a failure that may pass (`CompletionError.retryable`).
+    """Return middleware that retries a completion after a temporary failure (`CompletionError.retryable`).
 
     `attempts`: the maximum number of requests for one completion. The client's own retries are turned off.
 
     Waits are about 1, 2, 4... up to 60 seconds, and at least as long as a `Retry-After`. A streamed completion is retried
-    only if no content of it was shown (a role is no content). A whole completion is also retried if it was incomplete.
+    only if no content was shown yet; a role is not content. A completion without streaming is also retried if it was
+    incomplete.
 
-    Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429; when it gives up, `retry` gives
-    up too. An outer `retry`, such as the `attempts` of a batch, does not retry after an inner one has given up.
+    Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429. When it gives up, `retry` gives
+    up too. In the same way, an outer `retry`, such as the `attempts` of a batch, does not retry after an inner `retry` has
+    given up.
 
     Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
@@ -54,7 +57,7 @@ def retry(attempts: int = 3) -> Middleware:
 class Retries:
     """Retries of one run: at most `attempts` requests for one completion.
 
-    `made`: 0 before the run starts, then 1, and one more after each retry. `label` is the prefix of each log message.
+    `made`: the attempts so far: 0 before the run, then 1 plus the number of retries. `label`: the prefix of each log message.
     """
 
     __slots__ = ("_attempts", "_label", "made")
@@ -106,8 +109,8 @@ async def checked(
 ) -> AsyncGenerator[Mapping[str, Any], None]:
     """Yield the same chunks. Before the first chunk, raise the CompletionError that the run would raise.
 
-    The chunks of a stream are delayed until one has content (a role is no content). A completion that is not a stream is
-    read completely first.
+    The chunks of a stream are delayed until one has content; a role is not content. A completion that is not a stream is read
+    completely first.
     """
     async with aclosing(chunks):
         if not stream:

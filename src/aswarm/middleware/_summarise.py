@@ -1,6 +1,6 @@
 """Summaries that replace the older messages of long histories in each request, as middleware.
 
-`summarise` decides when to write a summary, and which messages it replaces. The record of a run stays whole.
+`summarise` decides when to write a summary, and which messages it replaces. The history of a run does not change.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ def summarise(agent: Agent, above: int, *, store: MutableMapping[str, str] | Non
 
         AsyncSwarm(middleware=[summarise(Agent(name="Summariser", model="gpt-6-luna"), above=50_000)])
 
-    The `agent` writes the summary, in one completion without functions, with the client and the limits of the swarm. Without
-    its own model it uses the model of the request. If an outer `fallback` has switched to another client, the summary is
-    written with that client and the model of the request. The newest messages stay after the summary, with about a third of
-    `above` tokens, and no call is separated from its answer. When requests are too long again, the next summary includes the
-    previous one. Until then requests start with the same messages, so that
-    the provider's prompt cache works. The record of the run stays whole.
+    The `agent` writes the summary, in one completion without functions, with the client and the limits of the swarm. If it has
+    no model of its own, it uses the model of the request. If an outer `fallback` has switched to another client, the agent uses
+    this client, and the model of the request.
 
-    Summaries are saved for all runs, by a hash of the replaced messages: in memory (the last 10,000), or in `store`, a dict
-    or another mapping from texts to texts, which is used on the event loop and must not block. The tokens of a summary are
+    The newest messages stay after the summary, with about a third of `above` tokens. A call is never separated from its answer.
+    When requests become too long again, the next summary includes the previous summary. Until then, all requests start with the
+    same messages, so that the provider's prompt cache works. The history of the run does not change.
+
+    Summaries are saved for all runs, by a hash of the replaced messages. They are in memory (the last 10,000), or in `store`: a
+    dict or another mapping from texts to texts, which is used on the event loop and must not block. The tokens of a summary are
     part of `usage`, and count for budgets. The tokens of a request are estimated from its size, one for four bytes.
 
-    If the agent fails, the run gets a CompletionError that names the agent, before the first chunk, so `retry` may retry. If
+    If the agent fails, the run gets a CompletionError that names the agent. No chunk was shown yet, so `retry` may retry. If
     the agent writes no text, the run ends with a RunError. Raises ConfigurationError for an agent with functions, with an
-    `output`, or with instructions that are a function; and for `above` below 1.
+    `output`, or with instructions that are a function, and if `above` is less than 1.
     """
     if type(above) is not int or above < 1:
         raise ConfigurationError(f"above must be a whole number of tokens from 1, not {above!r}")
@@ -122,12 +123,13 @@ class _Shortening:
         self._request = request
         self._leading = messages[:first]
         self._blocks = list(message_blocks(messages[first:]))
-        # For each block, the hash of all blocks up to this block.
+        # For each block, the hash of all blocks up to this block. It includes the model and the instructions of the agent,
+        # because another agent writes other summaries.
         start = _hash("", [agent.model, agent.instructions])
         self._keys = list(accumulate(self._blocks, _hash, initial=start))[1:]
 
     async def messages(self) -> list[Message]:
-        """Return the messages of the request, with the newest saved summary, or with a new summary if still too long."""
+        """Return the messages with the newest saved summary. If they are still too long, write a new summary first."""
         summaries = self._summaries
         # The last block always stays.
         cut = next((at for at in range(len(self._keys) - 1, 0, -1) if self._keys[at - 1] in summaries), 0)
@@ -141,7 +143,7 @@ class _Shortening:
         return sent
 
     def _with(self, summary: str, cut: int) -> list[Message]:
-        """Return the messages with the summary instead of the blocks before `cut`. The last message of the user stays."""
+        """Return the messages with the summary in place of the blocks before `cut`. The last message of the user stays."""
         roles = [head.get("role") for head, _ in self._blocks]
         question = next((at for at in range(min(cut, len(roles) - 1), -1, -1) if roles[at] == "user"), cut)
         kept = [*self._blocks[question : question + (question < cut)], *self._blocks[cut:]]

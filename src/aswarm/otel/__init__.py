@@ -4,9 +4,9 @@
 
     swarm = AsyncSwarm(middleware=[otel()])
 
-A run, a completion and a tool call have a span each. This package uses only the API of OpenTelemetry: the program chooses the
-SDK and the destination of the spans. Without an SDK, nothing is recorded. The package never changes a request, a call or an
-answer, and keeps no span current across a `yield`.
+Each run, each completion and each tool call has a span. This package uses only the API of OpenTelemetry: the program chooses
+the SDK and the destination of the spans. Without an SDK, nothing is recorded. The package never changes a request, a call or
+an answer. No span is current across a `yield`.
 """
 
 from aswarm._values import public as _public

@@ -1,8 +1,8 @@
 """Attributes of requests, answers and calls, in the form of the conventions.
 
-A value with another type than in the conventions is left out, because OpenTelemetry logs a warning for some of them. Spans
-with content have messages, arguments and results as JSON, without the bytes of images, sounds and files: an exporter rejects
-a span that is too large.
+A value with a wrong type is omitted, because OpenTelemetry logs a warning for some of these values. Spans with content have
+messages, arguments and results as JSON. They do not have the bytes of images, sounds and files, because an exporter rejects a
+span that is too large.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def model_of(request: CompletionRequest) -> str:
 
 
 def settings_of(request: CompletionRequest) -> Attributes:
-    """Return the attributes of the settings of a request. `n` is left out if it is 1, the default."""
+    """Return the attributes of the settings of a request. Omit `n` if it is 1, the default."""
     body = request.body
     attributes: Attributes = {}
     for key, name in names.REQUEST_FLOATS.items():
@@ -60,7 +60,7 @@ def _is_integer(value: object) -> TypeGuard[int]:
 
 
 def token_counts(usage: Usage) -> dict[str, int]:
-    """Return the counts of the provider; empty if it counted neither input nor output tokens."""
+    """Return the counts of the provider. Empty if it has counted neither input nor output tokens."""
     if not (usage.prompt_tokens or usage.completion_tokens):
         return {}
     counts = {names.USAGE_INPUT_TOKENS: usage.prompt_tokens, names.USAGE_OUTPUT_TOKENS: usage.completion_tokens}
@@ -137,7 +137,7 @@ def _part(part: Any) -> Json:
             return {"type": "uri", "modality": "image", "uri": url}
         mime_type = url.removeprefix("data:").partition(";")[0]
         return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": ""}
-    return {"type": str(kind or "unknown")}  # a sound or a file: its bytes are left out
+    return {"type": str(kind or "unknown")}  # a sound or a file, without its bytes
 
 
 def _call(call: Mapping[str, Any]) -> Json:
@@ -152,7 +152,7 @@ def _call(call: Mapping[str, Any]) -> Json:
 
 
 def _arguments(text: Any) -> Any:
-    """Return the arguments as an object; the text itself if it is not JSON."""
+    """Return the arguments as an object. If the text is not JSON, return the text."""
     try:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Makes the attributes of the span of a completion, from the chunks and the end of the completion."""
+"""The span of a completion: its attributes come from the chunks and the end of the completion."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TracedCompletion:
         self._stream = stream
 
     def read(self, chunk: Mapping[str, Any]) -> None:
-        """Read one chunk. Never raises: the run itself reports a malformed chunk."""
+        """Read one chunk. Never raises, because the run itself reports a malformed chunk."""
         if self._first_chunk is None:
             self._first_chunk = self._operation.seconds
         try:
@@ -53,11 +53,11 @@ class TracedCompletion:
         if error is None:
             error = self._finish(attributes)
         elif not isinstance(error, Exception):
-            error = self._error or error  # the run closes a completion whose chunks report an error
+            error = self._error or error  # the run may have closed the completion because a chunk reported an error
         operation.end(attributes, error)
 
     def _finish(self, attributes: Attributes) -> AswarmError | None:
-        """Add the attributes of a whole completion. Return the error that the run will raise, or None."""
+        """Add the attributes of a finished completion. Return the error that the run will raise, or None."""
         if self._error is not None:
             return self._error
         try:

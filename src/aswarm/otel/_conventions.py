@@ -1,7 +1,7 @@
 """Names of OpenTelemetry's semantic conventions for generative AI, in the version of the schema URL.
 
-The conventions are in development, and later versions rename some names: another version changes the URL and the names in
-this file. Names of aswarm itself start with `aswarm.`. The tables map keys of a request or of a usage object to names.
+The conventions are in development, and later versions change some names. A change to another version changes the URL and the
+names in this file. Names of aswarm itself start with `aswarm.`. The tables map keys of a request or of a usage object to names.
 """
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
@@ -75,7 +75,7 @@ TOKENS_BUCKETS = tuple(4**power for power in range(14))
 # --- names of aswarm, if the conventions have no name -----------------------------------------------------------------
 
 RUN_ID = "aswarm.run.id"
-STOP = "aswarm.stop"  # for a run: `Response.stop`; for an abandoned completion or call: the reason
+STOP = "aswarm.stop"  # of a run: `Response.stop`; of an unfinished completion or call: "cancelled" or "waiting"
 HANDOFF = "aswarm.handoff"
 HANDOFF_SOURCE = "aswarm.handoff.source"
 HANDOFF_TARGET = "aswarm.handoff.target"

@@ -1,7 +1,7 @@
-"""`otel`, the middleware, and the spans of one run.
+"""The middleware `otel`, and the spans of one run.
 
-The parent of a completion and of a tool call is the span of their run. The parent of a run is the current span of its caller;
-for a run that a function starts, this is the span of the tool call.
+The span of a run is the parent of its completions and tool calls. The current span of the caller is the parent of a run. If a
+function of a tool starts a run, this parent is the span of the tool call.
 """
 
 from __future__ import annotations
@@ -42,21 +42,22 @@ def otel(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
 ) -> Middleware:
-    """Return middleware that makes spans and metrics of runs, by OpenTelemetry's conventions for generative AI.
+    """Return middleware that creates spans and metrics of runs, by OpenTelemetry's conventions for generative AI.
 
-    A run is a span `invoke_agent`, with a span `chat` for each completion and a span `execute_tool` for each tool call. A
-    run that a function starts is a child of the span of the call. A handoff is an event of the run's span. Each span has the id of
-    the run as `aswarm.run.id`. A run that is left early is no error; `aswarm.stop` is the reason for the end of a run. The
-    metrics are the seconds of runs, completions and calls, the seconds to the first chunk of a stream, and tokens.
+    A run has a span `invoke_agent`. Its children are a span `chat` for each completion, and a span `execute_tool` for each
+    tool call. If a function of a tool starts a run, the span of this run is a child of the span of the call. A handoff is an
+    event of the run's span. Each span has the id of the run as `aswarm.run.id`. The span of a run has the reason for its end
+    as `aswarm.stop`. A run that was closed early is not an error. The metrics are the seconds of runs, completions and calls,
+    the seconds to the first chunk of a stream, and tokens.
 
-    Put `otel()` first in the list: the spans include the middleware after it, such as `retry`, but not the middleware before
+    Put `otel()` first in the list. The spans include the middleware after it, such as `retry`, but not the middleware before
     it.
 
     Args:
         content: Whether to add messages, arguments, results and error texts to spans; by default only if the environment
             variable OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT enables it.
         conversation: The context variable with the id of the conversation, or a function that gets the `RunInfo` and returns
-            the id or None. A run inside a tool has the id of the outer run, unless it has its own id.
+            the id or None. A run inside a tool gets the id of the outer run if it has no id of its own.
         provider: The value of `gen_ai.provider.name`.
         tracer_provider: Receives the spans; by default the global provider.
         meter_provider: Receives the metrics; by default the global provider.
@@ -82,7 +83,7 @@ def otel(
 
 
 class _TracedRun:
-    """Spans of one run."""
+    """The spans of one run."""
 
     def __init__(self, telemetry: Telemetry, handlers: Handlers, provider: str, conversation: Conversation) -> None:
         run = handlers.run
@@ -115,7 +116,7 @@ class _TracedRun:
                 while (chunk := await operation.run(anext(chunks, _END))) is not _END:
                     completion.read(chunk)
                     yield chunk
-            finally:  # in the same context, because an inner generator may end its own spans here
+            finally:  # run in the same context, because an inner generator may end its own spans here
                 await operation.run(chunks.aclose())
         except BaseException as error:
             completion.end(error)
@@ -131,7 +132,7 @@ class _TracedRun:
         operation = Operation(self._telemetry, (names.CHAT, model), self._operation.context, measured, attributes)
         content = operation.content(content_of_request, request)
         operation.span.set_attributes(content)
-        if self._completion is None:  # the first request of the run, so its content is the question
+        if self._completion is None:  # the first request of the run: its content is also the input of the run
             self._operation.span.set_attributes({**measured, **content})
         return operation
 
@@ -155,7 +156,7 @@ class _TracedRun:
         except BaseException as error:
             operation.end({}, error)
             raise
-        # Middleware may return a value of a wrong type, which the run reports.
+        # A middleware may return a value of a wrong type. The run reports it later.
         failure = outcome.error if isinstance(outcome, ToolOutcome) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         operation.end(operation.content(content_of_outcome, outcome), failure)
         return outcome
@@ -169,7 +170,7 @@ class _TracedRun:
             names.TOOL_TYPE: "function",
             names.TOOL_CALL_ID: sendable(call.id),
         }
-        # The model may invent names: metrics have only names of existing functions.
+        # The model may invent names. Metrics have only names of existing functions, because each name is a new time series.
         measured = {**self._provider, **({} if call.tool is None else {names.TOOL_NAME: name})}
         operation = Operation(
             self._telemetry, (names.EXECUTE_TOOL, name), self._operation.context, measured, attributes

@@ -1,7 +1,7 @@
 """The tracer, the instruments, and one operation: a span with its duration as a metric.
 
-Without `content`, a span has the type of an error, but never its text: a provider may quote the prompt, and a function its
-arguments.
+Without `content`, a span has the type of an error, but never its text. The text could contain the prompt, or arguments of a
+function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Attributes: TypeAlias = dict[str, str | bool | int | float | list[str]]
 
 
 class Telemetry:
-    """Tracer and instruments, shared by all runs of one middleware.
+    """The tracer and the instruments, shared by all runs of one middleware.
 
     `content`: whether spans have messages, arguments, results and error texts.
     """
@@ -34,7 +34,7 @@ class Telemetry:
     def __init__(
         self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, content: bool
     ) -> None:
-        # Imported by name, because an import of `aswarm` here would be a cycle.
+        # Import by name, because an import of `aswarm` at the top of this module would be a cycle.
         version: str = importlib.import_module("aswarm").__version__
         self.content = content
         self.tracer = get_tracer("aswarm", version, tracer_provider, names.SCHEMA_URL)
@@ -80,9 +80,10 @@ class Operation:
     def run(self, step: Awaitable[T]) -> Generator[Any, Any, T]:
         """Await a step of the operation, with the span as the current span.
 
-        If a generator makes its span current across a `yield`, the span is also current in the code of its consumer, and
-        OpenTelemetry logs an error when another task closes the generator. Therefore the context is attached before each part
-        of the step, and detached when the step suspends. A span that one step makes current stays current in the next steps.
+        A generator must not make its span current across a `yield`. Otherwise the span is current in the code of the consumer
+        too, and OpenTelemetry logs an error when another task closes the generator. So this method attaches the context before
+        each part of the step, and detaches it when the step suspends. If a step makes another span current, this span is also
+        current in the next steps.
         """
         inner: Any = step.__await__()
         resume, value = inner.send, None
@@ -98,16 +99,16 @@ class Operation:
                 detach(token)
             try:
                 resume, value = inner.send, (yield waits_for)
-            except BaseException as error:  # noqa: BLE001 - thrown into the step
+            except BaseException as error:  # noqa: BLE001 - thrown into the step, which handles or raises it
                 resume, value = inner.throw, error
 
     def content(self, describe: Callable[..., Attributes], *values: Any) -> Attributes:
-        """Return the attributes with content that `describe` makes; empty unless spans have content."""
+        """Return the attributes with content, from `describe(*values)`. Return no attributes if spans have no content."""
         if not (self.telemetry.content and self.span.is_recording()):
             return {}
         try:
             return describe(*values)
-        except Exception:  # noqa: BLE001 - middleware may have changed a message to any form, and a trace must not end a run
+        except Exception:  # noqa: BLE001 - a middleware may have made a message invalid, but a trace must not end a run
             return {}
 
     @property
@@ -115,7 +116,7 @@ class Operation:
         return time.perf_counter() - self._started
 
     def end(self, attributes: Attributes, error: BaseException | None = None) -> None:
-        """End the span. An `error` that is no `Exception`, such as a cancellation, means that the run was left early."""
+        """End the span. If `error` is not an `Exception`, but a cancellation or the like, the run was closed early."""
         if isinstance(error, Exception):
             self.measured[names.ERROR_TYPE] = kind = _error_type(error)
             self.span.set_attribute(names.ERROR_TYPE, kind)
@@ -131,6 +132,6 @@ def _error_type(error: BaseException) -> str:
     """Return the HTTP status of a provider's error, or the name of the exception's class."""
     if isinstance(error, CompletionError) and error.status_code is not None:
         return str(error.status_code)
-    if type(error) is RunError and error.__cause__ is not None:  # it wraps an exception of code outside of aswarm
+    if type(error) is RunError and error.__cause__ is not None:  # wraps an exception from code outside of aswarm
         return _error_type(error.__cause__)
     return type(error).__qualname__

@@ -1,7 +1,7 @@
 """A chat with agents in the terminal: `run_demo_loop`, and the printing functions of Swarm.
 
-In a terminal, with the extra `repl`, the chat has editing, a history, colours and Markdown. Otherwise it
-reads and writes plain lines. `/help` lists the commands.
+In a terminal, with the extra `repl`, the chat has editing, a history, colours and Markdown. Otherwise the chat
+reads and writes plain lines. `/help` lists its commands.
 """
 
 from aswarm._values import public as _public

@@ -1,7 +1,8 @@
-"""Prints messages and Swarm's events as OpenAI's Swarm does, byte for byte, with the same colours, also in a pipe.
+"""Prints messages and Swarm's events like OpenAI's Swarm: byte for byte, with the same colours, also in a pipe.
 
-Three differences: control characters in a text are shown as symbols, NO_COLOR switches the colours off, and messages on which
-Swarm fails are printed (without a sender, with content in parts, a refusal, arguments that are not JSON).
+There are three differences. Control characters in a text are shown as symbols. NO_COLOR switches the colours off. Messages for
+which Swarm raises an error are printed: without a sender, with content in parts, with a refusal, or with arguments that are not
+JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _COLOURS = re.compile(r"\033\[\d+m")
 
 
 def pretty_print_messages(messages: Iterable[Mapping[str, Any]]) -> None:
-    """Print the assistant messages: the name in blue, the text, and a line for each call, its function in purple."""
+    """Print the assistant messages: the name of the agent in blue, the text, and a line for each call, in purple."""
     for message in messages:
         if message["role"] != "assistant":
             continue
@@ -44,7 +45,7 @@ def _arguments_as_swarm(arguments: str) -> str:
         parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return one_line(arguments)
-    return clean(json.dumps(parsed).replace(":", "=")[1:-1])  # each colon, as in Swarm
+    return clean(json.dumps(parsed).replace(":", "=")[1:-1])  # Swarm also replaces each colon
 
 
 class _ChunkPrinter:
@@ -70,7 +71,7 @@ class _ChunkPrinter:
     def _show_text(self, text: str) -> None:
         if self._sender and not self._has_text:
             _write(f"{BLUE}{self._sender}:{END} ")
-            self._sender = ""  # as in Swarm: no name before calls that follow a text
+            self._sender = ""  # like Swarm, print no name before calls that follow a text
         write(clean(text))
         self._has_text = self._has_text or bool(text)
 
@@ -92,9 +93,9 @@ def process_and_print_streaming_response(response: AsyncIterable[Mapping[str, An
 def process_and_print_streaming_response(
     response: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
 ) -> Response | Awaitable[Response]:
-    """Print the events of `run(..., stream=True)` as they come. Returns the `Response`.
+    """Print the events of `run(..., stream=True)` when they arrive. Returns the `Response`.
 
-    With a stream of `AsyncSwarm`, await it: `await process_and_print_streaming_response(swarm.run(..., stream=True))`.
+    For a stream of `AsyncSwarm`, await this: `await process_and_print_streaming_response(swarm.run(..., stream=True))`.
     Raises ValueError if the stream ends without a response.
     """
     if not isinstance(response, Iterable):

@@ -1,6 +1,6 @@
-"""The logic of a chat: a line is a message, an answer or a `/` command; and the display after the end of a run.
+"""The logic of a chat. It decides whether a line is a message, an answer or a `/` command, and what to show after a run.
 
-This module is synchronous. The loop reads the lines, drives the runs, and performs the actions that are returned here.
+This module is synchronous, and returns actions. The loop (`_loop`) reads the lines, executes the runs and performs the actions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ._text import usage_text
 if TYPE_CHECKING:
     from aswarm._run.streams import EventStream
 
-# The errors of reading a line; `Chat.on_read_error` handles them.
+# The exceptions of reading a line. `Chat.on_read_error` handles them.
 READ_ERRORS = (EOFError, KeyboardInterrupt, UnicodeDecodeError)
 
 
 class Chat:
-    """A session and its display. `run`: the current run of the loop. `is_over`: whether the user has left."""
+    """A session and its display. `run`: the current run, set by the loop. `is_over`: whether the user has left the chat."""
 
     def __init__(self, session: Session, display: PlainDisplay) -> None:
         self.session = session
@@ -44,7 +44,7 @@ class Chat:
     def process_line(self, line: str) -> Action | None:
         """Process a line of the user. Returns an action for the loop: start a run, make a copy, or load another conversation.
 
-        A line that starts with `/` is a command. With a space before the `/` it is a message.
+        A line that starts with `/` is a command. To send such a line as a message, the user puts a space before the `/`.
         """
         self._interrupted = False
         if self._to_confirm is not None:
@@ -53,7 +53,7 @@ class Chat:
         is_command = line.startswith("/") or text.lower() in ("exit", "quit")
         if self._questions is not None and not is_command:
             return self._decide(self._questions, line)
-        self._questions = None  # a command leaves the calls open
+        self._questions = None  # after a command, the calls stay open
         if is_command:
             return self._run_command(*text.removeprefix("/").partition(" "))
         return self.session.send(text) if text else None
@@ -85,7 +85,7 @@ class Chat:
         return None
 
     def question(self, action: CopyTo, length: int) -> str:
-        """Return the question whether to replace a conversation of this length. The next line is the answer."""
+        """Return the question whether to replace a conversation with this number of messages. The next line is the answer."""
         self._to_confirm = action
         messages = counted(length, "message")
         return (
@@ -100,7 +100,7 @@ class Chat:
         return replace(action, replaces=True)
 
     def on_read_error(self, error: BaseException) -> None:
-        """Handle an error of reading a line. The end of input leaves the chat, and so does Ctrl-C twice in a row.
+        """Handle an exception of reading a line. The end of the input ends the chat; so does Ctrl-C twice in a row.
 
         An open question gets no answer: a file is not replaced, and calls stay open.
         """
@@ -123,7 +123,7 @@ class Chat:
 
     @contextmanager
     def running(self, start: StartRun) -> Generator[None]:
-        """Enclose a run: show its error or its stop by Ctrl-C, and keep its messages. The loop sets `self.run` in the block."""
+        """Show the error or the stop of the run in the block, and keep its messages. In the block, the loop sets `self.run`."""
         self.run = None
         if start.resume is True:
             self.display.show_calls(start.agent.name, {"tool_calls": self.session.open_calls})
@@ -131,7 +131,7 @@ class Chat:
         try:
             yield
         except KeyboardInterrupt:
-            pass  # the run is cancelled, which its response shows
+            pass  # Ctrl-C has cancelled the run, and its response shows this
         except AswarmError as error:
             failure = error
         finally:
@@ -169,7 +169,8 @@ def _says_something(response: Response) -> bool:
 class Command:
     """A `/` command. `argument`: the name of its argument in the help.
 
-    `names_conversation`: whether the argument is the path of a file, or, if the chat has a store, the id of a conversation.
+    `names_conversation`: whether the argument names a conversation. It is the path of a file; if the chat has a store, it is an
+    id.
     """
 
     action: Callable[[Chat, str], Action | None]
@@ -216,7 +217,7 @@ def _context(chat: Chat, _: str) -> None:
 def _shown(value: object) -> str:
     try:
         return one_line(repr(value))
-    except Exception as error:  # noqa: BLE001 - the __repr__ of a user's class
+    except Exception as error:  # noqa: BLE001 - the __repr__ of a user's class may raise anything
         return f"<{type(value).__name__}: its repr failed: {one_line(error)}>"
 
 

@@ -1,8 +1,8 @@
-"""The runs of a chat, with its conversation in memory or in a store.
+"""Executes the runs of a chat. Its conversation is in memory or in a store.
 
-A run in a store is a run of `Conversation`. The other changes of a session (a reset history, a removed message, a stopped answer)
-are written after the line of the user that caused them. `/save FILE` and `--save FILE` write the conversation `ID` of a SQLite
-store, so `--store FILE` continues it.
+With a store, `Conversation` executes the runs and writes them. Other changes of the history (a reset, a removed message, a
+stopped answer) are written after the line of the user that caused them. `/save FILE` and `--save FILE` write the conversation
+`ID` of a SQLite store. So `--store FILE` can continue it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ID = "conversation"
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """The arguments of every run of a chat. With `deltas=False`, completions are shown whole; tools are still shown live."""
+    """The arguments of each run of a chat. `deltas`: if False, a completion is shown when it is whole; calls are shown live."""
 
     deltas: bool
     debug: bool
@@ -68,7 +68,7 @@ class KeptChat:
         return self._store.conversation(conversation_id, self._swarm, agent=agent, context_variables=context)
 
     async def start(self) -> None:
-        """Continue the conversation in the store."""
+        """Load the conversation from the store, if it exists, and continue it."""
         stored = None if self._conversation is None else await self._conversation.load()
         if stored is not None and stored.revision:
             self._chat.display.show_text(self._continue_with(stored))
@@ -99,7 +99,7 @@ class KeptChat:
     async def _copy(self, copy: CopyTo) -> str:
         own, note = await self._own(copy.name)
         if copy.name == own.id:
-            return f"The store has this conversation as {own.id!r} already, and keeps it as it happens."
+            return f"This conversation is already in the store as {own.id!r}, and each run is saved there."
         if not own.messages:
             return "There are no messages to save."
         async with store_at(copy.name) if self._store is None else nullcontext(self._store) as store:
@@ -111,7 +111,10 @@ class KeptChat:
         return f"{counted(len(own.messages), 'message')} saved{note}"
 
     async def _own(self, name: str) -> tuple[Stored, str]:
-        """Return the conversation to store under this name, and the end of the text about it. Without a store, its id is empty."""
+        """Return the conversation to save under this name, and the end of the text for the user.
+
+        If the chat has no store, the id of the conversation is empty.
+        """
         if self._conversation is not None:
             own = await self._conversation.load()
             return own, f" as {name!r}. The conversation continues as {own.id!r}."
@@ -128,7 +131,7 @@ class KeptChat:
     # --- runs ---
 
     async def follow(self, start: StartRun) -> None:
-        """Start the run, and show its events."""
+        """Execute the run, and show its events."""
         async with self._stream(start) as run:
             self._chat.run = run
             async for event in run:
@@ -143,7 +146,7 @@ class KeptChat:
         return conversation.stream(start.new_message, agent=start.agent, **arguments)
 
     async def end_run(self) -> None:
-        """Read the messages of the run in the form of the store, and write the changes of the session."""
+        """After a run, load the conversation from the store. Then write the changes of the session."""
         if self._conversation is None:
             return
         session = self._session
@@ -159,7 +162,7 @@ class KeptChat:
         await self.keep()
 
     async def keep(self) -> None:
-        """Write the history of the session if the store has another history."""
+        """Write the history of the session to the store, if it has changed."""
         session = self._session
         if self._conversation is not None and session.history is not self._known:
             await self._conversation.replace(session.history, agent=session.agent, context_variables=session.context)
@@ -167,14 +170,14 @@ class KeptChat:
 
 
 def store_at(place: str) -> SQLStore:
-    """Return the store in this file or at this URL, to be opened by `async with`."""
+    """Return the store in this file or at this URL. Open it with `async with`."""
     from aswarm.conversations import PostgresStore, SQLiteStore  # noqa: PLC0415 - slow, and few chats need it
 
     return PostgresStore(place) if "://" in place else SQLiteStore(_expanded(place))
 
 
 async def conversation_in(file: str) -> Stored:
-    """Return the conversation in a file. Raises ConfigurationError for a file without a conversation; makes no file."""
+    """Return the conversation in a file. Raises ConfigurationError if there is none, and never creates a file."""
     path = _expanded(file)
     if not path.is_file():  # a pipe or a device may have no end
         reason = "not a regular file" if path.exists() else "No such file or directory"
@@ -189,12 +192,12 @@ async def conversation_in(file: str) -> Stored:
 
 
 def is_earlier(other: Stored, own: Stored) -> bool:
-    """Return whether `other` is an earlier state of `own`, so that replacing it loses nothing."""
+    """Return whether `other` is an earlier state of `own`. Then nothing is lost if `own` replaces it."""
     return own.messages[: len(other.messages)] == other.messages
 
 
 async def write_copy(store: Store, conversation_id: str, own: Stored, other: Stored | None) -> None:
-    """Write `own` under this id, in place of `other`."""
+    """Write `own` under this id. It replaces `other`, the conversation that now has this id."""
     from aswarm.conversations import Change  # noqa: PLC0415 - as above
 
     base = "" if other is None else other.revision
@@ -207,5 +210,5 @@ async def write_copy(store: Store, conversation_id: str, own: Stored, other: Sto
 def _expanded(file: str) -> Path:
     try:
         return Path(file).expanduser()
-    except RuntimeError as error:  # the home directory of an unknown user
+    except RuntimeError as error:  # "~name" with a name that is not a user
         raise ConfigurationError(f"{file}: {error}") from error

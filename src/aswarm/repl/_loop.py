@@ -1,4 +1,4 @@
-"""The loop of a chat: read a line, run the agent, show its events; blocking, or on an event loop.
+"""The loop of a chat: read a line, run the agent, show its events. It blocks, or runs on an event loop.
 
 The module also chooses the display, and handles Ctrl-C while an event loop runs.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 
-# --- for a caller that waits ---
+# --- blocking ---
 
 
 def run_demo_loop(
@@ -57,27 +57,27 @@ def run_demo_loop(
     model_override: str | None = None,
     max_turns: float = math.inf,
 ) -> None:
-    """Chat in the terminal with an agent, and with the agents that it hands off to, until the user leaves.
+    """Chat in the terminal with an agent, and with the agents that it hands off to, until the user leaves the chat.
 
-    Changed context variables are kept from one message to the next; the caller's dict is not changed. If a message fails,
-    one line shows the error, and the chat continues without that message. Ctrl-C stops an answer; the messages until then
-    are kept.
+    The chat keeps changed context variables for the next message; the caller's dict does not change. If a run fails, one line
+    shows the error, and the chat continues without the message of this run. Ctrl-C stops an answer; the chat keeps the messages
+    until then.
 
     Args:
         starting_agent: The agent that gets the first message.
         context_variables: The context variables of the first run.
         stream: Whether to show answers while the model writes them.
-        debug: As in `Swarm.run`.
-        client: As in `Swarm`; by default a new `OpenAI()`.
-        model_override: As in `Swarm.run`.
+        debug: See `Swarm.run`.
+        client: See `Swarm`; by default a new `OpenAI()`.
+        model_override: See `Swarm.run`.
         max_turns: The maximum number of completions for each message.
-        api: As in `Swarm`.
+        api: See `Swarm`.
 
     Raises:
-        ConfigurationError: For an agent, context or client of the wrong type.
+        ConfigurationError: If the agent, the context variables or the client has the wrong type.
     """
     options = ChatOptions(stream, debug, model_override, max_turns)
-    from .repl import Swarm as Made  # noqa: PLC0415 - tests written for Swarm replace the class there
+    from .repl import Swarm as Made  # noqa: PLC0415 - tests that were written for Swarm replace this class
 
     client_options: dict[str, Any] = {} if api == "auto" else {"api": api}
     with Made(**client_options) if client is None else Made(client, **client_options) as swarm:
@@ -93,7 +93,7 @@ def chat_with(
     store: SQLStore | None = None,
     conversation_id: str = ID,
 ) -> None:
-    """Run `run_demo_loop` with a Swarm, and optionally a conversation to continue and a store."""
+    """Do the work of `run_demo_loop` with this Swarm. `stored`: a conversation to continue. `store`: where to keep it."""
     with _new_chat(agent, context_variables, options) as (chat, reader):
         kept = KeptChat(chat, engine_of(swarm), options, store, conversation_id)
 
@@ -110,7 +110,7 @@ async def _wait(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _without_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never suspends: everything that it awaits blocks instead."""
+    """Run a coroutine without an event loop. It must never suspend: all that it awaits blocks instead."""
     with suppress(StopIteration):
         work.send(None)
 
@@ -129,10 +129,10 @@ async def run_demo_loop_async(
     model_override: str | None = None,
     max_turns: float = math.inf,
 ) -> None:
-    """Chat as `run_demo_loop` does, on an event loop. Other tasks run while the user types.
+    """Chat like `run_demo_loop`, but on an event loop. Other tasks run while the user types.
 
-    The arguments are the arguments of `run_demo_loop`; `client` is as in `AsyncSwarm`. Plain functions run in worker threads
-    here, so use `run_demo_loop` for a function that calls `input`.
+    For the arguments, see `run_demo_loop`; for `client`, see `AsyncSwarm`. Plain functions run in worker threads, so use
+    `run_demo_loop` if a function calls `input`.
     """
     options = ChatOptions(stream, debug, model_override, max_turns)
     async with AsyncSwarm(client, api=api) as swarm:
@@ -145,7 +145,8 @@ async def _read_async(chat: Chat, reader: PlainReader | Prompt) -> str:
 
         def interrupted() -> None:
             chat.on_read_error(KeyboardInterrupt())
-            if chat.is_over:  # not at the first Ctrl-C: the thread of `input` still reads, and a second one must not
+            # Not at the first Ctrl-C: the thread of `input` would still read, together with the thread of the next read.
+            if chat.is_over:
                 reading.cancel()
 
         with on_interrupt(interrupted):
@@ -157,15 +158,15 @@ async def _do(work: Callable[[], Awaitable[None]]) -> None:
     with anyio.CancelScope() as scope, on_interrupt(scope.cancel):
         await work()
         return
-    raise KeyboardInterrupt  # the work was cancelled by Ctrl-C
+    raise KeyboardInterrupt  # Ctrl-C has cancelled the work
 
 
 @contextmanager
 def on_interrupt(react: Callable[[], None]) -> Generator[None]:
     """Within the block, SIGINT (Ctrl-C) only calls `react` on the running event loop.
 
-    This does nothing in a process that ignores SIGINT, and outside the main thread, because only the main thread can set a
-    signal handler.
+    The block has no effect in a process that ignores SIGINT. It also has no effect outside the main thread, because only the
+    main thread can set a signal handler.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
@@ -219,7 +220,7 @@ def _new_chat(
 ) -> Generator[tuple[Chat, PlainReader | Prompt]]:
     session = Session(agent, context_variables)
     display, reader = display_and_reader(session, live=options.deltas)
-    # The display shows the errors of tools. Without a handler, logging would print their tracebacks in between.
+    # The display shows the errors of tools. Without a handler, `logging` would also print their tracebacks.
     handler = logging.NullHandler()
     if not options.debug:
         logger.addHandler(handler)
@@ -230,14 +231,14 @@ def _new_chat(
 
 
 def display_and_reader(session: Session, *, live: bool) -> tuple[PlainDisplay, PlainReader | Prompt]:
-    """Greet the user, and return the display and the reader for stdin and stdout; with rich in a capable terminal.
+    """Greet the user, and return the display and the reader for stdin and stdout. In a capable terminal, they use rich.
 
     `live`: whether to show answers while the model writes them.
     """
     hint = ""
     if _is_capable_terminal():
         if all(importlib.util.find_spec(name) for name in ("prompt_toolkit", "rich")):
-            # Imported here, because they are an extra, and slow to import.
+            # Imported here, because these packages are an extra, and their import is slow.
             from rich.console import Console  # noqa: PLC0415
 
             from ._prompt import Prompt, user_history  # noqa: PLC0415

@@ -1,6 +1,6 @@
-"""Markdown that comes piece by piece: cut into finished blocks, and rendered.
+"""Renders Markdown that arrives piece by piece. `Blocks` splits it into finished blocks.
 
-The whole text is shown: HTML as text, and a line end as a line end.
+The whole text is shown: HTML is shown as text, and each line end stays a line end.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment
 from rich.text import Text
 
-_SMALL = 4096  # characters of an unfinished block that is parsed again at each line
-_GROWTH = 1.25  # a larger block is parsed again when it has grown by this factor: the cost stays linear
+_SMALL = 4096  # up to this number of characters, an unfinished block is parsed again at each line
+_GROWTH = 1.25  # a larger block is parsed again after it has grown by this factor, so that the cost stays linear
 
 
 def _parser() -> MarkdownIt:
-    # Without reference links: their definition may come blocks later, and a definition alone would not be shown.
+    # Without reference links. The definition of such a link may be in a later block, and a definition is not shown itself.
     return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("reference")
 
 
 class Blocks:
-    """A splitter of a text, from pieces into blocks: a paragraph, a list, a table, a piece of code.
+    """Splits a text that arrives in pieces into blocks: a paragraph, a list, a table, a piece of code.
 
-    `rest` is the text of the unfinished block. All blocks and `rest`, joined, are the text.
+    `rest`: the text of the unfinished block. The whole text is all blocks and `rest`, joined.
     """
 
     def __init__(self) -> None:
         self.rest = ""
-        self._parsed = 0  # characters of `rest` that were parsed, and have no finished block
+        self._parsed = 0  # number of characters of `rest` that were parsed without finding a finished block
         self._parser = _parser()
-        self._parser.core.ruler.enableOnly(["normalize", "block"])  # the content of a block is not needed here
+        self._parser.core.ruler.enableOnly(["normalize", "block"])  # find the blocks, and do not parse their content
 
     def feed(self, piece: str) -> list[str]:
-        """Add a piece. Returns the blocks that are finished now, because another block follows."""
+        """Add a piece. Returns the finished blocks. A block is finished when another block follows it."""
         self.rest += piece
         if "\n" not in piece:
             return []
-        # An unfinished line may still become any kind of block.
+        # Only complete lines, because an unfinished line may still become any kind of block.
         complete = self.rest[: self.rest.rindex("\n") + 1]
         if _SMALL < len(complete) < self._parsed * _GROWTH:
             return []
@@ -55,7 +55,7 @@ class Blocks:
 
 
 class MarkdownText:
-    """A text as rich shows Markdown. The addresses of links are written out, so that a link cannot hide its target."""
+    """A Markdown text for rich. It shows the address of each link, so that a link cannot hide its target."""
 
     def __init__(self, text: str) -> None:
         tokens = _parser().parse(text)
@@ -64,7 +64,7 @@ class MarkdownText:
         self._blocks = [_Markdown(tokens[begin:end]) for begin, end in pairwise([*starts, len(tokens)])]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Show the blocks with one blank line between them; rich would show two around lists, tables and code."""
+        """Show the blocks with one blank line between them. Rich itself shows two blank lines around lists, tables and code."""
         for position, block in enumerate(self._blocks):
             if position:
                 yield Segment.line()
@@ -88,7 +88,7 @@ def _bare(line: list[Segment]) -> list[Segment]:
 
 
 class _Heading(Heading):
-    """A heading on the left; rich would centre it."""
+    """A heading that is on the left. Rich itself centres it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -96,7 +96,7 @@ class _Heading(Heading):
 
 
 class _Markdown(Markdown):
-    """Tokens as rich shows them, but in the terminal's own colours, which fit its background."""
+    """Markdown of rich, from parsed tokens. Code has the terminal's own colours, which fit its background."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
 
@@ -113,16 +113,16 @@ def _keep_line_ends(tokens: Sequence[Token]) -> None:
 
 
 class MarkdownTail:
-    """The end of an unfinished text that fits on the screen.
+    """The end of an unfinished text: as much as fits on the screen.
 
-    A text larger than the screen is not rendered: many times a second, that is too slow.
+    A text larger than the screen is shown plain, because rendering it many times a second is too slow.
     """
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = max(options.size.height - 2, 1)  # the other two lines: the speaker's name above, the cursor below
+        room = max(options.size.height - 2, 1)  # the other two lines have the speaker's name and the cursor
         lines = self._text.split("\n")[-room:]
         small = len(self._text) <= room * options.max_width and len(lines) == self._text.count("\n") + 1
         shown = MarkdownText(self._text) if small else Text("\n".join(lines)[-room * options.max_width :])

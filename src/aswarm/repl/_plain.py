@@ -1,6 +1,6 @@
 """The display and the reader of plain lines, for pipes and for terminals without the extra `repl`.
 
-The display also chooses the parts of a run and of a history to show, and their order; `RichDisplay` changes their look.
+The display also decides which parts of a run and of a history are shown, and in which order. `RichDisplay` changes their look.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ def write(text: str) -> None:
 
 
 def painted(text: str, colour: str) -> str:
-    """Return the text without control characters, in a colour if stdout is a terminal."""
+    """Return the text without control characters. If stdout is a terminal, add a colour."""
     return f"{colour}{clean(text)}{END}" if has_colours() else clean(text)
 
 
 class PlainDisplay:
-    """A display that prints a conversation as Swarm does, and also the results of tools. Names are blue, calls purple, in a terminal.
+    """A display that prints a conversation like Swarm, and also the results of tools. In a terminal, names and calls have colours.
 
     It makes the texts of models, tools and users safe to show. `live`: whether to show answers while the model writes them.
     """
@@ -66,7 +66,7 @@ class PlainDisplay:
     def __init__(self, *, live: bool) -> None:
         self._is_live = live
         self._speaker = ""
-        self._has_line = False  # the line of an answer is unfinished
+        self._has_line = False  # whether the current line has an unfinished answer
 
     def greet(self, hint: str) -> None:
         """Print the first lines. `hint`: a hint for the user, or an empty text."""
@@ -95,7 +95,7 @@ class PlainDisplay:
                 pass
 
     def show_history(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Show messages as during their run."""
+        """Show messages in the same form as during their run."""
         for message in messages:
             text = text_of(message.get("content"))
             match message["role"]:
@@ -135,21 +135,21 @@ class PlainDisplay:
         for function, arguments in formatted_calls(message):
             write(f"{painted(agent, BLUE)}: {painted(function, PURPLE)}({arguments})\n")
 
-    def _show_result(self, name: str, content: str, *, failed: bool) -> None:  # noqa: ARG002 - the text says it
+    def _show_result(self, name: str, content: str, *, failed: bool) -> None:  # noqa: ARG002 - the content shows the failure
         self.show_text(f"  {one_line(name)}: {one_line(content)}")
 
     def _show_handoff(self, source: str, target: str) -> None:
         self.show_text(f"{one_line(source)} -> {one_line(target)}")
 
     def end_run(self) -> None:
-        """Finish the unfinished parts of the display, at any end of a run."""
+        """Finish the unfinished parts of the display. Call this however a run ends."""
         self._end_answer()
 
     def show_usage(self, used: Usage) -> None:
         """Show the tokens that a run has used."""
 
     def show_text(self, text: str) -> None:
-        """Print a text of the chat itself, of any number of lines."""
+        """Print a text of the chat itself. It may have several lines."""
         write(clean(text) + "\n")
 
     _show_message = show_text
@@ -160,15 +160,15 @@ class PlainDisplay:
 
 
 class PlainReader:
-    """A reader with `input("User: ")`. Raises EOFError at the end of input, KeyboardInterrupt for Ctrl-C."""
+    """A reader that calls `input("User: ")`. Raises EOFError at the end of the input, and KeyboardInterrupt for Ctrl-C."""
 
     def __init__(self) -> None:
         if is_terminal(sys.stdin):
             with suppress(ImportError):  # Windows has no readline
-                importlib.import_module("readline")  # its import gives `input` editing and a history
+                importlib.import_module("readline")  # after this import, `input` has editing and a history
 
     def read(self) -> str:
-        """Return the next line. Without a terminal's echo, print the line, so that the output is a readable transcript."""
+        """Return the next line. If stdin is not a terminal, also print the line, so that the output is a readable transcript."""
         try:
             line = input("User: ")
         except (EOFError, KeyboardInterrupt):
@@ -179,5 +179,5 @@ class PlainReader:
         return line
 
     async def read_async(self) -> str:
-        """Return the next line, read in a thread. If the wait is cancelled, the thread is abandoned."""
+        """Return the next line. A thread reads it; if the caller is cancelled, the thread continues to read."""
         return await anyio.to_thread.run_sync(self.read, abandon_on_cancel=True)

@@ -1,4 +1,4 @@
-"""The reader for a terminal: a prompt with editing, history, completion and a status line, with prompt_toolkit.
+"""The reader for a terminal: a prompt of prompt_toolkit, with editing, a history, completion and a status line.
 
 `Prompt` only reads lines; `Chat` processes them.
 """
@@ -36,8 +36,8 @@ _STYLE = Style.from_dict({"user": "bold ansigreen", "bottom-toolbar": "noreverse
 class Prompt:
     """A prompt for a text of one or more lines.
 
-    Enter sends, Alt-Enter starts a new line, pasted lines stay together. Ctrl-C empties the line; on an empty line it
-    raises KeyboardInterrupt. Ctrl-X Ctrl-E opens the line in `$EDITOR`. `history`: lines of earlier conversations.
+    Enter sends the text, Alt-Enter starts a new line, and pasted lines stay together. Ctrl-C empties the text; if it is already
+    empty, Ctrl-C raises KeyboardInterrupt. Ctrl-X Ctrl-E opens the text in `$EDITOR`. `history`: texts of earlier conversations.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Prompt:
 
     def read(self) -> str:
         """Return the next text."""
-        # A prompt needs its own event loop. If this thread already has one, the prompt runs in another thread.
+        # A prompt needs its own event loop. If this thread already runs an event loop, the prompt runs in another thread.
         try:
             has_loop = bool(sniffio.current_async_library())
         except sniffio.AsyncLibraryNotFoundError:
@@ -75,10 +75,11 @@ class Prompt:
         return self._prompt.prompt(in_thread=has_loop)
 
     async def read_async(self) -> str:
-        """Return the next text; other tasks run meanwhile."""
+        """Return the next text. Other tasks run while the user types."""
         if sniffio.current_async_library() == "asyncio":
             return await self._prompt.prompt_async()
-        return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)  # it supports only asyncio
+        # prompt_toolkit supports only asyncio.
+        return await to_thread.run_sync(self._prompt.prompt, abandon_on_cancel=True)
 
     def _status(self) -> StyleAndTextTuples:
         session = self._session
@@ -93,7 +94,7 @@ class Prompt:
 
 
 def user_history() -> History:
-    """Return the lines of earlier conversations, in a private file. ASWARM_HISTORY is its path; if empty, there is no file."""
+    """Return the history of the user, which is in a private file. ASWARM_HISTORY is its path; if empty, there is no file."""
     default = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state", "aswarm", "history")
     named = os.environ.get("ASWARM_HISTORY", str(default))
     if not named:
@@ -107,7 +108,7 @@ def user_history() -> History:
 
 
 class _FileHistory(FileHistory):
-    """A history whose write errors, such as a full disk, do not end a conversation."""
+    """A history that ignores write errors: a full disk does not end a conversation."""
 
     def store_string(self, string: str) -> None:
         with suppress(OSError):
@@ -115,7 +116,7 @@ class _FileHistory(FileHistory):
 
 
 class _LineCompleter(Completer):
-    """Completes commands and their arguments."""
+    """Completes the commands and their arguments."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -138,7 +139,7 @@ class _LineCompleter(Completer):
 
 def _key_bindings() -> KeyBindings:
     keys = KeyBindings()
-    at_prompt = has_focus(DEFAULT_BUFFER)  # not in a history search
+    at_prompt = has_focus(DEFAULT_BUFFER)  # and not in a search of the history
 
     @keys.add("enter", filter=at_prompt)
     def _send(event: KeyPressEvent) -> None:

@@ -1,6 +1,6 @@
 """The questions of a chat about the waiting calls, and the decisions of the user.
 
-The decisions come only from lines of the user: nothing in a history can decide for the user.
+Only a line of the user is a decision. So a history, for example in a loaded file, cannot decide for the user.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _SHOWN = 600  # characters of the data of a question
 
 
 class OpenQuestions:
-    """The calls that a user decides on, one after another. `decisions`: the decisions so far, by the index of the call."""
+    """Asks the user about the waiting calls, one after another. `decisions`: the decisions so far, by the index of the call."""
 
     def __init__(
         self, calls: Sequence[OpenCall], approvals: Collection[int], tools: Mapping[str, Tool[..., Any]]
     ) -> None:
-        """`approvals`: the indexes of the calls that need an approval, not an answer."""
+        """`approvals`: the indexes of the calls that wait for an approval; the other calls wait for an answer."""
         self.decisions: dict[int, Decision] = {}
         self._calls = calls
         self._approvals = approvals
         self._tools = tools
-        self._choice = ""  # "e" or "a" if the next line has its argument
+        self._choice = ""  # "e" or "a" if the user typed this letter alone: the next line is its argument
 
     @property
     def is_done(self) -> bool:
@@ -63,7 +63,7 @@ class OpenQuestions:
         return "\n".join([*lines, f"{choices} (Ctrl-C leaves it open)"])
 
     def take(self, line: str) -> str | None:
-        """Make the decision in a line of the user. Returns the error in the line, or None."""
+        """Read the decision from a line of the user. Returns the text of an error in the line, or None."""
         word, _, argument = line.strip().partition(" ")
         choice = self._choice or _WORDS.get(word.lower(), word.lower())
         argument = line.strip() if self._choice else argument.strip()
@@ -104,5 +104,5 @@ class OpenQuestions:
         return Approve(arguments)
 
     def _answered(self, text: str) -> Decision:
-        # A user who answers in place of an approval has not approved: the model gets the text, and nothing runs.
+        # A text does not approve a call that waits for an approval: the model gets the text, and the function does not run.
         return text if self._tool is None or self._call.index in self._approvals else Answer(text)

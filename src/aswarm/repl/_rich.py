@@ -1,4 +1,4 @@
-"""The display for a capable terminal, with rich: colours, Markdown, and answers that grow in place."""
+"""The display of rich for a capable terminal: colours, Markdown, and answers that grow while the model writes them."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from ._plain import PlainDisplay
 from ._text import BANNER, answer_of, formatted_calls, is_terminal, usage_text
 
 _COLOURS = ("bright_blue", "bright_yellow", "bright_cyan", "bright_magenta", "bright_green")
-_RESULT_LINES = 6  # lines of a tool's result that are shown
-_ARGUMENTS = 1000  # characters of a call's arguments that are shown
-_FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}  # directly, without a blank line
-_REASONING = 400  # characters of a model's reasoning that are shown
-_REST = 4.0  # the least time until the next refresh, as a multiple of the duration of the last refresh
+_RESULT_LINES = 6  # at most this number of lines of a tool's result is shown
+_ARGUMENTS = 1000  # at most this number of characters of a call's arguments is shown
+# For each kind of a piece: after these kinds, it needs no blank line.
+_FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}
+_REASONING = 400  # the last characters of a model's reasoning that are shown
+_REST = 4.0  # after a refresh that took n seconds, the next refresh comes at least 4 * n seconds later
 
-# Windows has none, and does not need it: its console echoes only while a program reads.
+# Windows has no termios, and does not need it, because its console echoes only while a program reads.
 termios: Any = importlib.import_module("termios") if importlib.util.find_spec("termios") else None
 
 
 class RichDisplay(PlainDisplay):
-    """A display on a rich console. Each agent has its own colour, and a blank line separates pieces of different kinds."""
+    """A display on a console of rich. Each agent has its own colour. A blank line separates pieces of different kinds."""
 
     def __init__(self, console: Console, *, live: bool) -> None:
         super().__init__(live=live)
@@ -41,9 +42,7 @@ class RichDisplay(PlainDisplay):
         self._live_area = LiveArea(console)
         self._blocks = Blocks()
         self._colours: dict[str, str] = {}
-        self._named: str | None = (
-            None  # the speaker whose name was printed last; None to print the next name in any case
-        )
+        self._named: str | None = None  # the last printed name; None if the next name must be printed in any case
         self._last_kind = ""
 
     def greet(self, hint: str) -> None:
@@ -59,7 +58,7 @@ class RichDisplay(PlainDisplay):
     def _show_piece(self, piece: str) -> None:
         self._live_area.remove_spinner()
         finished = self._blocks.feed(clean(piece))
-        with self._console:  # one write for all, so that no text is doubled or missing in between
+        with self._console:  # makes one write of all, so that the screen never shows a text twice or not at all
             self._name(self._speaker)
             for block in finished:
                 self._print_markdown(block)
@@ -115,7 +114,7 @@ class RichDisplay(PlainDisplay):
     # --- pieces ---
 
     def _name(self, agent: str) -> None:
-        """Print the name of the agent before its pieces, unless it was the last speaker."""
+        """Print the name of the agent, if another agent was the last speaker."""
         if agent != self._named:
             self._print("name", self._coloured(agent))
         self._named = agent
@@ -144,7 +143,7 @@ class RichDisplay(PlainDisplay):
 class LiveArea:
     """The part of the screen that still changes: a spinner, a model's reasoning, or the unfinished end of an answer.
 
-    The area is below the printed text, and is removed completely. While it is shown, the terminal does not echo keys.
+    The area is below the printed text, and is removed completely at its end. Until then, the terminal does not echo keys.
     """
 
     def __init__(self, console: Console) -> None:
@@ -159,8 +158,8 @@ class LiveArea:
         self.clear()
         self._reasoning = ""
         self._has_spinner = True
-        # A thread of rich redraws the spinner. Printing at the same time would mix the outputs, so the spinner is removed
-        # first.
+        # A thread of rich redraws the spinner. Remove the spinner before you print, because two threads would mix their
+        # outputs.
         self._begin(Live(Spinner("dots", Text(name, style="dim")), console=self._console, transient=True))
 
     def remove_spinner(self) -> None:
@@ -168,7 +167,7 @@ class LiveArea:
             self.clear()
 
     def show_reasoning(self, piece: str) -> None:
-        """Show the end of a model's reasoning, with a new piece of it."""
+        """Add a piece to the model's reasoning, and show the end of the reasoning."""
         self._reasoning = (self._reasoning + piece)[-_REASONING:]
         self._show(Text(self._reasoning.strip(), style="dim italic"), immediately=False)
 
@@ -215,7 +214,7 @@ class Echo:
         self._before: list[Any] | None = None
 
     def off(self) -> None:
-        """Stop the echo, which would damage the live area. Ctrl-C still interrupts."""
+        """Stop the echo, because echoed keys would damage the live area. Ctrl-C still interrupts."""
         if termios is None or not is_terminal(sys.stdin):
             return
         self._before = termios.tcgetattr(sys.stdin)
@@ -224,7 +223,7 @@ class Echo:
         termios.tcsetattr(sys.stdin, termios.TCSANOW, silent)
 
     def restore(self) -> None:
-        """Restore the terminal's settings from before `off`."""
+        """Restore the settings that the terminal had before `off`."""
         if self._before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
         self._before = None

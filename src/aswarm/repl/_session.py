@@ -1,6 +1,6 @@
-"""The state of a conversation: its history, its active agent, and the messages that it keeps of a run.
+"""The state of a conversation: its history and its active agent. It decides which messages of a run stay in the history.
 
-A session uses no terminal and no files, and never waits. It returns an `Action`: a run or a copy to make.
+A session uses no terminal and no files, and never waits. It returns an `Action`, for example a run to start.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ STOPPED = "[stopped by the user]"  # added to an answer that was not read to its
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Run the agent. `new_message` is the user's new message, the last one of `messages`; None if there is no new one.
+    """Run the agent. `new_message`: the last of the `messages`, if it is a new message of the user; otherwise None.
 
-    `resume`: the decisions about the calls that are open at the end of `messages`; True runs them first.
+    `resume`: the decisions about the calls that are open at the end of `messages`; True runs these calls first.
     """
 
     agent: Agent
@@ -55,7 +55,7 @@ class CopyTo:
 
 @dataclass(frozen=True, slots=True)
 class ContinueWith:
-    """Continue with another conversation: in a file, or in the store under this id."""
+    """Continue with another conversation: in the file with this name or, if there is a store, with this id."""
 
     name: str
 
@@ -68,10 +68,11 @@ Action: TypeAlias = StartRun | StoreAction
 class Session:
     """One conversation. `reset` returns to `starting_agent` and `starting_context`.
 
-    `history` is valid for a request at any time, `context` is the session's own copy, `usage` is the sum of all runs.
-    `failed_message` is a message whose run failed at once; it is not in the history. `has_store`: whether the conversation is
-    in a store; then `/save` and `/load` use ids of the store, otherwise files. Raises ConfigurationError for an agent or
-    context of the wrong type.
+    `history`: always valid for a request. `context`: the session's own copy of the context variables. `usage`: the sum of all
+    runs. `failed_message`: a message that is not in the history, because its run failed at once. `has_store`: whether the
+    conversation is in a store; then `/save` and `/load` use ids, otherwise files.
+
+    Raises ConfigurationError if the agent or the context has the wrong type.
     """
 
     starting_agent: Agent
@@ -88,7 +89,7 @@ class Session:
             raise ConfigurationError(f"starting_agent must be an Agent, not {type(self.starting_agent).__name__}")
         if not (self.starting_context is None or is_object(self.starting_context)):
             raise ConfigurationError(f"context_variables must be a dict, not {type(self.starting_context).__name__}")
-        # Copied, because later changes of the caller's dict must not change this conversation.
+        # A copy, because later changes of the caller's dict must not change this conversation.
         self.starting_context = copy_containers(self.starting_context or {})
         self._met: dict[str, Agent] = {}
         self.reset()
@@ -101,7 +102,7 @@ class Session:
 
     @property
     def agents(self) -> dict[str, Agent]:
-        """The known agents by name: the agents that `aswarm.graph` finds from the first agent, and all that were active."""
+        """The known agents by name: all agents that `aswarm.graph` finds from the first agent, and all agents that were active."""
         return {**self._met, **AgentDirectory((self.starting_agent,)).known}
 
     @property
@@ -111,18 +112,18 @@ class Session:
 
     @property
     def open_calls_hint(self) -> str:
-        """A hint for the user about the open calls; empty if there are none."""
+        """A hint for the user about the open calls. Empty if no call is open."""
         names = ", ".join(call_name(call) for call in self.open_calls)
         does = "asks about" if self.questions else "runs"
         return names and f"Not run yet: {names}. /resume {does} these calls, another message skips them."
 
     @property
     def questions(self) -> OpenQuestions | None:
-        """The questions about the calls that wait for a decision; None if there are none."""
+        """The questions about the calls that wait for a decision, or None if no call waits."""
         asking = [call for call in waiting(self.history) if call.reason is not None]
         try:
             tools = tools_of(self.agent)
-        except ConfigurationError:  # the next run raises it again, and the chat shows it
+        except ConfigurationError:  # the next run raises the error again, and then the chat shows it
             tools = {}
         entries = waiting_entries(self.history) or {}
         approvals = {index for index, entry in entries.items() if entry.get("approval")}
@@ -135,7 +136,10 @@ class Session:
         return StartRun(self.agent, [*self.history, {"role": "user", "content": text}], self.context, text)
 
     def resume(self) -> StartRun | None:
-        """Continue: send the failed message, run the open calls, or ask the model again. None if nothing was stopped."""
+        """Return the run that continues: send the failed message, run the open calls, or repeat the last request.
+
+        Returns None if nothing failed or was stopped.
+        """
         if self.failed_message is not None:
             return self.send(self.failed_message)
         if self.open_calls:
@@ -146,7 +150,7 @@ class Session:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the last message is an answer that the user has stopped."""
+        """Whether the last message is an answer that the user stopped."""
         last: Message = self.history[-1] if self.history else {"role": ""}
         return last["role"] == "assistant" and str(last.get("content")).endswith(STOPPED)
 
@@ -154,11 +158,11 @@ class Session:
         return StartRun(self.agent, self.history, self.context, resume=decisions)
 
     def end_run(self, start: StartRun, response: Response, *, failed: bool, partial: str = "") -> None:
-        """Keep the messages of a run, at any end of it. `partial`: the part of a stopped answer that the user has read.
+        """Keep the messages of a run, however it ended. `partial`: the part of a stopped answer that the user has read.
 
-        A stopped answer is kept with a mark: the user has seen it, and two messages of the user must not follow each other.
-        A new message whose run failed at once is removed: it may be the reason why the provider rejects the request, and
-        then every later request would be rejected too.
+        A stopped answer is kept with a mark, because the user has seen it. Without an answer, two messages of the user would
+        follow each other. If the run of a new message failed at once, the message is removed. The provider may have rejected
+        this message, and would then reject each later request too.
         """
         is_lost = failed and not response.messages
         self.failed_message = start.new_message if is_lost else None
@@ -172,7 +176,7 @@ class Session:
         self.usage += response.usage
 
     def load(self, stored: Stored) -> str:
-        """Continue a stored conversation. Returns a text about it. Its open calls run only after `resume`."""
+        """Continue a stored conversation. Returns a text for the user. The open calls run only after `resume`."""
         known = self.agents.get(stored.agent)
         self.reset()
         self.agent = known or self.agent

@@ -1,6 +1,6 @@
-"""Texts for numbers and calls in a chat, and the test whether a stream is a terminal.
+"""The texts of usage, answers and calls in a chat.
 
-A text of a model or a tool must not control the terminal: `aswarm._values.text` makes it safe.
+A text of a model or a tool must not control the terminal, so functions of `aswarm._values.text` make it safe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BANNER = "Starting Swarm CLI ~~~~:>"
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal; False for None."""
+    """Return whether a stream is a terminal. None is not a terminal."""
     return stream is not None and stream.isatty()
 
 
@@ -51,6 +51,6 @@ def _formatted(arguments: str) -> str:
 
 
 def arguments_of(call: Mapping[str, Any]) -> str:
-    """Return the arguments of a call of any type, as the model wrote them; an empty text without arguments."""
+    """Return the arguments of a call of any type, as the model wrote them. Empty if there are none."""
     named: Mapping[str, Any] = call.get("function") or call.get("custom") or {}
     return str(named.get("arguments") or named.get("input") or "")

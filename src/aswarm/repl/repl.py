@@ -1,4 +1,4 @@
-"""Swarm's import path for these functions, and for the `Swarm` that `run_demo_loop` makes: a test may replace it here."""
+"""The module from which code for Swarm imports these functions. Tests may replace `Swarm` here: `run_demo_loop` uses it."""
 
 from aswarm._blocking.sync_swarm import Swarm
 

@@ -1,8 +1,8 @@
-"""Runs in the background, independent of requests. Each has a log, which any number of readers can read at any time.
+"""Runs in the background, independent of requests. Each run has a log, which any number of readers can read at any time.
 
-The package starts, stops, answers and continues runs, and decides which process may write to a log. `LocalRuns` executes runs
-in this process; `aswarm.durable` executes them in any process that shares the database. `aswarm.serve` adds HTTP, which is not
-used here.
+The package starts, stops, answers and continues runs. It also decides which process may write to the log of a run.
+`LocalRuns` executes runs in this process; `aswarm.durable` executes them in any process that shares the database. This
+package does not use HTTP: `aswarm.serve` adds it.
 """
 
 from aswarm._record.entries import Entry

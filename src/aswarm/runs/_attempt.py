@@ -1,6 +1,6 @@
 """One attempt of a run in this process.
 
-`RunAttempt` decides how the attempt ends: the run ends, another attempt takes it over, or the run returns to the queue.
+An attempt ends in one of three ways: the run ends, another attempt takes over the run, or the run returns to the queue.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REQUEUED = "requeued"  # the reason of an attempt that returns its run to the qu
 
 
 class RunAttempt:
-    """One attempt of a run. `recorded`: the entries of earlier attempts."""
+    """Executes one attempt of a run. `recorded`: the entries of earlier attempts."""
 
     def __init__(self, runs: LoggedRuns, live: LiveRun, run: PreparedRun, recorded: Sequence[Entry] = ()) -> None:
         self.live = live
@@ -45,7 +45,7 @@ class RunAttempt:
         self._recorded = recorded
 
     async def execute(self) -> None:
-        """Execute the run. Returns when the end of the run is written, or when another attempt can continue the run."""
+        """Execute the run until its end is written, or until another attempt can continue it."""
         live, record = self.live, self.live.record
         if record.on_disconnect not in ("finish", "cancel") and not live.readers:
             self._runs.readers.mark_unread(live)
@@ -67,19 +67,19 @@ class RunAttempt:
                 await self._conclude(reason, error)
 
     async def close(self, reason: str, error: Exception | None = None) -> None:
-        """End the run without executing it, for a reason or with an error. All recorded facts stay in the run."""
+        """End the run without new requests or calls, for a reason or with an error. Its recorded answers and calls stay."""
         with anyio.CancelScope(shield=True):
             await self._replay()
             await self._end(reason, error)
 
     async def _replay(self) -> None:
-        """Replay only the recorded facts, so that the response contains them."""
+        """Replay the recorded answers and calls, and stop there. The response then contains them."""
         try:
             with in_trace(self._run.start.trace), anyio.CancelScope() as scope:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
                     async for _ in events:
                         pass
-        except Exception as failure:  # such as agents that this process does not have
+        except Exception as failure:  # for example, this process does not have the agent
             record = self.live.record
             what = (
                 "the record of the run %s cannot be replayed, so its conversation does not get the messages of the run"
@@ -87,7 +87,7 @@ class RunAttempt:
             logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
 
     def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
-        """Return the events of the run; reading them records the run. `stop`: see `Recorder`."""
+        """Return the events of the run. The run executes and is recorded while they are read. `stop`: see `Recorder`."""
         run, facts = self._run, Facts(self._recorded)
         recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
         return run.open(recorder, logs_requests=self._runs.logs_requests)
@@ -101,13 +101,13 @@ class RunAttempt:
             await self._runs.requeue(live)
             return
         if self._recorded and not run.has_finished and (run.recorder is None or run.recorder.is_behind):
-            with suppress(StoreError):  # then the end cannot be written either
+            with suppress(StoreError):  # `_end` gets the same error, and logs it
                 if await self._runs.retry(live.flush):
                     await self._replay_again(error)
         await self._end(reason or "cancelled", error)
 
     async def _replay_again(self, error: Exception | None) -> None:
-        """Replay the whole record, because the attempt ended before it replayed all facts."""
+        """Replay all entries of the run, because the attempt ended before it had replayed them."""
         self._recorded = await self._runs.recorded(self._run.run_id)
         self._run.restart()
         await self._replay()
@@ -115,7 +115,7 @@ class RunAttempt:
             error.response = self._run.response_after(None)
 
     async def _end(self, reason: str, error: Exception | None) -> None:
-        """Write the end of the run and its messages in the conversation, in one transaction. Then show the end to readers."""
+        """Write the end of the run and its messages to the database, in one transaction. Then show the end to readers."""
         live, run = self.live, self._run
         last: Entry | None = None
         try:
@@ -123,23 +123,23 @@ class RunAttempt:
                 response = run.response_after(error)
                 change = run.last_change(response, error) if run.key and response is not None else None
                 last = await self._write_end(run.endings(reason, error), change)
-            except Conflict as conflict:  # another program changed the conversation; do not overwrite it
+            except Conflict as conflict:  # do not overwrite the change of the other program
                 conflict.response = run.response_after(error)
                 last = await self._write_end(run.endings(reason, conflict))
             except StoreError:
                 raise
-            except Exception as failure:  # a bug, or a value without a repr, must not stop other runs
+            except Exception as failure:  # a bug, or a failing __repr__, must not stop other runs
                 what = "the response of the run %s cannot be recorded"
                 logger.exception(what, run.run_id, extra=live.record.log_fields)
                 maker = EntryMaker(error_text=self._runs.factory.error_text)
                 last = await self._write_end(maker.failed(failure))
-        except StoreError:  # this process is draining; another process has to end the run
+        except StoreError:  # `retry` raises it only while this process drains; the next process ends the run
             logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
-            live.schedule(0)  # so that the next attempt has the entries before the end
+            live.schedule(0)  # so that the next attempt can have the entries before the end
         self._runs.detach(live, last)
 
     async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:
-        """Write the last entries. Returns the last entry; None if another attempt has the run."""
+        """Write the last entries. Returns the last entry, or None if another attempt has taken over the run."""
         live = self.live
         *more, last = endings
         for entry in more:
@@ -151,7 +151,7 @@ class RunAttempt:
     # --- the sink of the recorder ---
 
     def add(self, entry: Entry) -> None:
-        """Add an entry to the log of the run."""
+        """Add an entry to the log of the run. A log that is too long stops the run."""
         live = self.live
         live.add(replace(entry, seq=live.last + 1))
         if live.bytes > self._runs.limits.log_bytes:
@@ -163,7 +163,7 @@ class RunAttempt:
 
     def _mismatch(self, turn: int, parts: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the run {self._run.run_id!r} cannot be continued: request {turn} differs from the recorded one in its {parts}. "
+            f"the run {self._run.run_id!r} cannot be continued: request {turn} differs from the recorded request in its {parts}. "
             f"This process has the version {self._runs.version!r}. Change version= whenever the agents change, and put text "
             "that changes from day to day, such as the date, into the messages and not into the instructions"
         )

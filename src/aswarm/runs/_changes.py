@@ -1,4 +1,4 @@
-"""`Changes` wakes the readers that wait for changes of the log, and polls for the writes of other processes."""
+"""`Changes` wakes the readers that wait for changes of the log. It polls for changes by other processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECONDS_AFTER_FAILURE = 1.0
 
 
 class Changes:
-    """Wakes the readers of runs of other processes. One poller serves all readers, and sleeps while there are no readers."""
+    """Wakes the readers of runs that other processes execute. One poller serves all readers, and sleeps without readers."""
 
     def __init__(self, version: Callable[[], Awaitable[int]], *, seconds: float = 0.05) -> None:
         """`version`: returns a number that changes with the log. `seconds`: the time between two polls."""
@@ -27,17 +27,17 @@ class Changes:
         self._waiting = 0
 
     def notify(self) -> None:
-        """Wake all waiting readers, after a write of this process."""
+        """Wake all waiting readers. This process calls it after each write."""
         self._changed.set()
         self._changed = anyio.Event()
 
     def note_start(self) -> None:
-        """Wake the readers of a run that starts here, and the poller: other processes may request to cancel the run."""
+        """Wake the readers and the poller, because a run starts here. Other processes may request to cancel this run."""
         self.notify()
         self._poller_wake.set()
 
     def waiter(self) -> Callable[[], Awaitable[None]]:
-        """Return a function that waits for the next change. Call this before reading the log, so that no write is missed."""
+        """Return a function that waits for the next change. Call `waiter` before you read the log, to miss no change."""
         changed = self._changed
 
         async def wait() -> None:
@@ -53,7 +53,7 @@ class Changes:
     async def poll(self, on_change: Callable[[], Awaitable[None]], is_needed: Callable[[], bool]) -> None:
         """Poll for changes, until cancelled.
 
-        `on_change`: called after each change. `is_needed`: whether to poll without readers.
+        `on_change`: called after each change. `is_needed`: returns whether to poll even without readers.
         """
         last = -1
         while True:

@@ -1,6 +1,7 @@
 """Middleware of a served run: tools of the client, and a log of the requests to the model.
 
-A tool of the client has no function here. Its call stays open, and the client answers it in the next request.
+A tool of the client runs in the client, not in this process. Its call stays open until the client sends the result, in its
+next request.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from ._requests import ClientTool
 
 
 def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest], None]) -> AsyncSwarm:
-    """Return a copy of the swarm, with the same clients and limits, that calls `on_request` for each request of the run."""
+    """Return a copy of the swarm that calls `on_request` before each request. It has the same clients and limits."""
 
     def wrap(handlers: Handlers) -> Handlers:
-        if handlers.run.tool_call is not None:  # a run inside of a function
+        if handlers.run.tool_call is not None:  # a run that a function of this run started
             return handlers
 
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -39,7 +40,7 @@ def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest]
 def offer_tools(handlers: Handlers, tools: Sequence[ClientTool]) -> Handlers:
     """Offer the tools of the client, and keep their calls open.
 
-    This middleware must be outermost, so that a caching middleware gets requests with these tools.
+    This middleware must be the outermost. Otherwise the key of a caching middleware would not include these tools.
     """
 
     def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

@@ -1,4 +1,4 @@
-"""The newest entries of a running run, for readers in this process and for the log.
+"""`LiveRun`: the newest entries of a running run, in memory. It passes them to readers and writes them to the log.
 
 Readers get older entries from the log.
 """
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aswarm")
 
-_KEPT = 256  # entries that stay in memory after they were written, for readers that are nearly up to date
+_KEPT = 256  # written entries that stay in memory, for readers that are almost up to date
 _AFTER_FAILURE = 1.0  # seconds
-_WITHIN = 0.05  # seconds within which entries are written: a commit for each delta would cost a hundred times as much
+_WITHIN = 0.05  # seconds until entries are written together: one commit for each delta would cost 100 times more
 
 
 class LiveEntries:
     """A list of entries with one writer, and any number of readers that wait for more.
 
-    `is_fenced`: whether readers must read the log instead.
+    `is_fenced`: if true, readers must read the log instead of this list.
     """
 
     is_fenced = False
@@ -46,7 +46,7 @@ class LiveEntries:
         self._first: int = 0  # the number of the oldest entry in memory
         self._entries: list[Entry] = []
         self._news: anyio.Event | None = None
-        self._wakes_within = math.inf  # seconds of the timer
+        self._wakes_within = math.inf  # seconds until the timer wakes the readers; infinite without a timer
         self._stop_timer: Callable[[], object] = self.ended.is_set  # does nothing without a timer
 
     @property
@@ -72,19 +72,22 @@ class LiveEntries:
             self._news = None
 
     def above(self, after: int) -> list[Entry] | None:
-        """Return the entries above `after`: empty if there is none yet, None if they are not in memory."""
+        """Return the entries with numbers above `after`: an empty list if there are none yet, None if not in memory."""
         start = after + 1 - self._first
         if self.is_fenced or (start < 0 and not self._follows(after)):
             return None
         entries = self._entries[max(0, start) :]
         return None if not entries and self.ended.is_set() else entries
 
-    def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` reads it
-        """Return whether the oldest entry in memory is the next entry after `after`, despite a gap in the numbers."""
+    def _follows(self, after: int) -> bool:  # noqa: ARG002 - `LiveRun` overrides this, and reads the argument
+        """Return whether the oldest entry in memory follows the entry `after`, although numbers between them are missing."""
         return False
 
     async def read(self, after: int) -> list[Entry]:
-        """Wait for entries above `after`, and return them. Empty after the last entry, or if they are not in memory."""
+        """Wait for entries with numbers above `after`, and return them.
+
+        The list is empty after the last entry, or if the entries are not in memory.
+        """
         while (entries := self.above(after)) is not None:
             if entries:
                 return entries
@@ -92,9 +95,9 @@ class LiveEntries:
         return []
 
     async def wait(self, seconds: float = math.inf) -> None:
-        """Wait until the readers are woken, at most this number of seconds. It may return earlier.
+        """Wait until `wake` is called, at most this number of seconds. It may return earlier.
 
-        All readers share a timer: a cancel scope for each wait would double the cost of an entry for a reader.
+        All readers share one timer, because a cancel scope for each wait would double the cost of an entry for a reader.
         """
         if seconds < self._wakes_within:
             self._stop_timer()
@@ -109,12 +112,12 @@ class LiveEntries:
 
 
 class LiveRun(LiveEntries):
-    """An attempt of a run in this process: its entries, its rows in the log, and its cancel scope.
+    """One attempt of a run in this process: its entries, its rows in the log, and its cancel scope.
 
-    `first`: the number of the first entry of the attempt. `reason`: the reason of a cancellation. `is_fenced`: whether another
-    attempt has the run, so that this attempt must not write any more. `readers`: the current number of readers. `unread`: the
-    scope of the task that cancels the run if no reader comes. `bytes`: the size of the log. `failure`: the error of the last
-    attempt to write the end.
+    `first`: the number of the first entry of the attempt. `reason`: why the run was cancelled, or None. `is_fenced`: whether
+    another attempt has taken over the run; this attempt must then not write any more. `readers`: the current number of
+    readers. `unread`: the scope of the task that cancels the run if no reader comes. `bytes`: the size of the log.
+    `failure`: the error of the last try to write the end.
     """
 
     def __init__(self, record: RunRecord, attempt: int, database: Database, *, first: int = 0) -> None:
@@ -129,10 +132,10 @@ class LiveRun(LiveEntries):
         self.failure: StoreError | None = None
         self._database = database
         self._first = self._starts_at = first
-        # Changed in the thread of the database only: the number of the next entry to write, and the unwritten entries.
+        # The number of the next entry to write, and the unwritten entries, which only the thread of the database removes.
         self._written = first
         self._unwritten: list[bytes] = []
-        self._scheduled: object | None = None  # the scheduled write, unless a commit includes its entries
+        self._scheduled: object | None = None  # identifies the scheduled write; None after a commit wrote its entries
         self._call_soon = scheduler()
 
     @property
@@ -141,7 +144,8 @@ class LiveRun(LiveEntries):
         return self.last if self.last >= self._starts_at else self.record.last
 
     def _follows(self, after: int) -> bool:
-        # There is a gap between the numbers of two attempts. This reader has all entries of the earlier attempts.
+        # There is a gap between the numbers of two attempts (see `ATTEMPT_NUMBERS`). A reader that has all entries of the earlier
+        # attempts gets the first entry of this attempt next.
         return self._first == self._starts_at > after >= self.record.last >= 0
 
     # --- writing ---
@@ -152,10 +156,10 @@ class LiveRun(LiveEntries):
         super().add(entry)
 
     def add(self, entry: Entry) -> None:
-        """Add the next entry. It is written a moment later, or earlier with the next `commit`."""
+        """Add the next entry. It is written after at most 50 ms, or earlier by the next `commit`."""
         line = entry.to_log()
         self._unwritten.append(line)
-        self.bytes += len(line)  # counted before the write, because unwritten entries need memory too
+        self.bytes += len(line)  # unwritten entries count too, because they need memory
         if self._scheduled is None:
             self.schedule(_WITHIN)
         super().add(entry)
@@ -182,28 +186,28 @@ class LiveRun(LiveEntries):
     async def commit(self) -> None:
         """Write all entries, and wait until they are on disk.
 
-        Raises StoreError. If another attempt has the run, this attempt is cancelled.
+        Raises StoreError. If another attempt has taken over the run, this attempt is cancelled.
         """
         if not await self.flush():
             self.fence()
             await anyio.sleep_forever()  # until the cancellation arrives
 
     async def flush(self) -> bool:
-        """Write all entries, as `commit` does. Returns False if another attempt has the run. Raises StoreError."""
+        """Write all entries, like `commit`. Returns False if another attempt has taken over the run. Raises StoreError."""
         self._scheduled = None
         written = await self._database.submit(self._write, self._note_written, durable=True, notifies=True)
         self._forget_old()
         return written is not False
 
     def unwritten(self, last: Entry | None = None) -> LogRow | None:
-        """Return a row with the unwritten entries and `last`, which readers must not see yet."""
+        """Return a row of the log with the unwritten entries and `last`. Readers see `last` only after the commit."""
         if last is not None:
             self._scheduled = None
         lines = self._unwritten if last is None else [*self._unwritten, last.to_log()]
         return LogRow(self._written, self._written + len(lines) - 1, b"\n".join(lines)) if lines else None
 
     def _write(self) -> Transaction[LogRow | Literal[False] | None]:
-        """Write the unwritten entries. Returns their row, or False if another attempt has the run."""
+        """Write the unwritten entries. Returns their row, or False if another attempt has taken over the run."""
         row = self.unwritten()
         return row if row is None or (yield from log.append(self.record.id, self.attempt, row)) else False
 
@@ -219,7 +223,7 @@ class LiveRun(LiveEntries):
 
     def _after_write(self, within: float) -> None:
         self._forget_old()
-        self.schedule(within)  # for entries that were added meanwhile, or after a failure
+        self.schedule(within)  # writes the entries that were added meanwhile, or repeats a failed write
 
     def _note_written(self, job: PendingTransaction) -> None:
         row: LogRow | Literal[False] | None = job.value
@@ -246,28 +250,28 @@ class LiveRun(LiveEntries):
             await self.wait()
 
     def fail(self, failure: StoreError) -> None:
-        """Report to the waiting tasks that the end of the run cannot be written."""
+        """Wake the tasks in `wait_for_end`, which raise this error: the end of the run cannot be written."""
         self.failure = failure
         self.wake()
 
     def cancel(self, reason: str) -> None:
-        """Stop the run. Later reasons are ignored."""
+        """Stop the run. If it is already stopped, its first reason stays."""
         if self.reason is None:
             self.reason = reason
             self.scope.cancel()
 
     def end(self) -> None:
-        """Mark the run as complete; it needs no reader any more."""
+        """Mark the run as complete, and stop the task that waits for a reader."""
         self.unread.cancel()
         super().end()
 
     def fence(self) -> None:
-        """Stop the attempt, because another attempt has the run."""
+        """Stop this attempt, because another attempt has taken over the run."""
         self.is_fenced = True
         self.cancel("superseded")
         self.wake()
 
     def detach(self) -> None:
-        """Leave the run to another process. The readers continue with the log."""
+        """Mark the run as executed by another process. Its readers continue with the log."""
         self.is_fenced = True
         self.end()

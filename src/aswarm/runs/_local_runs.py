@@ -1,6 +1,6 @@
-"""`LocalRuns`: runs as tasks of this process. Their log is in the database of the conversations, which processes may share.
+"""`LocalRuns` executes runs as tasks of this process. Their log is in the database of the conversations.
 
-`LocalRuns` decides whether the next process continues the runs of a dead process, or closes them.
+Processes may share this database. After a process died, another process continues its runs or closes them.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from ._runs import Limits
 logger = logging.getLogger("aswarm")
 
 _DIED = "process_died"
-_MOST_DEATHS = 3  # a run is closed after so many of its processes died
+_MOST_DEATHS = 3  # after so many deaths of its process, a run is closed, because the run may be the cause
 
 
 class LocalRuns(LoggedRuns):
     """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, store, agents=[...]) as runs: ...`.
 
-    Processes with the same store share the runs: one process starts a run, another reads and stops it. If a process dies,
-    the next process with the same `version` continues its runs.
+    Processes with the same store share their runs: a process can read and stop the runs of another process. If a process dies,
+    another process with the same `version` continues its runs.
 
     Args:
-        swarm: Runs the agents; by default an `AsyncSwarm()` that is closed at the end of the block.
+        swarm: The swarm that runs the agents; by default an `AsyncSwarm()`, which is closed at the end of the block.
         store: The store of the conversations and the runs: an open `SQLiteStore`, `PostgresStore` or `MemoryStore`, the path
             of a SQLite file, or None for memory.
         agents: A list, or a dict by name. A new conversation starts with the first agent.
         limits: The limits for clients.
-        version: The version of the code of the agents. Without a version, the runs of a dead process are closed with RunStopped.
-        continues: Whether the runs of a dead process are continued; if not, they are closed with RunStopped.
-        failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run checks
-            at once.
-        error_text: A function that returns the text of an exception for readers.
+        version: The version of the agents' code. Without a version, the runs of a dead process are closed with RunStopped.
+        continues: Whether to continue the runs of a dead process; if False, they are closed with RunStopped.
+        failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run also
+            starts this check.
+        error_text: A function that gets the exception of a failed run, and returns its text for readers.
         task_agent: An agent for titles and similar tasks, which clients name "helper".
 
     Raises:
@@ -76,7 +76,9 @@ class LocalRuns(LoggedRuns):
             self._owned.append(self.store)
         self.version = version or ""
         self._continues = continues and version is not None
-        self._takeover: anyio.Lock  # a session of PostgreSQL can acquire the same lock several times
+        # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory
+        # lock that it already holds.
+        self._takeover: anyio.Lock
 
     async def _open(self, stack: AsyncExitStack) -> None:
         for each in self._owned:
@@ -84,7 +86,7 @@ class LocalRuns(LoggedRuns):
         self._takeover = anyio.Lock()
         await self._join(stack, Processes(self._database), holds=True)
         self._tasks = await task_group(stack)
-        self.is_open = True  # before the takeover, for the functions of continued runs
+        self.is_open = True  # before the takeover, because the functions of a continued run may start runs
         await self._take_over()
         self._watch()
         self.readers.background.start_soon(self._processes.watch)
@@ -95,7 +97,7 @@ class LocalRuns(LoggedRuns):
             return is_over
         async with self._takeover:
             for owner in await self._database.submit(log.owners, reads_only=True):
-                async with self._processes.dead(owner) as is_dead:  # so that no other process takes over the same runs
+                async with self._processes.dead(owner) as is_dead:  # locked, so that only one process takes its runs
                     active = (
                         await self._database.submit(partial(log.active_of, owner), reads_only=True) if is_dead else ()
                     )
@@ -104,7 +106,7 @@ class LocalRuns(LoggedRuns):
         return is_over
 
     async def _take(self, row: RunRow) -> bool:
-        """Continue or close a run of a dead process. Returns True if the run has ended."""
+        """Continue or close a run of a dead process. Returns whether the run is over."""
         taken = await self._take_run(row.id)
         if taken is None:
             return True
@@ -126,7 +128,7 @@ def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:
         return SQLiteStore(store)
     if not isinstance(store, SQLStore):
         raise ConfigurationError(
-            f"runs are recorded in the database of their conversations, and {type(store).__name__} has none; use a "
-            "SQLiteStore, a PostgresStore or a MemoryStore. A store of your own works with Conversation"
+            f"{type(store).__name__} has no database, and runs are recorded in the database of their conversations; use a "
+            "SQLiteStore, a PostgresStore or a MemoryStore. Your own store works only with Conversation"
         )
     return store

@@ -1,4 +1,4 @@
-"""Base class of the `Runs` that keep a log. It starts, reads, cancels, takes over and deletes runs.
+"""`LoggedRuns`: the base class of the `Runs` that keep a log. It starts, reads, cancels, takes over and deletes runs.
 
 A subclass decides which process executes a run, and what happens to the runs of a dead process.
 """
@@ -66,9 +66,9 @@ _FORGET_EVERY = 60.0
 
 
 class LoggedRuns(ABC):
-    """Runs whose entries are in a log.
+    """Starts, reads and cancels runs, and keeps their entries in a log.
 
-    `factory`: prepares the runs. `stop_reason`: the reason with which `drain` cancels runs after its timeout. `version`: the
+    `factory`: prepares the runs. `stop_reason`: the reason with which `drain` stops runs after its timeout. `version`: the
     version of the agents' code.
     """
 
@@ -77,10 +77,10 @@ class LoggedRuns(ABC):
     _stops_waiting = False  # whether `cancel` stops a run that waits for an answer
     store: SQLStore
     _changes: Changes
-    _deadline = math.inf  # the deadline of the runs of this process while it drains
+    _deadline = math.inf  # when `drain` stops the runs of this process
     _processes: Processes
     _resources: AsyncExitStack
-    _tasks: TaskGroup  # the attempts, if no queue executes them
+    _tasks: TaskGroup  # executes the attempts; not used by a subclass with a queue
 
     def __init__(self, factory: RunFactory, store: SQLStore, failover_seconds: float) -> None:
         self.factory, self.store = factory, store
@@ -90,18 +90,18 @@ class LoggedRuns(ABC):
         self._database = store.database
         self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set when it is recorded
         self._live: dict[str, LiveRun] = {}
-        self._waiting: Counter[str] = Counter()  # by user, the number of messages that wait for an active run
+        self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self.draining = Draining()
         self.readers = Readers(store.database, self.draining)
         self.is_open = False
         self._failover_seconds = failover_seconds
 
     def _owner(self) -> str | None:
-        """Return a unique owner for a new run; None for the queue."""
+        """Return a unique name for the first attempt of a new run. Return None if a queue assigns the run to a process."""
         return f"{self._processes.name}#{os.urandom(6).hex()}"
 
-    def _enqueue(self, run_id: str) -> Transaction[None]:  # noqa: ARG002 - of a run with a queue
-        """Put a run into the queue, if there is one, in the transaction that records the run."""
+    def _enqueue(self, run_id: str) -> Transaction[None]:  # noqa: ARG002 - a subclass with a queue reads it
+        """Put the run into the queue, in the transaction that records the run. Without a queue, do nothing."""
         yield from ()
 
     @abstractmethod
@@ -128,7 +128,7 @@ class LoggedRuns(ABC):
             raise RuntimeError("these runs are already open; share this object, or create another one")
         self.draining = self.readers.draining = Draining()
         self._deadline, self._resources = math.inf, AsyncExitStack()
-        # The outermost scope, so that `_close` can shield everything that is closed.
+        # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
         self._closing = self._resources.enter_context(anyio.CancelScope())
         try:
             await self._open(self._resources)
@@ -140,10 +140,10 @@ class LoggedRuns(ABC):
 
     @abstractmethod
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Open everything. The stack closes it."""
+        """Open the database, the task groups and the locks. The stack closes them."""
 
     async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
-        """Join the processes of the database. Returns their locks. `holds`: whether to acquire the lock of this process."""
+        """Register this process in the database. Returns the locks of the processes. `holds`: whether to acquire its lock."""
         self._processes, self._changes = processes, Changes(processes.version)
         locks = await stack.enter_async_context(processes.joined(holds=holds))
         self.readers.background = await task_group(stack)
@@ -159,7 +159,8 @@ class LoggedRuns(ABC):
 
     async def _close(self) -> None:
         self.is_open, self._closing.shield = False, True
-        await self._resources.aclose()  # without the exception of the block, which would get into an exception group
+        # Not `__aexit__` with the exception of the block: the task groups would wrap it into an exception group.
+        await self._resources.aclose()
 
     async def _ended(self) -> None:
         while self._starts or self._live:
@@ -175,7 +176,7 @@ class LoggedRuns(ABC):
     async def drain(self, seconds: float) -> None:
         """Start no more runs, and wait until all runs end. After this number of seconds, stop them; their logs stay.
 
-        A second call does not wait longer than the first.
+        A second call can shorten the time, but not extend it.
         """
         self.draining.set()
         for live in self._live.values():
@@ -199,7 +200,8 @@ class LoggedRuns(ABC):
         while True:
             self._check_open()
             try:
-                with anyio.CancelScope(shield=True):  # so that a recorded run also starts
+                # Otherwise a cancellation could leave a recorded run that nothing executes.
+                with anyio.CancelScope(shield=True):
                     started = await self._start(new, has_changed=has_changed)
             except RunActive as active:
                 await self._after_active(active, new)
@@ -209,7 +211,7 @@ class LoggedRuns(ABC):
                 pass
             else:
                 await anyio.lowlevel.checkpoint_if_cancelled()
-                return started  # pyright: ignore[reportPossiblyUnboundVariable] - the shielded scope does not end early
+                return started  # pyright: ignore[reportPossiblyUnboundVariable] - nothing cancels the shielded scope
 
     async def _start(self, new: NewRun, *, has_changed: bool) -> RunRecord:
         run_id, key = new.run_id or uuid.uuid4().hex, ""
@@ -224,8 +226,8 @@ class LoggedRuns(ABC):
             raise RunActive(found.active)
         stored = found.stored or self.factory.new_conversation(new, key)
         try:
-            if has_changed and new.answers:  # the conversation may have other calls now
-                text = "the conversation was changed at the same time; load its open calls again, and answer them"
+            if has_changed and new.answers:  # the open calls may be different now
+                text = "another program has just changed the conversation; load its open calls again, and answer these"
                 raise AnswersRefused(text, "conflict", 409)
             run = self.factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
         except AnswersRefused:
@@ -278,7 +280,7 @@ class LoggedRuns(ABC):
     async def retry(
         self, call: Callable[[], Awaitable[T]], on_failure: Callable[[StoreError], object] = lambda _: None
     ) -> T:
-        """Repeat the call until the database answers. While this process is draining, raise the failure."""
+        """Repeat the call until the database answers. While this process drains, raise the error instead."""
         while True:
             try:
                 return await call()
@@ -292,16 +294,16 @@ class LoggedRuns(ABC):
     async def write_end(
         self, finish: Callable[[], Transaction[bool]], on_failure: Callable[[StoreError], object]
     ) -> bool:
-        """Run the transaction that ends a run. Returns False if another attempt has the run."""
+        """Run the transaction that ends a run. Returns False if another attempt has taken over the run."""
         return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
     def detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """Remove a run from the runs of this process. `last`: its last entry; None if other processes have the run."""
+        """Remove a run from this process. `last`: its last entry; None if other processes continue the run."""
         if self._live.get(live.record.id) is live:
             self._live.pop(live.record.id)
         if last is None:
             live.detach()
-        else:  # readers get the end only now, because they may start the next run of the conversation at once
+        else:  # only after the commit: a reader that sees the end may start the next run of the conversation
             live.add_last(last)
             live.end()
         self._changes.notify()
@@ -338,20 +340,20 @@ class LoggedRuns(ABC):
                 return entries
             wait = self._changes.waiter()
             rows, is_active = await self._database.submit(lambda: log.read(run_id, after), reads_only=True)
-            await anyio.lowlevel.checkpoint()  # the database in memory has none
+            await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
             if rows or not is_active:
                 entries = entries_of(rows, after)
-                if entries and entries[-1].is_last:  # add the messages of its response from the other entries
+                if entries and entries[-1].is_last:  # the log has its messages only in other entries
                     entries[-1] = whole_end(await self.recorded(run_id))
                 return entries
             await wait()
 
     async def recorded(self, run_id: str) -> _Entries:
-        """Return all entries of the log of a run, as they were written."""
+        """Return all entries of the log of a run."""
         return entries_of(await self._database.submit(lambda: log.entries(run_id), reads_only=True))
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`. The calls of a run that waits for an answer are closed."""
+        """See `Runs.cancel`. If the run waits for an answer, its open calls are closed."""
         record = await self._find(run_id, user)
         was_running, live = record.is_running, self._live.get(run_id)
         if live is not None:
@@ -361,7 +363,8 @@ class LoggedRuns(ABC):
             await self._database.run(log.request_cancel, run_id, reason)
         await Run(self, record).result()
         record = await self._find(run_id, user)
-        if record.reason == "waiting" and (was_running or self._stops_waiting):  # the run may have finished meanwhile
+        # With `was_running`, the run finished just before it could be cancelled.
+        if record.reason == "waiting" and (was_running or self._stops_waiting):
             await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
             record = await self._find(run_id, user)
         return record
@@ -375,7 +378,7 @@ class LoggedRuns(ABC):
         await self._delete([run_id for run_id, _ in rows])
 
     async def _delete(self, run_ids: Sequence[str]) -> None:
-        """Delete ended runs. May be repeated after a failure."""
+        """Delete ended runs. After a failure, the caller may repeat this."""
         if run_ids:
             await self._database.run(log.delete, run_ids)
 
@@ -399,7 +402,7 @@ class LoggedRuns(ABC):
 
     async def _take_run(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
         """Start the next attempt of a run in this process. Returns None for an ended run."""
-        token = os.urandom(6).hex()  # the same for all repetitions, see `log.take`
+        token = os.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
         take = partial(_starting.take, run_id, self._processes.name, token, most_deaths)
         return await self.retry(lambda: self._database.submit(take, notifies=True))
 
@@ -415,7 +418,7 @@ class LoggedRuns(ABC):
         return RunAttempt(self, live, self.factory.continued(row.id, entries[0], stored), entries)
 
     async def _apply_cancel_requests(self) -> None:
-        """Cancel the runs of this process that other processes requested to cancel."""
+        """Cancel the runs of this process if another process has requested this."""
         requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
         for run_id, reason in requests.items():
             if live := self._live.get(run_id):
@@ -431,14 +434,14 @@ class LoggedRuns(ABC):
 
 
 async def task_group(stack: AsyncExitStack) -> TaskGroup:
-    """Return a task group that the stack cancels at its end."""
+    """Return a task group. The stack cancels it when it closes."""
     group = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(group.cancel_scope.cancel)
     return group
 
 
 def record_of(row: RunRow) -> RunRecord:
-    """Return the record of a row."""
+    """Return the row of a run as a record."""
     policy, is_queued = _POLICIES.get(row.on_disconnect), row.status == "queued"
     status = "running" if is_queued else cast("RunStatus", row.status)
     return RunRecord(

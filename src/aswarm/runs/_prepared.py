@@ -1,7 +1,7 @@
-"""`RunFactory` and `PreparedRun`: prepare a run for its execution, from a request or from its record.
+"""`RunFactory` makes a `PreparedRun` from a request, or from the first entry of a recorded run.
 
-They decide which agent starts, which messages are new, and whether answers fit the open calls. They do no I/O: the conversation
-is already loaded.
+Both decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O: the
+caller has already loaded the conversation.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TASK_MODEL = "helper"  # the name under which clients find the agent for titles 
 
 
 def conversation_key(user: str, conversation: str) -> str:
-    """Return the id of a user's conversation in the store. Conversations of different users never have equal ids.
+    """Return the id of a user's conversation in the store. Two users never get the same id.
 
-    Raises RequestError for an invalid `conversation`, which comes from the client, and ConfigurationError for an invalid
-    `user`, which comes from `auth`.
+    Raises RequestError if `conversation` is invalid, because it comes from the client. Raises ConfigurationError if `user` is
+    invalid, because it comes from `auth`.
     """
     if not 0 < len(user) <= _MAX_ID_LENGTH:
         raise ConfigurationError(f"the id of a user must have 1 to {_MAX_ID_LENGTH} characters, not {len(user)}")
@@ -72,14 +72,14 @@ def user_prefix(user: str) -> str:
 
 
 def conversation_id(key: str) -> str:
-    """Return the id of a conversation without the prefix of its user."""
+    """Return the client's id of a conversation: its id in the store without the prefix of the user."""
     return key.partition("/")[2]
 
 
 def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> dict[str, Agent]:
     """Return the agents that clients may name, by name.
 
-    Raises ConfigurationError if there are no agents, if two agents have one name, or if a key differs from the name of its
+    Raises ConfigurationError if there are no agents, if two agents have the same name, or if a key is not the name of its
     agent.
     """
     if isinstance(agents, Mapping):
@@ -88,7 +88,7 @@ def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> di
             if key != agent.name:
                 raise ConfigurationError(
                     f"agents has the key {key!r} for the agent {agent.name!r}. Clients and stored conversations refer to an agent "
-                    "by its name: use the name as the key, or pass a list"
+                    "by its name; use the name as the key, or pass a list"
                 )
         agents = named.values()
     by_name = listed_by_name([agents] if isinstance(agents, Agent) else agents)
@@ -98,7 +98,7 @@ def _clients_agents(agents: Agent | Iterable[Agent] | Mapping[str, Agent]) -> di
 
 
 def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict[str, Agent]:
-    """Return the agents and the agents that they can hand off to, so that no run has to search for them.
+    """Return these agents and all agents that they can hand off to, so that no run has to search for them.
 
     Raises ConfigurationError if `task_agent` has the name of another agent.
     """
@@ -111,8 +111,8 @@ def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict
 class RunFactory:
     """Prepares runs, with the swarm, the agents and the settings of one `Runs`.
 
-    `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks, named "helper". `known`:
-    all these agents, and the agents that they can hand off to.
+    `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks, which clients name
+    "helper". `known`: all these agents, and the agents that they can hand off to.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class RunFactory:
         raise AgentNotFound(name)
 
     def new_conversation(self, new: NewRun, key: str) -> Stored:
-        """Return the conversation that a run creates. `key`: its id in the store."""
+        """Return a new conversation for a run. `key`: its id in the store."""
         context = checked_context(new.context_variables)
         return Stored(key, agent=self.agent(new.agent).name, context_variables=context)
 
@@ -166,7 +166,7 @@ class RunFactory:
         return PreparedRun(self, start)
 
     def continued(self, run_id: str, first: Entry, stored: Stored) -> PreparedRun:
-        """Prepare another attempt of a run. `first`: its first entry; `stored`: its conversation now."""
+        """Prepare another attempt of a run. `first`: its first entry; `stored`: the current state of its conversation."""
         fields = first.fields
         before, added = fields["before"], list(fields["messages"])
         tools = [ClientTool(**each) for each in fields.get("_tools", ())]
@@ -181,10 +181,10 @@ class RunFactory:
 class RunStart:
     """The start of a run, as its first entry records it.
 
-    `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages that stay.
-    `added`: the messages that the run adds to the history at its start. `resume`: the decisions about open calls; True for a
-    history without an answer at its end; False for new messages. `tools`: the tools of the client. `trace`: see `in_trace`;
-    empty in the process that started the run.
+    `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
+    conversation before the run. `added`: the messages that the run adds to them at its start. `resume`: the decisions about
+    open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
+    `trace`: see `in_trace`; empty in the process that started the run.
     """
 
     run_id: str
@@ -207,7 +207,7 @@ class RunStart:
 class PreparedRun:
     """One attempt of a run, from its start to its last entries. `key`: see `RunStart`. `first`: the first entry of the run.
 
-    Call `open` before the first event, `endings` after the last event.
+    First call `open` and read its events. Then call `endings`.
     """
 
     maker: EntryMaker
@@ -222,7 +222,7 @@ class PreparedRun:
         self.first = first or made
 
     def restart(self) -> Entry:
-        """Reset the attempt to the time before its first event. Returns the first entry, as this process makes it."""
+        """Reset the attempt to its state before `open`. Returns a new first entry of the run."""
         start = self.start
         self.maker = EntryMaker(start.history, error_text=self._factory.error_text)
         self.recorder = self._state = None
@@ -263,7 +263,10 @@ class PreparedRun:
         return AgentDirectory((self.agent, *self._factory.known.values()))
 
     def open(self, recorder: Recorder, *, logs_requests: bool = False) -> AsyncGenerator[LoopEvent, None]:
-        """Start the run. Returns its events; reading them records it. `logs_requests`: whether each request gets an entry."""
+        """Prepare the events of the run, and return them. The run executes and is recorded while they are read.
+
+        `logs_requests`: whether to add an entry for each request to the model.
+        """
         start, factory = self.start, self._factory
         options = RunOptions(
             self.agent,
@@ -286,16 +289,16 @@ class PreparedRun:
 
     @property
     def has_finished(self) -> bool:
-        """Whether the run has finished without an error and without being stopped."""
+        """Whether the run has finished: it neither failed nor was stopped."""
         return self.recorder is not None and self.recorder.finished is not None
 
     def response_after(self, error: BaseException | None) -> Response | None:
-        """Return the response so far, None if the run has not started. `error`: the error of a failed run."""
+        """Return the response so far, or None if the run has not started. `error`: the error of a failed run."""
         of_error = getattr(error, "response", None)
         return of_error or (None if self._state is None else self._state.response)
 
     def endings(self, reason: str | None, error: BaseException | None) -> list[Entry]:
-        """Return the last entries of a run that finished, failed with an error, or was stopped for a reason."""
+        """Return the last entries of the run. The run finished, failed with this error, or was stopped for this reason."""
         response = self.response_after(error)
         if error is not None:
             return self.maker.failed(error, response)
@@ -316,7 +319,7 @@ class PreparedRun:
         before = self.start.messages
         messages = [*before, *response.messages]
         while isinstance(error, RunRefused) and messages and messages[-1]["role"] == "user":
-            del messages[-1]  # a guard has refused this message
+            del messages[-1]  # a guard has refused this message; the next run must not send it
         keep = common_messages(before, messages)
         context, _ = storable(response.context_variables, dict(self.start.context))
         name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.start.agent
@@ -335,7 +338,7 @@ def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | bool:
 
 
 def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, Decision] | Literal[True]:
-    """Return the decisions that the run resumes with; True for a history without an answer at its end."""
+    """Return the decisions about open calls; True if the end of the history has no answer yet."""
     if new.answers and not stored.revision:
         raise ConversationNotFound(str(new.conversation))
     try:
@@ -355,7 +358,7 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
 
 
 def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """Return the history that stays, and the messages that the run adds: answers that close open calls, then `messages`."""
+    """Return the unchanged history and the messages that the run adds. Answers that close open calls come before `messages`."""
     whole = with_new(stored, messages) if messages else stored.messages
     pairs = zip(stored.messages, whole, strict=False)
     same = next((at for at, (before, now) in enumerate(pairs) if before != now), len(stored.messages))
@@ -363,10 +366,10 @@ def _split(stored: Stored, messages: list[Message]) -> tuple[list[Message], list
 
 
 def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
-    """Return the new messages of a request. Raises AnswersRefused for a message that `open_calls_first` forbids."""
+    """Return the new messages of a request. Raises AnswersRefused if `open_calls_first` does not allow them."""
     if new.open_calls_first and new.messages:
         if new.answers and new.strict:
-            # The client may send its history without the message of the assistant.
+            # A client may send the messages of its history again, but without the message of the assistant.
             contents = [message["content"] for message in stored.messages if message["role"] == "user"]
             if all(message["content"] in contents for message in new.messages):
                 return []
@@ -380,7 +383,7 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
 
 
 def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
-    """Return the messages that the history does not end with. A client repeats its messages after a run without an answer."""
+    """Return the messages that are not yet at the end of the history. After a run without an answer, a client repeats messages."""
     count = len(messages)
     while count and [*stored[-count:]] != [*messages[:count]]:
         count -= 1

@@ -1,4 +1,4 @@
-"""`Readers` counts the readers of runs, here and in other processes, and cancels a run without readers."""
+"""`Readers` counts the readers of runs, in this process and in others. It cancels a run that has no readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._shutdown import Draining
 logger = logging.getLogger("aswarm")
 
 _TOUCH_EVERY = 1.0
-_TOUCHED_SECONDS = 3.0  # a run has readers in other processes if they were recorded within this time
+_TOUCHED_SECONDS = 3.0  # a process records its readers each second; if it is late, this time covers two missing records
 
 
 class Readers:
@@ -32,7 +32,7 @@ class Readers:
     def __init__(self, database: Database, draining: Draining) -> None:
         self.draining = draining
         self._database = database
-        self._foreign: dict[str, int] = {}  # the number of readers here, by run of another process
+        self._foreign: dict[str, int] = {}  # run id of another process: the number of its readers in this process
 
     @contextmanager
     def reading(self, record: RunRecord, live: LiveRun | None) -> Generator[LiveRun | None]:
@@ -65,14 +65,14 @@ class Readers:
                 del self._foreign[record.id]
 
     def mark_unread(self, live: LiveRun) -> None:
-        """Start the timer for a run without readers: the run is cancelled according to its `on_disconnect`."""
+        """Start the timer of a run without readers. When the time of its `on_disconnect` is over, the run is cancelled."""
         live.unread.cancel()
         if not live.ended.is_set():
             live.unread = anyio.CancelScope()
             self.background.start_soon(self._cancel_unread, live, live.unread)
 
     async def _cancel_unread(self, live: LiveRun, scope: anyio.CancelScope) -> None:
-        """Cancel the run if it has no reader, here or in other processes, for the time of its policy."""
+        """Cancel the run after the time of its policy, if no process has a reader of it."""
         policy = live.record.on_disconnect
         seconds = policy if isinstance(policy, float | int) else 0.0
         with scope:
@@ -85,7 +85,7 @@ class Readers:
                 await anyio.sleep(_TOUCH_EVERY)
 
     async def touch(self) -> None:
-        """Record the readers of runs of other processes, until cancelled."""
+        """Record each second which runs of other processes have readers in this process, until cancelled."""
         while True:
             await anyio.sleep(_TOUCH_EVERY)
             if self._foreign:
@@ -98,8 +98,8 @@ class Readers:
 
 @contextmanager
 def logged(what: str) -> Generator[None]:
-    """Log an exception in the block instead of raising it: the next attempt may succeed."""
+    """Log an exception of the block and do not raise it: the next try may succeed."""
     try:
         yield
-    except Exception:  # of the database, whose drivers have their own errors
+    except Exception:  # each driver of a database has its own errors
         logger.exception(what, extra=NO_RUN)

@@ -1,7 +1,7 @@
 """Requests of clients as data: new messages of the user, answers to open calls, and tools of the client.
 
-Each wire converts its requests to these values. These values have no field for other data of a client (an assistant message,
-the result of a function that runs here), so a client cannot invent history.
+Each wire converts its requests to these values. They have no field for an assistant message or for the result of a function
+that runs here. So a client cannot invent history.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RequestError(RunsError):
         status: The HTTP status.
         code: The name of the error for programs.
         message: The text for people.
-        param: The place in the body, or None.
+        param: The field of the body with the fault, or None.
     """
 
     def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
@@ -69,11 +69,11 @@ class CallAnswer:
     Args:
         call: The public id of the call.
         approve: True or False for an approval; None for an answer in `content`.
-        arguments: Other arguments for an approved call.
+        arguments: Arguments that replace the arguments of an approved call.
         reason: The reason of a denial, for the model.
         content: The answer.
-        run: The id of the run that waits, so that a repeated answer does not answer the next question of the same call. It
-            is None if no recorded run waits, and may be None for the result of an external tool.
+        run: The id of the run that waits. Without it, a repeated answer could answer the next question of the same call. It
+            may be None for the result of an external tool, and is None if the waiting run has no record.
     """
 
     call: str
@@ -93,7 +93,7 @@ class ClientTool:
     parameters: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the tool as JSON data, as a function of Chat Completions."""
+        """Return the tool as JSON data, in the form of a function of Chat Completions."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 
@@ -102,11 +102,11 @@ class ClientRequest:
     """The request of a client.
 
     `messages`: the messages of the user since the last assistant message, in order. `answers`: the answers to open calls.
-    `strict`: whether an answer to a call that is not open is an error; otherwise the answer is old history and is ignored.
-    `tools`: the tools of the client. `state`: the state of the client, of which the service reads only the allowed keys.
-    `conversation`, `run_id`, `agent`: ids and a name, None if the client sends none. `regenerate`: whether to replace the last
-    answer. `continues`: whether to call the model with the history as it is. `protocol_version`: for wires with versions.
-    `shown`: the messages in the client, in the form of its wire.
+    `strict`: if True, an answer to a call that is not open is an error; if False, it is ignored as old history.
+    `tools`: the tools of the client. `state`: the state of the client; the service reads only the allowed keys.
+    `conversation`, `run_id`, `agent`: ids and a name, None if the client does not send them. `regenerate`: whether to
+    replace the last answer. `continues`: whether to call the model without a new message. `protocol_version`: for wires with
+    versions. `shown`: the messages that the client shows, in the form of its wire.
     """
 
     messages: Sequence[NewMessage] = ()
@@ -133,10 +133,11 @@ def decisions(
 ) -> dict[int, Decision]:
     """Return the decisions about the open calls of a stored history, for the `resume=` of the next run.
 
-    `last_run`: the id of the last run; an answer to another run is not accepted. An answer to this run may have the provider's
-    id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer. Raises
-    RequestError: 409 for a call that is not open, 422 for an answer that is missing, does not name its run, or has another
-    form.
+    `last_run`: the id of the last run; an answer to an earlier run is not accepted. An answer to the last run may have the
+    provider's id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer.
+
+    Raises RequestError with the status 409 for a call that is not open. The status is 422 if an answer is missing, does not
+    name its run, or has the wrong form.
     """
     ids = public_ids(history)
     open_calls = {call.index: call for call in waiting(history)} if history else {}
@@ -163,19 +164,19 @@ def decisions(
             raise RequestError(
                 409,
                 "call_not_open",
-                f"the call {shown(answer.call, _SHOWN)} waits for no answer; it may have been answered already. Load the "
+                f"the call {shown(answer.call, _SHOWN)} does not wait for an answer; it may already have one. Load the "
                 "conversation again to see which calls are open",
             )
     missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
     if complete and missing:
         raise RequestError(
-            422, "answers_missing", f"the calls {', '.join(missing)} wait too; send an answer for each of them"
+            422, "answers_missing", f"the calls {', '.join(missing)} also wait for answers; send an answer to each call"
         )
     return by_index
 
 
 def _takes_a_result(mark: Mapping[str, Any]) -> bool:
-    """Return whether the call is of an external tool. Such a call has only one result, so a second result finds it closed."""
+    """Return whether the tool runs in another program. Its answer needs no run id: after the first answer, the call is closed."""
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 
@@ -188,7 +189,7 @@ def _decision(answer: CallAnswer, *, is_approval: bool) -> Decision:
 
 
 def _approval(answer: CallAnswer) -> CallAnswer:
-    """Return the answer with the approval from its content."""
+    """Return the answer to an approval with `approve` set from its content. Raises RequestError for other content."""
     content: Any = {"approved": answer.content} if isinstance(answer.content, bool) else answer.content
     if not (is_object(content) and isinstance(content.get("approved"), bool)):
         raise RequestError(
@@ -261,7 +262,7 @@ def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
     """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises RequestError."""
     name = a_text(data.get("name"), f"{param}.name")
     if not _TOOL_NAME.fullmatch(name):
-        raise invalid(f"{param}.name", "of letters, digits, _ and -, and at most 64 of them", name)
+        raise invalid(f"{param}.name", "1 to 64 letters, digits, _ or -", name)
     parameters = data.get("parameters")
     schema = _NO_PARAMETERS if parameters is None else an_object(parameters, f"{param}.parameters")
     return ClientTool(name, str(data.get("description") or ""), schema)
@@ -280,7 +281,7 @@ def last_said(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
 
 
 def user_content(parts: Iterable[Mapping[str, Any] | None]) -> str | list[dict[str, Any]]:
-    """Return the content of a message from its parts without None: a text if all parts are text."""
+    """Return the content of a message from its parts: one text if all parts are text. A part that is None is left out."""
     present = [dict(part) for part in parts if part is not None]
     if all(part["type"] == "text" for part in present):
         return "".join(part["text"] for part in present)

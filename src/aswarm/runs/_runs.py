@@ -1,9 +1,10 @@
 """The interface `Runs`, its values and its errors.
 
-A run belongs to the object that implements `Runs`. A request only reads a run, from a position in its log: there is no buffer
-for each reader, so a slow reader delays nothing. Every method can be repeated with the same ids, and acts only once.
+The object that implements `Runs` owns a run. A request only reads the log of the run, from a position that the reader keeps.
+There is no buffer for each reader, so a slow reader delays nothing. A caller may repeat each method with the same ids; the
+repeated call has no further effect.
 
-Each implementation must pass `tests/runs/test_runs_contract.py`. No I/O here.
+Each implementation must pass `tests/runs/test_runs_contract.py`. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
 DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
-"""The behaviour of a run without readers. "finish": it continues to its end. "cancel": it is cancelled when its last reader
-disconnects. A number: it is cancelled after this number of seconds without a reader.
+"""What happens to a run without readers. "finish": the run continues to its end. "cancel": it is cancelled when its last
+reader disconnects. A number: it is cancelled after this number of seconds without a reader.
 """
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 
@@ -41,14 +42,14 @@ class Limits:
 
     Args:
         body: Bytes of one request.
-        runs_per_user: Concurrent runs of one user. The same number of messages may wait for active runs.
+        runs_per_user: Concurrent runs of one user. The same number of messages may wait for these runs.
         runs: Concurrent runs of all users.
         seconds: Seconds of one run.
         max_turns: Completions of one run.
         log_bytes: Bytes of the log of one run; a run with a longer log is stopped.
         kept_seconds: Seconds after which the log of an ended run is deleted.
-        kept_runs: Logs of ended runs; the oldest are deleted first.
-        kept_bytes: Bytes of all logs of ended runs; the oldest are deleted first.
+        kept_runs: Number of kept logs of ended runs; the oldest logs are deleted first.
+        kept_bytes: Bytes of all kept logs of ended runs; the oldest logs are deleted first.
         text: Characters of one message.
     """
 
@@ -73,24 +74,24 @@ class NewRun:
         conversation: The id of the conversation, or None for a run without a conversation.
         messages: The new messages of the user; for a run without a conversation the whole history.
         answers: The answers to the open calls of the conversation.
-        strict: True refuses an answer to a call that is not open. False ignores such an answer, and also messages at the end
-            of the conversation that are sent again.
+        strict: If True, an answer to a call that is not open raises AnswersRefused. If False, such an answer is ignored, and
+            so are messages that the conversation already ends with.
         regenerate: Whether to replace the answer to the last message of the user.
         agent: The name of the agent that starts a new conversation; None for the first agent of the service.
-        run_id: The id of the run; None creates an id.
+        run_id: The id of the run; with None, `start` creates an id.
         key: An idempotency key of the user.
         context_variables: The context variables of a new conversation.
         client_context: Context variables to set before the run.
         tools: The tools of the client.
-        on_disconnect: As for `Service`.
-        while_running: As for `Service`.
-        continues: Whether to call the model with the history as it is. The history must end with a message of the user or the
+        on_disconnect: See `Service`.
+        while_running: See `Service`.
+        continues: Whether to call the model without a new message. The history must end with a message of the user or the
             result of a tool.
-        open_calls_first: Whether to refuse a new message while a call waits for a decision, or together with strict `answers`.
-            Old messages that are sent again together with these answers are ignored.
+        open_calls_first: If True, a new message raises AnswersRefused while a call waits for a decision, or if the request
+            also has strict `answers`. If a request with strict `answers` repeats old messages, these are ignored.
 
     Raises:
-        ConfigurationError: For a combination without anything to do.
+        ConfigurationError: If the request has no messages, no answers, and neither `regenerate` nor `continues`.
     """
 
     user: str
@@ -118,7 +119,7 @@ class NewRun:
 
     @property
     def digest(self) -> str:
-        """A hash of the work of the run: equal for a repeated request."""
+        """A hash of the request. Two equal requests have the same hash."""
         answers = [asdict(answer) for answer in self.answers]
         work = [self.conversation, list(self.messages), answers, self.regenerate, self.continues, self.agent]
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
@@ -126,25 +127,25 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """The state of a run at a moment.
+    """The state of a run when the record was read.
 
     Args:
         id: The id of the run.
         user: The id of its user.
         conversation: The id of its conversation, or None.
         agent: The name of the agent that starts the run, or None.
-        status: "running", or how the run ended.
+        status: "running" or, after the end, "finished", "failed" or "stopped".
         started: The start, in milliseconds since the epoch.
         ended: The end, in milliseconds since the epoch; None for a running run.
         reason: For a stopped run, a code such as "cancelled". For a failed run, the name of the error. For a run that finished
-            without an answer, the `stop` of its response, such as "waiting"; after the next run of the conversation answers or
+            without an answer, the `stop` of its response, such as "waiting". When the next run of the conversation answers or
             closes its calls, "waiting" becomes "continued".
         digest: See `NewRun.digest`.
         on_disconnect: See `NewRun`.
         last: The number of its last entry so far, -1 without entries.
         key: Its idempotency key, or None.
         is_new: True if this `start()` created the run.
-        is_queued: Whether the running run waits for a process to execute it.
+        is_queued: Whether the run is in the queue, and no process executes it yet. Its `status` is "running".
     """
 
     id: str
@@ -164,7 +165,7 @@ class RunRecord:
 
     @property
     def log_fields(self) -> dict[str, str | None]:
-        """The extra fields of each log record about this run."""
+        """The `extra=` of each `logging` call about this run."""
         return {"run_id": self.id, "agent": self.agent}
 
     @property
@@ -190,7 +191,8 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
     Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
 
-    `logs_requests`: whether the log of a run has an entry for each request to the model, for a service that shows everything.
+    `logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=everything`
+    needs these entries.
     """
 
     logs_requests: bool
@@ -236,10 +238,10 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     async def start(self, new: NewRun) -> RunRecord:
-        """Start a run and record it with its messages, or return the existing run with this `run_id` or `key`.
+        """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
 
-        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError. After
-        an exception, no run was started.
+        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError. If
+        it raises, no run was started.
         """
         ...
 
@@ -252,14 +254,14 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
-        """Wait for entries with numbers above `after`, and return some of them in order. Empty after the last entry.
+        """Wait for entries with numbers above `after`, and return one or more in order. Return none after the last entry.
 
-        The call may be cancelled and repeated: the caller keeps the position.
+        The caller keeps the position, so it may cancel this call and repeat it.
         """
         ...
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """Stop a run and wait for its end. An ended run does not change.
+        """Stop a run and wait for its end. If the run has already ended, nothing changes.
 
         `reason`: a code for the record and the log, such as "cancelled".
         """
@@ -271,7 +273,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
     @property
     def draining(self) -> Draining:
-        """Set when the service shuts down and starts no more runs."""
+        """A flag, set when the service shuts down and starts no more runs."""
         ...
 
     async def drain(self, seconds: float) -> None:
@@ -279,7 +281,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     def reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
-        """Count a reader of the run during the block, for its `on_disconnect`.
+        """Count a reader of the run during the block. A run without readers may be cancelled: see `on_disconnect`.
 
         The block gets the live entries if this process executes the run, otherwise None.
         """
@@ -287,7 +289,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
 
 class Run:
-    """A run of `Runs`: reads its log and its result, cancels it, and answers its calls. `record`: its last known record."""
+    """Reads the log and the result of one run of `Runs`, cancels it, and answers its calls. `record`: its last known record."""
 
     def __init__(self, runs: Runs, record: RunRecord) -> None:
         self._runs = runs
@@ -298,7 +300,7 @@ class Run:
 
     @property
     def draining(self) -> Draining:
-        """Set when the service shuts down."""
+        """A flag, set when the service shuts down."""
         return self._runs.draining
 
     @property
@@ -312,7 +314,7 @@ class Run:
         return self.record.conversation
 
     async def read(self, after: int = -1) -> Sequence[Entry]:
-        """Wait for entries with numbers above `after`, and return some of them. Empty after the last entry."""
+        """Wait for entries with numbers above `after`, and return one or more. Return none after the last entry."""
         return await self._runs.read(self.record.id, after, user=self.record.user)
 
     async def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
@@ -325,7 +327,7 @@ class Run:
             after = batch[-1].seq
 
     async def result(self) -> Entry:
-        """Wait for the end. Returns the last entry: RunFinished, RunFailed or RunStopped.
+        """Wait for the end of the run. Returns the last entry: RunFinished, RunFailed or RunStopped.
 
         Raises RunNotFound if the log has been deleted.
         """
@@ -336,7 +338,7 @@ class Run:
                 if batch[-1].is_last:
                     return batch[-1]
                 after = batch[-1].seq
-            # `expected` may be an entry that its attempt never wrote, because another attempt took over the run.
+            # The entry `expected` may be lost: another attempt took over the run before the first attempt wrote it.
             last = (await self._runs.get(self.id, user=self.record.user)).last
             if last == expected:
                 raise RunNotFound(self.id)
@@ -348,9 +350,10 @@ class Run:
         return await self.result()
 
     async def answer(self, *answers: CallAnswer, key: str | None = None) -> Run:
-        """Answer all waiting calls of this run. Returns a new run of the conversation, which resumes them.
+        """Answer all waiting calls of this run. Returns a new run of the conversation, which continues with the answers.
 
-        The same answers give the same run. Raises AnswersRefused, and RunActive while a run of the conversation is running.
+        A second call with the same answers returns the same run. Raises AnswersRefused; RunActive while another run of the
+        conversation is running.
         """
         policy = self.record.on_disconnect
         named = [replace(answer, run=answer.run or self.id) for answer in answers]
@@ -407,10 +410,10 @@ class RunActive(RunsError):  # noqa: N818 - as above
 
 
 class RunLimit(RunsError):  # noqa: N818 - as above
-    """The user, or the service (`whose`), has as many runs as `Limits` allows. `retry_after`: seconds to wait."""
+    """The user or the service (`whose`) has reached its limit of concurrent runs. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
-        super().__init__(f"the {whose} has as many runs at once as the service allows; wait until one of them ends")
+        super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")
         self.code = "too_many_runs" if whose == "user" else "service_full"
         self.status = 429 if whose == "user" else 503
         self.retry_after = math.ceil(retry_after)
@@ -434,7 +437,7 @@ class KeyReused(RunsError):  # noqa: N818 - as above
     status = 422
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"this key belongs to another request, of the run {run_id!r}; send a new key")
+        super().__init__(f"this key belongs to the run {run_id!r}, which another request started; send a new key")
         self.run_id = run_id
 
 

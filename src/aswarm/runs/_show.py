@@ -18,21 +18,22 @@ Show: TypeAlias = Callable[[Entry], Entry | None]
 
 _HIDDEN = frozenset({"RequestSent", "MessagesRecorded"})
 _FILTERED = frozenset({"RunStarted", "ToolCallFinished", "ToolProgress", "ContextChanged", *ENDINGS})
-# A tool message about an exception, whose text is for the developer. It may follow a line about changed arguments.
+# The text of a tool message about an exception. Users may see group 1, which ends with the type of the exception. A line about
+# changed arguments may come before the type.
 _EXCEPTION = re.compile(r"((?:\(run with arguments changed by the user: [^\n]*\)\n)?Error: [^\W\d]\w*): .*", re.DOTALL)
 
 
 def everything(entry: Entry) -> Entry | None:
-    """Return the entry unchanged, for the page of a developer."""
+    """Return the entry unchanged. This `show` is for developers."""
     return entry
 
 
 def answers_with(context: Collection[str] = ()) -> Show:
     """Return a `show` for users of a service. It includes only the context variables named in `context`.
 
-    It removes requests, the recorded history and other context variables. An error of a run keeps only its public text, and an
-    exception of a tool only its type, in `error` and in `content`. The text of a `ToolError` is written for the model, and stays
-    in `content`. Results of functions are shown.
+    It removes requests, the recorded history and all other context variables. An error of a run keeps only its public text.
+    An exception of a tool keeps only its type, in `error` and in `content`. The text of a `ToolError` stays in `content`,
+    because it is written for the model. Results of functions stay.
     """
     keys = frozenset(context)
 
@@ -98,7 +99,7 @@ def _shown_message(message: Message) -> Message:
 
 
 def _shown_progress(value: Any) -> Any:
-    """Return the filtered progress of a function. For an agent as a tool, it is an event of the inner run."""
+    """Return the filtered progress of a function. If the tool is an agent, the progress is an event of its run."""
     if not is_object(value):
         return value
     masks = {"content": _without_exception, "value": _shown_progress}

@@ -1,7 +1,7 @@
-"""Shutdown: `Draining` ends the waits of readers, `on_shutdown_signal` calls the service before the server.
+"""Shutdown: `Draining` wakes the readers that wait, `on_shutdown_signal` calls a function when the process must stop.
 
-uvicorn waits for all streams before it ends the lifespan. A service that waits for the end of its lifespan would therefore
-never stop. So the signal is handled here, before the handler of the server runs.
+uvicorn waits for all streams before it ends the lifespan, but a stream ends only after the service stops. So the service cannot
+wait for the end of its lifespan: both would wait forever. It handles the signal itself, before the handler of the server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Draining:
         self._waiting: set[anyio.CancelScope] = set()
 
     def set(self) -> None:
-        """End all current and later waits of readers."""
+        """Cancel all current and later `interrupts` blocks."""
         self.is_set = True
         for scope in list(self._waiting):
             scope.cancel()
@@ -49,9 +49,9 @@ class Draining:
 
 @contextmanager
 def on_shutdown_signal(call: Callable[[], None]) -> Generator[None]:
-    """In this block, SIGTERM and SIGINT schedule `call` on the event loop, before they run the previous handler.
+    """In this block, SIGTERM and SIGINT first schedule `call` on the event loop, and then run the previous handler.
 
-    This does nothing outside of the main thread, and for a signal without a handler.
+    Outside of the main thread, the block does nothing. It also ignores a signal that has no handler in Python.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -71,5 +71,5 @@ def on_shutdown_signal(call: Callable[[], None]) -> Generator[None]:
         yield
     finally:
         for number in ours:
-            if signal.getsignal(number) is handle:  # else the server has replaced it
+            if signal.getsignal(number) is handle:  # otherwise the server has already set its own handler
                 signal.signal(number, before[number])

@@ -23,11 +23,11 @@ from ._live import LiveRun
 from ._prepared import PreparedRun, conversation_key
 from ._runs import AnswersRefused, Limits, NewRun, RunLimit, RunRecord
 
-_COUNTED = 1_000_000  # a limit above this is not checked
+_COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
 
 
 class StartAgain(Exception):  # noqa: N818 - it is no error
-    """Another start was faster; repeat this start."""
+    """A concurrent start was faster. The caller repeats its start, and finds the other run."""
 
 
 class Found(NamedTuple):
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
-    """Look up the run itself, an active run of its conversation, and the conversation."""
+    """Look up the run with the same id or key, the active run of the conversation, and the conversation."""
     digest = new.digest if new.answers else ""  # answers may be sent twice, while the first run is running
     same = yield from log.existing(new.user, digest, run_id, new.key, new.conversation)
     if same is not None or not key:
@@ -62,12 +62,12 @@ def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
 
 
 def _without_answer(stored: Stored) -> Transaction[Stored]:
-    """Return the state of the conversation after the last message of the user."""
+    """Return the conversation as it was after the last message of the user."""
     users = [at for at, message in enumerate(stored.messages) if message["role"] == "user"]
     before = (yield from _statements.load(stored.id, users[-1] + 1)) if users else None
     if before is None:
         raise AnswersRefused(
-            "the conversation has no message of the user, so no answer to regenerate", "nothing_new", 409
+            "the conversation has no message of the user, so there is no answer to regenerate", "nothing_new", 409
         )
     return replace(before, revision=stored.revision)
 
@@ -93,7 +93,7 @@ def take(run_id: str, owner: str, token: str, most_deaths: int) -> Transaction[T
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A prepared run to start. `stored`: its conversation. `owner`: None for the queue."""
+    """A prepared run to start. `stored`: its conversation. `owner`: the attempt that executes it; None for a queued run."""
 
     record: RunRecord
     run: PreparedRun
@@ -104,7 +104,7 @@ class Start:
 
 
 def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transaction[None]:
-    """Record a run: its row, its first entry and its new messages. `enqueue`: puts it into the queue.
+    """Record a run: its row, its first entry and its new messages. `enqueue`: puts the run into the queue.
 
     Raises RunLimit; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
     conversation is in use.
@@ -130,12 +130,12 @@ def _check_limits(user: str, limits: Limits) -> Transaction[None]:
 
 
 def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Transaction[bool]:
-    """End a run: its last entries, its row, and its messages in the conversation.
+    """Record the end of a run: its last entries, its row, and its messages in the conversation.
 
-    Returns False if another attempt has the run. Raises Conflict if another program has changed the conversation.
+    Returns False if another attempt has taken over the run. Raises Conflict if another program has changed the conversation.
     """
     row = live.unwritten(last)
-    assert row is not None  # noqa: S101 - it has at least the last entry
+    assert row is not None  # noqa: S101 - the row has at least the last entry
     if not (yield from log.end(live.record.id, live.attempt, row, _ending_of(last))):
         return False
     if change is not None:
@@ -158,9 +158,9 @@ def _ending_of(last: Entry) -> Ending:
 
 
 async def stop_waiting(database: Database, record: RunRecord, reason: str, entries: Sequence[Entry]) -> None:
-    """Stop a run that waits for an answer. No process executes it, so only its recorded end is replaced. `entries`: its log.
+    """Stop a run that waits for an answer. No process executes this run, so only its recorded end changes.
 
-    Does nothing if an answer comes first.
+    `entries`: the log of the run. If an answer arrives first, nothing changes.
     """
     revision = os.urandom(8).hex()
     while True:

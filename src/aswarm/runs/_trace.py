@@ -1,6 +1,6 @@
-"""The trace of the request that starts a run, for the process that executes it: the headers of W3C Trace Context.
+"""Passes the trace of a request to the process that executes its run, as headers of W3C Trace Context.
 
-A task inherits the trace of the task that started it, but a queued run or another process needs the headers.
+A task inherits the trace of the task that started it. A queued run and a run in another process need these headers.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the headers of the current span; empty without a span."""
+    """Return the headers of the current span, or an empty dict if there is no span."""
     headers: dict[str, str] = {}
-    if "opentelemetry.trace" in sys.modules:  # else the program makes no spans
+    if "opentelemetry.trace" in sys.modules:  # a program without this module makes no spans
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         TraceContextTextMapPropagator().inject(headers)

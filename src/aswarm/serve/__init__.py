@@ -1,8 +1,8 @@
-"""HTTP over runs: a run belongs to the service, and each request reads its log.
+"""Serves runs over HTTP. The service owns a run, and each request reads the log of the run.
 
 The log of a run is a list of entries. A wire turns entries into the frames of one protocol, and reads the requests of its
-clients. This package calls `run()` and `stream()`, and decides nothing inside a run. History, state and approvals that a
-client sends are data: they never become the history of the server.
+clients. This package uses `aswarm.runs`, and decides nothing inside a run. The history, the state and the approvals that a
+client sends are only data: they never replace the history of the server.
 """
 
 from aswarm._values import public as _public

@@ -1,7 +1,7 @@
 """Authentication: ready-made functions for `auth=`, and the checks of `Host` and `Origin`.
 
-An `auth` function gets the request and returns the id of the user, or None to refuse it. All data of a service belongs to
-a user.
+An `auth` function gets a request and returns the id of its user, or None to refuse the request. All data of a service belongs
+to a user.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import shown
 
 Auth: TypeAlias = Callable[[Request], Awaitable[str | None] | str | None]
-"""Type of an `auth` function: gets the request and returns the id of its user, or None to refuse it with 401."""
+"""Type of an `auth` function: it gets a request and returns the id of its user, or None to refuse the request with 401."""
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-# Proxies and content delivery networks name the client in headers of many names: CF-Connecting-IP, True-Client-IP, ...
+# Proxies and content delivery networks send the address of the client in many headers: CF-Connecting-IP, True-Client-IP, ...
 _PROXY_HEADERS = re.compile(
     r"via|cdn-loop|(x-)?forwarded.*|x-(envoy|original)-.*|(.*-)?(client|connecting|real|user)-?ip"
 )
@@ -31,20 +31,20 @@ _PROXY_HEADERS = re.compile(
 def bearer(tokens: str | Mapping[str, str]) -> Auth:
     """Return an `auth` function for requests with `Authorization: Bearer <token>`.
 
-    `tokens` maps each token to a user id; a single token belongs to the user "user". Raises ConfigurationError if there is
-    no token, or if a token or a user is empty.
+    `tokens`: a dict from tokens to user ids, or a single token for the user "user". Raises ConfigurationError if there is no
+    token, or if a token or a user is empty.
     """
     if not isinstance(tokens, str | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - such as None from os.environ.get
         raise ConfigurationError(f"bearer needs a token, or a dict from tokens to users, not {type(tokens).__name__}")
     users = {tokens: "user"} if isinstance(tokens, str) else dict(tokens)
     if not users or not all(users) or not all(users.values()):
-        raise ConfigurationError("bearer needs at least one token, and neither a token nor a user may be empty")
+        raise ConfigurationError("bearer needs at least one token, and no token and no user may be empty")
     tokens_of_users = [(token.encode(), user) for token, user in users.items()]
 
     async def auth(request: Request) -> str | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        received = token.strip().encode("latin-1", "replace")
-        # Compare with every token: a shorter search would show, by its time, which token matched.
+        received = token.strip().encode("latin-1", "replace")  # Starlette decodes headers as latin-1
+        # Compare with every token. If this stopped at the first match, its time would show which token matched.
         matches = [user for expected, user in tokens_of_users if hmac.compare_digest(expected, received)]
         return matches[0] if matches and scheme.lower() == "bearer" else None
 
@@ -54,8 +54,8 @@ def bearer(tokens: str | Mapping[str, str]) -> Auth:
 async def local_only(request: Request) -> str | None:
     """Accept requests from this machine to localhost, 127.0.0.1 or [::1], as the user "local".
 
-    Requests with a header of a proxy are refused, but a proxy may send none, and then every client looks local. Use `bearer`
-    behind a proxy, and on a machine with several users. The 401 of a service contains the cause.
+    A request with a header of a proxy is refused. But some proxies send no such header, and then every client looks local. Use
+    `bearer` behind a proxy, and on a machine with several users. The 401 response of a service contains the cause.
     """
     request.state.why_not_local = cause = _why_not_local(request)
     return "local" if cause is None else None
@@ -63,7 +63,7 @@ async def local_only(request: Request) -> str | None:
 
 def _why_not_local(request: Request) -> str | None:
     if header := next(filter(_PROXY_HEADERS.fullmatch, request.headers), None):
-        return f"local_only refuses requests of a proxy, and this one has the header {header}; use auth=bearer(...)"
+        return f"local_only refuses requests of a proxy, and this request has the header {header}; use auth=bearer(...)"
     if (name := host_name(request.headers)) not in _LOOPBACK_NAMES:
         return f"local_only accepts requests to localhost, 127.0.0.1 or [::1], not to {shown(name, 100)}"
     if request.client is None or not _is_loopback(request.client.host):
@@ -79,12 +79,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def host_name(headers: Headers) -> str:
-    """Return the `Host` of a request without its port. The `Host` is checked because any name may resolve to this machine."""
+    """Return the `Host` of a request without its port.
+
+    The service checks this name, because of DNS rebinding: the owner of a site can make its name resolve to this machine.
+    """
     return without_port(headers.get("host", ""))
 
 
 def is_origin_allowed(headers: Headers, scheme: str, origins: Collection[str]) -> bool:
-    """Return whether a request comes from a page of this service, a page of a listed origin, or no page."""
+    """Return whether the origin is allowed: a page of this service, a page of a listed origin, or a client that is no page."""
     origin = headers.get("origin")
     if origin is None or origin in origins:
         return True
@@ -94,13 +97,13 @@ def is_origin_allowed(headers: Headers, scheme: str, origins: Collection[str]) -
         return False
     if not page.netloc or page.netloc != headers.get("host"):  # a page without an origin sends "null"
         return False
-    # A proxy in front of the service may have changed the scheme; the browser's header is still right. Over plain HTTP,
-    # browsers do not send this header.
+    # A proxy in front of the service may have changed the scheme, so the browser's own Sec-Fetch-Site decides
+    # (https://www.w3.org/TR/fetch-metadata/). Browsers do not send this header over plain HTTP; then the scheme decides.
     site = headers.get("sec-fetch-site")
     return page.scheme == scheme if site is None else site == "same-origin"
 
 
 def without_port(host: str) -> str:
-    """Return the name in lower case, without its port."""
+    """Return the host name in lower case, without its port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()

@@ -84,7 +84,10 @@ async def _get(service: Service, request: Request, user: str) -> Response:
 
 
 def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str, Any]]:
-    """Return the open calls with their public ids. `kind` is null for a call that only waits for another call."""
+    """Return the open calls with their public ids.
+
+    `kind` is null for a call that needs no answer: it waits until the other calls have their answers.
+    """
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
     marks = (waiting_entries(stored.messages) or {}) if calls else {}
@@ -101,11 +104,11 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
 
 
 async def _rename(service: Service, request: Request, user: str) -> Response:
-    """Set the title; an empty title restores the default, the start of the first message."""
+    """Set the title. An empty title restores the default title, which is the start of the first message."""
     name = request.path_params["conversation"]
     body = an_object(await read_json(request, service.runs.limits.body), "body")
     title = a_string(body.get("title"), "title")
-    if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL stores no NUL
+    if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL cannot store the NUL character
         raise invalid("title", f"a text of at most {_LONGEST_TITLE} characters", title)
     if not await service.runs.store.rename(conversation_key(user, name), title):
         raise ConversationNotFound(name)
@@ -115,26 +118,27 @@ async def _rename(service: Service, request: Request, user: str) -> Response:
 async def _delete(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     await stored_conversation(service, user, name)
+    # The runs first: if one is active, this raises RunActive, and nothing is deleted.
     await service.runs.forget(name, user=user)
     await service.runs.store.delete(conversation_key(user, name))
     return Response(status_code=204)
 
 
 async def _fork(service: Service, request: Request, user: str) -> Response:
-    """Fork a conversation: `after` is the number of messages to keep, by default all; `id` the new id, by default random."""
+    """Fork a conversation. The body has `after`, the number of messages to keep (default: all), and `id` (default: random)."""
     name = request.path_params["conversation"]
     body = an_object(await read_json(request, service.runs.limits.body), "body")
     after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or secrets.token_urlsafe(12)
     if not body.keys() <= {"after", "id"}:
-        raise invalid("body", "an object with no other keys than after and id", body)
+        raise invalid("body", "an object with only the keys after and id", body)
     if after is not None and (not isinstance(after, int) or isinstance(after, bool) or after < 0):
         raise invalid("after", "a number of messages", after)
     length = len((await stored_conversation(service, user, name)).messages)
     if after is not None and after > length:
-        raise Refusal(422, "invalid_request", f"after: the conversation has {length} messages")
+        raise Refusal(422, "invalid_request", f"after must be at most {length}, the number of messages, not {after}")
     try:
         await service.runs.store.fork(conversation_key(user, name), conversation_key(user, new_name), until=after)
     except Conflict as error:
-        raise Refusal(409, "exists", f"the conversation {new_name!r} exists already; choose another id") from error
+        raise Refusal(409, "exists", f"the conversation {new_name!r} already exists; choose another id") from error
     location = place_of(request, f"/conversations/{quote(new_name, safe='')}")
     return json_response({"conversation": new_name}, 201, {"location": location})

@@ -1,4 +1,4 @@
-"""Helpers of all endpoints: authentication, the body of a request, errors as responses, and the start of a run."""
+"""Functions for all endpoints: authenticate, read the body of a request, return errors as responses, and start a run."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ logger = logging.getLogger("aswarm")
 # --- errors and JSON as responses ---
 
 
-class Refusal(AswarmError):  # noqa: N818 - it is no fault of the service
-    """A refused request. `extra` is in the body, next to the code and the message."""
+class Refusal(AswarmError):  # noqa: N818 - not an error of the service
+    """A refused request. `extra`: more fields of the body, next to the code and the message."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Refusal(AswarmError):  # noqa: N818 - it is no fault of the service
 
 
 def refusal_of(error: AswarmError) -> Refusal:
-    """Return the refusal for an error of `Runs` or of a store. Not for a ConfigurationError, a fault of the service."""
+    """Return the refusal for an error of `Runs` or of a store. A ConfigurationError is a fault of the service: do not pass it."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestError):
@@ -74,12 +74,16 @@ def error_response(refusal: Refusal) -> Response:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON response that no cache stores."""
+    # "nosniff": a browser must not show texts of models and users as a page.
     all_headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **(headers or {})}
     return Response(as_json(jsonable(content)), status, all_headers, "application/json")
 
 
 def place_of(request: Request, path: str) -> str:
-    """Return a path of the service for `Location`, below the path where an app mounts it. `path` is quoted already."""
+    """Return the header `Location` for a path of the service, which an app may mount below another path.
+
+    `path`: the path, already quoted.
+    """
     return f"{quote(request.scope.get('root_path', ''))}{path}"
 
 
@@ -96,7 +100,7 @@ def endpoint(
     async def answer(request: Request) -> Response:
         try:
             return await handler(service, request, await require_user(service, request))
-        except HTTPException:  # `auth` and `context` may raise it, as any route of Starlette may
+        except HTTPException:  # `auth` and `context` may raise it, and Starlette makes the response
             raise
         except Exception as error:  # noqa: BLE001 - logged
             return refuse(_refusal(request, error))
@@ -105,7 +109,7 @@ def endpoint(
 
 
 def _refusal(request: Request, error: Exception) -> Refusal:
-    """Return the refusal for any error. The text of a fault of the service, or of its configuration, is only logged."""
+    """Return the refusal for any error. If the service is at fault, the text of the error is only logged."""
     if isinstance(error, ConfigurationError) or not isinstance(error, AswarmError):
         logger.error("an endpoint failed: %s %s", request.method, request.url.path, exc_info=error, extra=NO_RUN)
         return Refusal(500, "internal", "the service failed; see its log for the cause")
@@ -116,18 +120,18 @@ def _refusal(request: Request, error: Exception) -> Refusal:
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """Return the response for an error of `Runs` in your own routes: an exception handler for Starlette and FastAPI.
+    """Return the response for an error of `Runs`. Use it as the exception handler of your own Starlette or FastAPI app.
 
         app.add_exception_handler(RunsError, answer_error)
 
-    A service responds in the same way: the status of the error and `{"error": {"code", "message"}}`; for a RunActive also
-    `run`, the id of the active run.
+    A service responds in the same way: with the status of the error, and `{"error": {"code", "message"}}`. For RunActive, the
+    error also has `run`, the id of the active run.
     """
     return error_response(_refusal(request, error))
 
 
 async def require_user(service: Service, request: Request) -> str:
-    """Return the user of the request. Raises Refusal (401), and ConfigurationError if `auth` returns anything else."""
+    """Return the user of the request. Raises Refusal (401) if there is none, ConfigurationError for a wrong value of `auth`."""
     result = service.auth(request)
     user: Any = await result if inspect.isawaitable(result) else result
     if user is not None and not isinstance(user, str):
@@ -135,14 +139,15 @@ async def require_user(service: Service, request: Request) -> str:
     if not user:
         cause = getattr(request.state, "why_not_local", None)
         text = "this request has no valid user" if cause is None else f"this request has no valid user: {cause}"
+        # RFC 9110, section 15.5.2: a 401 must have this header.
         raise Refusal(401, "unauthorized", text, headers={"www-authenticate": "Bearer"})
     return user
 
 
 async def read_json(request: Request, limit: int) -> Any:
-    """Return the JSON data in the body of a request. Raises Refusal: 415, 413, 422.
+    """Return the JSON data in the body of a request. Raises Refusal with the status 400, 413, 415 or 422.
 
-    The content type is required because browsers send it from a page of another origin only after a preflight request.
+    The content type must be JSON: from a page of another origin, a browser sends it only after a preflight request.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -150,11 +155,11 @@ async def read_json(request: Request, limit: int) -> Any:
     body = bytearray()
     try:
         async for piece in request.stream():
-            body += piece
+            body += piece  # counted here, because Content-Length may be missing
             if len(body) > limit:
                 raise Refusal(413, "too_large", f"the request has more than {limit} bytes")
     except ClientDisconnect as error:
-        raise Refusal(400, "incomplete", "the request ended before the end of its body") from error
+        raise Refusal(400, "incomplete", "the client disconnected before the end of the body") from error
     try:
         return from_json(bytes(body), allow_inf_nan=False)
     except ValueError as error:
@@ -164,17 +169,21 @@ async def read_json(request: Request, limit: int) -> Any:
 def stream(
     service: Service, run: Run, wire: Encoder, *, after: int = -1, headers: Mapping[str, str] | None = None
 ) -> RunStream:
-    """Return the response that streams a run to this reader."""
+    """Return the response that streams a run to the client."""
     return RunStream(run, wire, after=after, heartbeat=service.heartbeat, show=service.show, headers=headers)
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:
-    """Start a run, unless the client disconnects while it waits for an earlier run: it could not find the new run again."""
+    """Start a run. If the client disconnects while it waits for an earlier run, start nothing.
+
+    Without the id of the new run, the client could not find it again.
+    """
     async with while_connected(request.receive, None):
         try:
             return Run(service.runs, await service.runs.start(new))
-        except OSError as error:  # `while_connected` would treat the error as a disconnect
+        except OSError as error:  # `while_connected` would treat an OSError as a disconnect of the client
             raise RunError(f"the runs cannot be reached: {error}") from error
+    # 499 is nginx's status for a client that has disconnected.
     raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")
 
 
@@ -185,7 +194,7 @@ async def new_run(
     check_length(asked.messages, service.runs.limits.text)
     if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
         raise Refusal(
-            422, "invalid_request", "the request has neither a message of the user nor an answer to an open call"
+            422, "invalid_request", "the request must have a message of the user, or an answer to an open call"
         )
     return NewRun(
         user,
@@ -215,7 +224,7 @@ def check_length(messages: Iterable[NewMessage], limit: int) -> None:
 def idempotency_key(request: Request) -> str | None:
     """Return the `Idempotency-Key` of a request. Raises Refusal if it is empty or too long."""
     key = request.headers.get("idempotency-key")
-    if key is not None and not 0 < len(key) <= 255:  # noqa: PLR2004 - as the draft of the header has it
+    if key is not None and not 0 < len(key) <= 255:  # noqa: PLR2004 - a limit of this service
         raise Refusal(422, "invalid_request", "an Idempotency-Key must have 1 to 255 characters")
     return key
 

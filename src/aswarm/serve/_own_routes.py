@@ -1,4 +1,4 @@
-"""Responses for your own routes: the stream of a run of a service, and of a run that stops with its request."""
+"""Responses for your own routes. `respond` streams a run of a service; `stream_response` runs until its client disconnects."""
 
 from __future__ import annotations
 
@@ -38,26 +38,28 @@ def respond(
 ) -> HttpResponse:
     """Return the response that streams a run of a service, for a route of Starlette or FastAPI.
 
-    On the native wire a client that reconnects continues after its `Last-Event-ID`; on the other wires it gets the whole run
-    again. A client that already has all entries of a finished run gets 204. `show` filters the entries; None shows all.
-    `heartbeat`: seconds of silence before a comment is sent.
+    If a client reconnects on the native wire, the stream continues after its `Last-Event-ID`. On the other wires, the client
+    gets the whole run again. A client that already has all entries of a finished run gets 204. `show`: filters the entries;
+    None shows all. `heartbeat`: seconds of silence before a comment is sent.
     """
     try:
         after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
         return error_response(refusal)
-    # A running run gets no 204: its readers may have entries that its process has not written yet.
+    # A running run gets no 204. Its record may be behind: readers may have entries that are not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
-        return HttpResponse(status_code=204)  # stops a browser's EventSource, which reconnects after a 200
+        # A browser's EventSource reconnects after a 200, and stops after a 204:
+        # https://html.spec.whatwg.org/multipage/server-sent-events.html
+        return HttpResponse(status_code=204)
     return RunStream(run, wire, after=after, heartbeat=heartbeat, show=show)
 
 
 def _position_of(request: Request) -> int:
-    """Return the number of the last entry that the client has, -1 for none. Raises Refusal (400) for another text."""
+    """Return the number of the last entry that the client has, or -1. Raises Refusal (400) if the text is not a number."""
     number = request.headers.get("last-event-id") or request.query_params.get("after")
     if not number or number == "-1":
         return -1
-    if not (number.isascii() and number.isdigit() and len(number) < 16):  # noqa: PLR2004 - digits of a number
+    if not (number.isascii() and number.isdigit() and len(number) < 16):  # noqa: PLR2004 - fits the integers of a database
         raise Refusal(400, "invalid_position", "Last-Event-ID and after must be the number of an entry")
     return int(number)
 
@@ -74,17 +76,17 @@ def stream_response(
 ) -> HttpResponse:
     """Return a response that runs `swarm.stream(...)`, or the stream of a conversation, until its client disconnects.
 
-    This needs no service. A client cannot reconnect to the run.
+    This needs no service. A client cannot reconnect to such a run.
 
     Args:
-        run: The stream, not entered yet.
-        wire: The wire, made for this client.
-        on_end: Gets the response of the run at its end, also if the run failed or was cancelled; save the response here.
-            `on_end` is not called for a run that could not start.
-        history: The first messages of the run.
+        run: The stream. Do not enter it with `async with`; the response does this.
+        wire: A new wire for this client.
+        on_end: An async function that gets the response at the end of the run, also if the run failed or was cancelled. Save
+            the response there. It is not called if the run could not start.
+        history: The messages with which the run starts.
         heartbeat: Seconds of silence before a comment is sent.
         show: Filters the entries; None shows all.
-        error_text: Gets an exception and returns the error text for the client.
+        error_text: A function that gets an exception and returns the error text for the client.
     """
     return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 
@@ -109,7 +111,7 @@ class _BoundStream(StreamResponse):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run, and send the frames, until the run ends or the client disconnects."""
+        """Execute the run and send its frames, until the run ends or the client disconnects."""
         if not await self.send_start(scope, send):
             return
         failures: list[Exception] = []
@@ -120,7 +122,10 @@ class _BoundStream(StreamResponse):
             raise failure
 
     async def _run(self, failures: list[Exception]) -> None:
-        """Make the entries. An exception of `on_end` is added to `failures`, because a task group would wrap it."""
+        """Execute the run, and make its entries.
+
+        `failures`: gets an exception of `on_end`. If this method raised the exception, the task group would wrap it.
+        """
         entries, run = self._entries, None
         try:
             async with self._stream as run:

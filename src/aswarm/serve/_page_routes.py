@@ -1,4 +1,4 @@
-"""Routes of the page for trying the agents: its static files, the graph of the agents, and a run as a test."""
+"""Routes of the playground: its files, the graph of the agents, and the test of a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HEADERS = {
 
 
 class _PageFiles(StaticFiles):
-    """Static files with headers that forbid the page to load anything from elsewhere."""
+    """Static files. Their headers forbid the page to load anything from another host."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
@@ -42,7 +42,7 @@ class _PageFiles(StaticFiles):
 
 
 def page_routes(service: Service) -> list[BaseRoute]:
-    """Return the route of the graph, and the routes of the page if the service has one. Its files need no user."""
+    """Return the route of the graph and, if the service has the page, its routes. The files of the page need no user."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
     if service.page:
         routes += [

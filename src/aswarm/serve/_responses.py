@@ -1,7 +1,7 @@
 """Responses that stream a run: frames, heartbeats, clients that disconnect, and the shutdown of the service.
 
-A response waits for the disconnect of its client itself. On a server with ASGI 2.4, Starlette instead relies on an exception of
-`send`, but nothing is sent while a tool is silent.
+A response waits for the message `http.disconnect` of its client. Starlette does not do this on a server with ASGI 2.4: there,
+`send` raises if the client has disconnected. But a stream sends nothing while a tool is silent.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from aswarm.runs._shutdown import Draining
 
 from .wires.sse import HEARTBEAT, retry
 
+# A proxy that compresses a stream would also buffer it: RFC 9111, section 5.2.2.6. The second header stops the buffering of nginx:
+# https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
+# The interval in https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes
 HEARTBEAT_SECONDS = 15.0
 _RECONNECT_AFTER = 1000  # milliseconds before a reader reconnects to a service that restarts
-_GRACE = 3.0  # seconds for a client to read the last frames when the service stops
+_GRACE = 3.0  # when the service stops, a client has these seconds to read the last frames
 
 
 class Encoder(Protocol):
@@ -40,7 +43,7 @@ class Encoder(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Headers of a response with these frames, besides the content type."""
+        """More headers of a response with these frames; the content type is not in them."""
         ...
 
     def encode(self, entry: Entry, /) -> Iterable[bytes]:
@@ -51,11 +54,11 @@ class Encoder(Protocol):
 async def frames(
     run: Run, wire: Encoder, *, after: int = -1, heartbeat: float = HEARTBEAT_SECONDS, show: Show | None = answers
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the frames of a run, recorded and then live, until the run ends. This works with any web framework.
+    """Yield the frames of a run until it ends: first the recorded entries, then live entries. Works with any web framework.
 
     Args:
         run: The run.
-        wire: The wire, made for this reader.
+        wire: A new wire for this reader.
         after: The number of the last entry that the reader has.
         heartbeat: Seconds of silence before a comment is sent.
         show: Filters the entries; None shows all.
@@ -79,10 +82,10 @@ async def read_frames(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run, and heartbeats.
 
-    `live`: the entries of the run, if this process executes it. `draining` stops the reader early, with a frame that makes a
-    browser reconnect.
+    `live`: the live entries of the run, if this process executes the run. `draining`: when it is set, the generator stops
+    early, with a frame that makes a browser reconnect.
     """
-    seconds = heartbeat / 2  # two silent waits in a row make a heartbeat, so no clock is needed
+    seconds = heartbeat / 2  # a heartbeat follows two silent waits in a row, so this reads no clock
     is_last = is_silent = False
     while not is_last:
         entries: Sequence[Entry] | None
@@ -106,7 +109,7 @@ async def read_frames(
 
 
 async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining: Draining) -> Sequence[Entry] | None:
-    """Return the next entries, an empty list after the last entry, or None after this number of seconds without an entry."""
+    """Return the next entries; an empty list after the last entry; None if no entry comes within this number of seconds."""
     with draining.interrupts(seconds):
         return await run.read(after)
     return None
@@ -126,12 +129,15 @@ class StreamResponse(HttpResponse):
         del self.headers["content-length"]
 
     async def send_start(self, scope: Scope, send: Send) -> bool:
-        """Send the head. Return whether to send a body: not for HEAD, nor to a client that has disconnected."""
+        """Send the status and the headers. Returns whether to send a body.
+
+        A HEAD request gets no body, and neither does a client that has disconnected.
+        """
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except OSError:  # the error of ASGI 2.4 for a client that has disconnected
+        except OSError:  # with ASGI 2.4, `send` raises it if the client has disconnected
             return False
         return bool(scope["method"] != "HEAD")
 
@@ -145,7 +151,7 @@ class StreamResponse(HttpResponse):
 
 
 class RunStream(StreamResponse):
-    """Response with the frames of a run. The run belongs to the service, and continues if the client disconnects."""
+    """Response with the frames of a run. The service owns the run, which continues if the client disconnects."""
 
     def __init__(
         self,
@@ -158,7 +164,7 @@ class RunStream(StreamResponse):
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> None:
-        """`patience`: seconds that the response may last when the service stops; by default the reader has to reconnect."""
+        """`patience`: seconds that the response may continue when the service stops. By default, the reader must reconnect."""
         super().__init__(wire, headers)
         self._run = run
         self._patience = patience or 0
@@ -177,7 +183,7 @@ class RunStream(StreamResponse):
 async def while_connected(receive: Receive, draining: Draining | None, patience: float = 0) -> AsyncGenerator[None]:
     """Cancel the block when the client disconnects.
 
-    When the service stops, cancel the block after `patience` seconds and a grace period: a client may have stopped reading.
+    When the service stops, cancel the block after `patience` and a grace period, because a client may have stopped reading.
     """
     failure: Exception | None = None
     async with anyio.create_task_group() as group:
@@ -198,9 +204,9 @@ async def while_connected(receive: Receive, draining: Draining | None, patience:
             group.start_soon(watch_service, draining)
         try:
             yield
-        except OSError:  # the error of ASGI 2.4 for a client that has disconnected
+        except OSError:  # as in `send_start`
             pass
-        except Exception as error:  # noqa: BLE001 - raised below, because the group would wrap it
+        except Exception as error:  # noqa: BLE001 - raised below, because the task group would wrap it
             failure = error
         group.cancel_scope.cancel()
     if failure is not None:

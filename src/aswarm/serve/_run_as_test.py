@@ -1,4 +1,4 @@
-"""Code of a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O."""
+"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
 
 
 def _place_of(agent: Agent | None, name: str) -> tuple[str, str, str]:
-    """Return the module of the agent, its variable there, and a note."""
+    """Return the module that has the agent, the name of its variable in this module, and a note for the reader."""
     for module in list(sys.modules.values()):
         variables = list(vars(module).items()) if isinstance(module, ModuleType) else []  # pyright: ignore[reportUnnecessaryIsInstance] - programs put other objects there
         for variable, value in variables:
@@ -93,7 +93,7 @@ def _place_of(agent: Agent | None, name: str) -> tuple[str, str, str]:
 
 
 def _name_of(module: ModuleType) -> str:
-    """Return the name by which a test imports the module. The module of the program is `__main__` here."""
+    """Return the name by which a test imports the module. The main module of this process has the name `__main__`."""
     if module.__name__ != "__main__":
         return module.__name__
     return module.__spec__.name if module.__spec__ else Path(module.__file__ or "my_agents").stem
@@ -108,7 +108,7 @@ def _settings(started: Mapping[str, Any]) -> str:
 
 
 def _decision(made: Any) -> Any:
-    """Return a decision of the log, which may be a dict of its fields, in the form that `resume=` accepts."""
+    """Return a decision in the form that `resume=` accepts. In the log, a decision may be a dict of its fields."""
     if not is_object(made):
         return made
     if "data" in made:

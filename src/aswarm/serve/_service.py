@@ -1,4 +1,4 @@
-"""`Service`, an ASGI app over `Runs`, and `app`, which makes both. It runs alone, or mounted in Starlette or FastAPI.
+"""`Service` is an ASGI app over `Runs`; `app` makes both. The app runs alone, or mounted in Starlette or FastAPI.
 
 `Service` decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process.
 `Runs` has the agents, the conversations and the limits, and decides everything about runs.
@@ -52,34 +52,34 @@ class Service:
     An app that mounts the service must enter `service.lifespan` in its own lifespan.
 
     Args:
-        runs: `LocalRuns` or `DurableRuns`. The service opens and closes them. If they are open already when it starts, it
-            only drains them.
+        runs: `LocalRuns` or `DurableRuns`. The service opens and closes this object. If it is already open when the service
+            starts, the service only drains it at the end.
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse it with 401.
             `bearer(...)` and `local_only` are ready-made.
-        wires: Protocols besides the native routes: "agui", "vercel", "openai".
-        page: Whether to serve the page for trying the agents at the root. The page is for developers: with it, `show` is
-            `everything` by default.
+        wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
+        page: Whether to serve the playground at the root, a page for developers. With it, `show` is `everything` by default.
         context: An async function that gets the request of a new conversation and returns its context variables.
-        client_context: Names of the context variables that a client may see, and may set if its protocol has a state.
-        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default readers
-            get answers, calls and results of functions, but no context variables and no error texts; `everything` shows all
-            entries, and the requests to the model. `show` does not filter `GET /conversations/{c}`.
-        on_disconnect: The end of a run that has no reader any more: "finish", "cancel", or a number of seconds before it is
-            cancelled.
-        while_running: The answer to a message while a run of its conversation is active: "refuse" (409 with the id of the
-            run), "wait", or "replace" (stop the active run).
+        client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
+            a state.
+        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default,
+            readers get answers, calls and results of functions, but no context variables and no error texts. `everything` shows
+            all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
+        on_disconnect: What happens to a run when its last reader disconnects. "finish": it continues to its end. "cancel": it is
+            cancelled. A number: it is cancelled after this number of seconds without a reader.
+        while_running: What happens to a new message while a run of its conversation is active. "refuse": it gets 409, with the
+            id of the active run. "wait": it waits for the end of this run. "replace": this run is stopped.
         heartbeat: Seconds of silence before a stream sends a comment.
-        drain: Seconds for runs to finish when the process shuts down.
+        drain: Seconds that running runs have to finish when the process shuts down.
         origins: Origins of other sites whose pages may use the service, such as "https://shop.example".
         hosts: Accepted host names; by default all.
         activity: Whether to show calls and handoffs as reasoning on the OpenAI wire.
-        client_tools: Treatment of functions that a client sends on the OpenAI and AG-UI wires: "ignore", or "offer" them to
-            the model and let the client run them.
-        client_system: Whether to put the system text of a client into the history, for a request without a conversation on the
-            OpenAI wire.
+        client_tools: What happens to functions that a client sends on the OpenAI and AG-UI wires. "ignore": nothing. "offer":
+            the model may call them, and the client runs them.
+        client_system: Whether to add the system text of a client to the history. This is only for requests without a
+            conversation on the OpenAI wire.
 
     Raises:
-        ConfigurationError: An argument cannot be used.
+        ConfigurationError: If an argument is invalid.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:  # noqa: ARG002 - frameworks pass their app
-        """Open the runs, and drain and close them at the end. For the lifespan of an app that mounts the service."""
+        """Open the runs. At the end of the block, drain and close them. An app that mounts the service enters this block."""
         async with AsyncExitStack() as stack:
             if not self._runs.is_open:
                 await stack.enter_async_context(self._runs)
@@ -167,10 +167,10 @@ class Service:
         finally:
             await self._runs.drain(self.drain_seconds)
             self._has_started = False
-            await resources.aclose()  # closed here, so that the group does not wrap an exception of the block
+            await resources.aclose()  # not with `async with`: the task group would wrap an exception of the block
 
     async def _drain_on(self, signalled: anyio.Event) -> None:
-        # This task waits for the signal, because the handler of a signal cannot start a task.
+        # The handler of a signal cannot start a task, so this task waits for the signal.
         await signalled.wait()
         await self._runs.drain(self.drain_seconds)
 
@@ -184,11 +184,14 @@ class Service:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers = Headers(scope=scope)
         if self._hosts and host_name(headers) not in self._hosts:
-            return Refusal(421, "wrong_host", "this service does not accept this host name; see hosts= of the service")
+            # RFC 9110, section 15.5.20: the request was sent to the wrong server.
+            return Refusal(
+                421, "wrong_host", "the service does not accept this host name; add it to hosts= of the service"
+            )
         if scope["method"] not in _SAFE and not is_origin_allowed(headers, scope.get("scheme", "http"), self._origins):
             text = (
-                "a page of another origin may not send this request; add it to origins= of the service, or, behind an HTTPS "
-                "proxy, let the server trust its X-Forwarded-Proto"
+                "a page of another origin may not send this request; add its origin to origins= of the service. Behind an "
+                "HTTPS proxy, let the server trust the header X-Forwarded-Proto"
             )
             return Refusal(403, "wrong_origin", text)
         return None
@@ -210,12 +213,12 @@ class Service:
         """Start a run of a conversation with a message of the user, or with answers to its open calls.
 
         Args:
-            text: The message.
-            conversation: The id of a conversation of the user, new or not.
+            text: The message of the user, or None.
+            conversation: The id of a new or existing conversation of the user.
             user: The id of the user.
             answers: Answers to open calls.
             agent: The name of the first agent of a new conversation.
-            key: A second call with the same key returns the same run.
+            key: An idempotency key: a second call with the same key returns the same run.
             context_variables: The context variables of a new conversation.
             on_disconnect: Overrides the setting of the service.
 
@@ -253,7 +256,7 @@ def _check(runs: object, auth: object, wires: Collection[str], origins: Sequence
             f"wires must be a list of 'agui', 'vercel' and 'openai', not {', '.join(map(repr, unknown))}"
         )
     if "*" in origins:
-        raise ConfigurationError('origins must not contain "*"; list the origins of pages, such as https://example.com')
+        raise ConfigurationError('origins must not contain "*"; list each origin, such as "https://example.com"')
 
 
 # --- a service in one call ---
@@ -292,18 +295,18 @@ def app(
     """Return `Service(LocalRuns(...), auth=auth, **settings)`, an ASGI app that runs agents as tasks of its process.
 
     Args:
-        swarm: By default an `AsyncSwarm()` that the service closes.
+        swarm: The swarm that runs the agents; by default an `AsyncSwarm()` that the service closes.
         agents: The agents that clients may name. A conversation starts with the first agent.
-        auth: As for `Service`.
-        store: Saves the conversations and the runs: the path of a SQLite file, a store that you open and close, or None for
-            memory.
-        limits: Limits for clients.
+        auth: See `Service`.
+        store: The place for the conversations and the runs: the path of a SQLite file, a store that you open and close, or
+            None for memory.
+        limits: The limits for clients.
         error_text: A function that gets an exception and returns the error text for readers.
         task_agent: An agent for titles and similar tasks; the OpenAI wire offers it as the model "helper".
         settings: Keywords of `Service`.
 
     Raises:
-        ConfigurationError: An argument cannot be used.
+        ConfigurationError: If an argument is invalid.
     """
     runs = LocalRuns(
         swarm,
@@ -333,13 +336,13 @@ def routes_of(service: Service) -> list[BaseRoute]:
 
 
 def _refuse(scope: Scope, refusal: Refusal) -> Response:
-    """Return the response to a request that reaches no endpoint, in the form of the protocol of its path."""
+    """Return the response to a request that reaches no endpoint. The path decides the protocol of the response."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
     return (openai_error if path.startswith("/v1/") else error_response)(refusal)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
-    """Respond to an unknown path, or a method that its route does not have."""
+    """Respond to an unknown path, or to a method that the path does not have."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for the statuses of this exception
     code = {404: "not_found", 405: "method_not_allowed"}[error.status_code]
     text = f"there is no {request.method} {request.url.path} here; see the routes in the documentation"

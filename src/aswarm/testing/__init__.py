@@ -1,7 +1,7 @@
 """Test tools for your own agents, without a network: a scripted model, and checks of histories and of middleware.
 
-The scripted model is the transport of a real `AsyncOpenAI` client: everything above the socket is real, and tests can
-assert on the requests that were sent.
+The scripted model is the HTTP transport of a real `AsyncOpenAI` client. So all code above the socket is real, and a test can
+check the requests that were sent.
 
     model = ScriptedModel([call("get_weather", city="Paris"), "It is sunny."], cut=3)
     response = await AsyncSwarm(client=model.client()).run(agent, "What is the weather?")

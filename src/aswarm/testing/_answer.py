@@ -1,4 +1,4 @@
-"""Answers of a scripted model for both APIs: texts, tool calls, and the pieces of a stream."""
+"""Answers of a scripted model, for both APIs: texts, tool calls, and the pieces of a stream."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ids = count(1)
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool call of a scripted answer; `call` makes one. `arguments` is the JSON text that the model writes.
+    """A tool call of a scripted answer; see `call`. `arguments`: the JSON text that the model writes.
 
-    `kind="custom"`: a call of a custom tool, whose input is any text: `ScriptedCall("shell", "ls", "c1", kind="custom")`.
+    `kind="custom"`: a call of a custom tool. Then `arguments` is any text: `ScriptedCall("shell", "ls", "c1", kind="custom")`.
     """
 
     name: str
@@ -32,9 +32,9 @@ class ScriptedCall:
 
 
 def call(name: str, /, arguments: str | None = None, *, call_id: str | None = None, **named: Any) -> ScriptedCall:
-    """Return a tool call, with arguments by name, or as raw text in `arguments` (which need not be JSON).
+    """Return a tool call. Pass its arguments by name, or as a text in `arguments`, which may be invalid JSON.
 
-    `call_id`: by default "call_1", "call_2", ... in this process.
+    `call_id`: the id of the call; by default "call_1", "call_2", ... in this process.
     """
     text = json.dumps(named, ensure_ascii=False) if arguments is None else arguments
     return ScriptedCall(name, text, call_id or f"call_{next(_ids)}")
@@ -47,13 +47,13 @@ class Answer:
     Args:
         text: The text of the message.
         calls: The tool calls of the message.
-        extra: Further keys of the message, such as `{"reasoning_content": "..."}`. For the Responses API: "reasoning_content",
-            "refusal", and "responses_output", which are items before the text, such as calls of hosted tools.
+        extra: More keys of the message, such as `{"reasoning_content": "..."}`. For the Responses API: "reasoning_content",
+            "refusal", and "responses_output", a list of items before the text, such as calls of hosted tools.
         finish_reason: The finish reason; by default the reason that the API would send.
-        usage: The tokens that the server reports; None for no report.
+        usage: The tokens that the server reports; None: it reports no tokens.
         delay: Seconds before the first byte.
         pause: Seconds before every chunk.
-        break_after: The number of chunks or events before the connection breaks (an answer that is not streamed breaks too).
+        break_after: The number of chunks or events before the connection breaks. An answer without streaming breaks too.
     """
 
     text: str | None = None
@@ -69,7 +69,7 @@ class Answer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """Return the assistant message on the wire."""
+        """The assistant message in the form of Chat Completions."""
         message: dict[str, Any] = {"role": "assistant", "content": self.text, **self.extra}
         if self.calls:
             message["tool_calls"] = [wire_call(each) for each in self.calls]
@@ -77,7 +77,7 @@ class Answer:
 
     @property
     def finish(self) -> str:
-        """Return the finish reason, by default the reason that the API would send."""
+        """The finish reason; by default the reason that the API would send."""
         return self.finish_reason or ("tool_calls" if self.calls else "stop")
 
 
@@ -88,7 +88,7 @@ def wire_call(scripted: ScriptedCall) -> dict[str, Any]:
 
 
 def pieces(text: str, cut: Cut) -> Sequence[str]:
-    """Return the text in the pieces of a stream."""
+    """Cut the text into the pieces of a stream."""
     if callable(cut):
         return cut(text)
     size = cut or len(text) or 1

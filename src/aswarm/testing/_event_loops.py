@@ -1,6 +1,6 @@
-"""An event loop and a thread for each case of a check, without output on the screen.
+"""Runs each case of a check in its own event loop and thread, without output on the screen.
 
-A case that hangs can be abandoned, and a check can be called inside an event loop.
+So a case that hangs can be abandoned, and a check can be called inside of an event loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _THREAD = "aswarm check_middleware"
 
 
 class EventLoop(asyncio.SelectorEventLoop):
-    """An event loop of asyncio that reports nothing, and records which `asyncio.timeout` each task has open."""
+    """An event loop of asyncio that reports nothing. It records each open `asyncio.timeout` with its task."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class EventLoop(asyncio.SelectorEventLoop):
     def call_at(
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a callback, and record it if it is a timeout of the current task."""
+        """Schedule a callback. If it is a timeout of the current task, record it."""
         handle = super().call_at(when, callback, *args, context=context)
         if isinstance(getattr(callback, "__self__", None), asyncio.Timeout):
             self._timeouts.append((handle, asyncio.current_task()))
@@ -45,7 +45,7 @@ class EventLoop(asyncio.SelectorEventLoop):
         return any(owner is task and not handle.cancelled() for handle, owner in self._timeouts)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report nothing: the check reports tasks that a broken middleware leaves behind."""
+        """Report nothing, because the check itself reports the remaining tasks of a broken middleware."""
 
 
 def run_case(case: Callable[[], Awaitable[None]], backend: str, patience: float) -> BaseException | None:
@@ -77,7 +77,7 @@ def quiet() -> Generator[None, None, None]:
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
-            gc.collect()  # open generators and tasks warn when they are collected
+            gc.collect()  # collect open generators and tasks now, because Python warns when it collects them
     finally:
         sys.unraisablehook = hook
         logger.removeFilter(_is_of_another_thread)

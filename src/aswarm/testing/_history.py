@@ -12,9 +12,11 @@ from aswarm._values.messages import call_name, match_answers, message_blocks, no
 def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = False, ordered: bool = True) -> None:
     """Raise AssertionError if the API would not accept the history. The text names every fault.
 
-    Each call must have exactly one answer, the answers must directly follow in call order, and each tool message must
-    have its call. `allow_open=True` accepts calls without an answer in the last assistant message (a run that can be
-    resumed); `ordered=False` accepts answers in any order (a history that was resumed in part).
+    Each call must have exactly one answer. The answers must directly follow their message, in call order. Each tool message
+    must belong to a call.
+
+    `allow_open=True`: accept calls without an answer in the last assistant message, as after a run that can be resumed.
+    `ordered=False`: accept answers in any order, as in a history that was resumed in part.
     """
     try:
         history = normalize(list(messages))
@@ -26,6 +28,7 @@ def check_history(messages: Sequence[Mapping[str, Any]], *, allow_open: bool = F
 
 
 def _faults(messages: list[dict[str, Any]], *, allow_open: bool, ordered: bool) -> Iterator[str]:
+    # A block is a message and the tool messages directly after it, so an answer that comes too late has no call.
     blocks = list(message_blocks(messages))
     for head, answers in blocks:
         calls: list[dict[str, Any]] = head.get("tool_calls") or []

@@ -1,4 +1,4 @@
-"""`check_middleware` leaves runs in every way at every moment, and names the rules that a middleware breaks."""
+"""`check_middleware`: stops runs in every way and at every moment, and names the rules that a middleware breaks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ STARTED = "`started` must be awaited once, directly before the function runs, or
 ENDS = "leaving a run must end it soon: a handler must not wait for long in a shield or in a `finally`"
 TASKS = "a task must not outlive its run"
 
-_STEPS = 50  # steps of the event loop in which everything must end after a run was left
-_SOON = 0.2  # seconds for the same, if the middleware waits for something
+_STEPS = 50  # after a run was stopped, everything must end within this number of steps of the event loop
+_SOON = 0.2  # seconds; or within this time, if the middleware waits for something
 _BEFORE, _IN, _AFTER, _FUNCTION = "before the first chunk", "between chunks", "after the last chunk", "in a function"
 _FIRST = Answer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
 _LAST = Answer("Done.")
@@ -50,21 +50,24 @@ class _RuleBroken(Exception):  # noqa: N818 - reads as what happened
 def check_middleware(
     middleware: Middleware, *, backends: Iterable[str] = ("asyncio", "trio"), patience: float = 5.0
 ) -> None:
-    """Raise AssertionError if a run with this middleware cannot be left at any moment.
+    """Raise AssertionError if a run with this middleware cannot be stopped correctly at some moment.
 
-    A scripted run with a tool call is left at each of its events (break, an error in the body, cancellation, `aclose()`
-    from another task, garbage collection), is cancelled while it waits for a chunk or for a function, and meets an error
-    before, in and after an answer. The error text names each broken rule, and the first case
-    that broke the rule.
+    The check plays a scripted run with a tool call many times:
 
-    The check blocks for about a second, and may be called inside an event loop. It does not find a task that outlives its
-    run on trio, nor an `asyncio.timeout(None)` across a `yield`.
+    - It leaves the run at each event: by `break`, an error in the body, cancellation, `aclose()` from another task, and garbage
+      collection.
+    - It cancels the run while the run waits for a chunk or for a function.
+    - The model fails before, in and after an answer.
+
+    The error text names each broken rule, and the first case that broke the rule. The check blocks for about a second, and may
+    be called inside of an event loop. It does not detect a task that outlives its run on trio, or an `asyncio.timeout(None)`
+    across a `yield`.
 
     Args:
         middleware: The middleware to check.
-        backends: The event loops to run on; trio is skipped if it is not installed. For a middleware that itself uses asyncio,
+        backends: The event loops to use. Trio is skipped if it is not installed. For a middleware that uses asyncio directly,
             pass `["asyncio"]`.
-        patience: The seconds that one of these runs may take.
+        patience: The maximum of seconds for one of these runs.
     """
     broken: dict[str, list[str]] = {}
     with quiet():
@@ -94,7 +97,7 @@ def _check_on(middleware: Middleware, backend: str, patience: float, broken: dic
             continue
         rule = _rule_of(error)
         broken.setdefault(rule, []).append(f"{name}, on {backend}")
-        if rule in (ENDS, TASKS):  # each of the other cases would take as long
+        if rule in (ENDS, TASKS):  # each further case would also take the whole time limit
             return
 
 
@@ -112,12 +115,12 @@ def _rule_of(error: BaseException) -> str:
     texts = [str(each).lower() for each in inner if isinstance(each, RuntimeError)]
     if any("ignored generatorexit" in text for text in texts):
         return CANCELLED
-    # A task group that is open across a `yield` wraps the GeneratorExit of its generator in an exception group.
+    # If a task group is open across a `yield`, it wraps the GeneratorExit of its generator in an exception group.
     groups: list[BaseExceptionGroup[Any]] = [each for each in inner if isinstance(each, BaseExceptionGroup)]
     has_end_in_group = any(isinstance(each, GeneratorExit) for group in groups for each in group.exceptions)
     if has_end_in_group or any("cancel scope" in text for text in texts):
         return SCOPE
-    return f"a run must not fail because of it, with {type(error).__name__}: {error}"
+    return f"a run must not fail because of the middleware, with {type(error).__name__}: {error}"
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -125,9 +128,9 @@ def _rule_of(error: BaseException) -> str:
 
 @dataclass
 class _Scene:
-    """One recorded run: a model that streams a tool call and then an answer, and a tool.
+    """One scripted run: a model that streams a tool call and then an answer, and a tool.
 
-    The model or the tool waits for ever at the moment `blocks`, and fails at the moment `fails`.
+    The model or the tool waits forever at the moment `blocks`, and fails at the moment `fails`.
     """
 
     middleware: Middleware
@@ -163,6 +166,7 @@ class _Scene:
                 await self._pass(_IN)
             await self._pass(_AFTER)
         finally:
+            # A real source awaits too while it closes its connection. A handler must wait for this.
             with anyio.CancelScope(shield=True):
                 await anyio.lowlevel.checkpoint()
             self.open_streams -= 1
@@ -177,7 +181,7 @@ class _Scene:
             await anyio.sleep_forever()
 
     def check_left(self) -> None:
-        """Raise `_RuleBroken` or AssertionError if the run that was left has not ended correctly."""
+        """Raise `_RuleBroken` or AssertionError if the stopped run has not ended correctly."""
         if self.open_streams:
             raise _RuleBroken(CLOSED)
         if any(times > 1 for times in self.started.values()):
@@ -201,7 +205,7 @@ async def _await_run(scene: _Scene) -> None:
 
 
 async def _read_stream(scene: _Scene) -> int:
-    """Read all events, and return the number of reads, the end included."""
+    """Read all events, and return the number of reads, including the read at the end."""
     steps = 1
     async with scene.swarm.stream(scene.agent, "Hi") as run:
         try:
@@ -216,7 +220,7 @@ _END = object()
 
 
 async def _step(scene: _Scene, run: AsyncIterator[object]) -> object:
-    """Read one event. Raises RuntimeError if a scope was left open: it is then nested in the scope here."""
+    """Read one event. Raises RuntimeError if the run leaves a scope open, because that scope is nested in the scope here."""
     event = _END
     with anyio.CancelScope():
         event = await anext(run, _END)
@@ -245,7 +249,7 @@ async def _leave_by_break(scene: _Scene, events: int) -> None:
 
 
 class _Left(Exception):  # noqa: N818 - reads as what happened
-    """The error by which the body of a block is left."""
+    """An error that the body of a block raises."""
 
 
 async def _leave_by_error(scene: _Scene, events: int) -> None:
@@ -274,7 +278,7 @@ async def _leave_by_cancellation(scene: _Scene, events: int) -> None:
 
 async def _leave_by_dropping(scene: _Scene, events: int) -> None:
     await _read(scene, scene.swarm.run(scene.agent, "Hi", stream=True), events)
-    # A task of the event loop closes the dropped stream.
+    # Another task of the event loop closes the dropped stream, so wait for it.
     await _becomes_true(lambda: scene.open_streams == 0)
 
 
@@ -304,9 +308,9 @@ async def _cancel_waiting(scene: _Scene, read: Act) -> None:
 
 
 async def _cancel_waiting_task(scene: _Scene, read: Act) -> None:
-    """Cancel the run by a plain `task.cancel()` of asyncio, which is delivered only once."""
+    """Cancel the run by a plain `task.cancel()` of asyncio. Unlike a cancel scope, it raises the cancellation only once."""
     task = asyncio.ensure_future(read(scene))
-    task.add_done_callback(lambda _: scene.reached.set())
+    task.add_done_callback(lambda _: scene.reached.set())  # the run may end without blocking
     await scene.reached.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -314,7 +318,7 @@ async def _cancel_waiting_task(scene: _Scene, read: Act) -> None:
 
 
 def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
-    if not scene.is_blocked:  # a middleware answered in place of the model or the function
+    if not scene.is_blocked:  # the middleware has answered instead of the model or the function
         return
     messages = scene.responses[-1].messages
     answers = [message["content"] for message in messages if message["role"] == "tool"]
@@ -328,6 +332,7 @@ def _check_cancelled(scene: _Scene, *, was_cancelled: bool) -> None:
 
 def _cases(scene: Callable[..., _Scene], backend: str) -> Iterator[tuple[str, Callable[[], _Scene], Act]]:
     """Yield every case: its name, its scene, and the function that plays it."""
+    # The first case measures the number of events, because a middleware may add or remove events.
     length: list[int] = []
     yield "read to its end", scene, partial(_read_all, length=length)
     for events in range(1, (length or [1])[0]):

@@ -1,6 +1,6 @@
-"""The scripted model: it answers requests from a script, over an `httpx` transport, behind a real `AsyncOpenAI`.
+"""The scripted model: it answers the requests of a real `AsyncOpenAI` from a script, as a transport of `httpx`.
 
-It replies as a correct server does, and never opens a socket.
+It replies like a correct server, and never opens a socket.
 """
 
 import json
@@ -22,13 +22,13 @@ from ._scripted_responses import messages_of, response, response_events
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-# No request leaves the process. aswarm chooses the API of a client by its host.
+# These hosts get no requests. But aswarm chooses the API of a client by its host.
 _BASE_URLS = {"chat": "http://scripted.test/v1", "responses": "https://api.openai.com/v1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An HTTP error in place of a completion.
+    """An HTTP error instead of a completion.
 
     Args:
         status: The HTTP status.
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """Bytes that are sent unchanged, piece by piece: for the responses of a broken server.
+    """Bytes that are sent unchanged, piece by piece. Use it for the responses of a broken server.
 
     `content_type`: the header of the response. `pause`: seconds before each piece.
     """
@@ -58,7 +58,7 @@ class RawAnswer:
 
 
 Step: TypeAlias = str | ScriptedCall | Sequence[ScriptedCall] | Answer | Failure | RawAnswer | Exception
-"""One reply of a `ScriptedModel`: a text, a call or several, an `Answer` with both, or a failure."""
+"""One reply of a `ScriptedModel`: a text, one or several calls, an `Answer` with text and calls, bytes, or a failure."""
 Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Request"], "Step"]
 
 
@@ -72,12 +72,12 @@ class Request:
 
     @property
     def is_responses(self) -> bool:
-        """Whether it is a request of the Responses API."""
+        """Whether it is a request to the Responses API."""
         return self.path.endswith("/responses")
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of the request, with the system message, in the form of Chat Completions over both APIs."""
+        """The messages of the request, including the system message. They have the form of Chat Completions for both APIs."""
         messages: list[dict[str, Any]] = messages_of(self.body) if self.is_responses else self.body["messages"]
         return messages
 
@@ -91,16 +91,16 @@ class Request:
 class ScriptedModel:
     """A model that answers from a script.
 
-    `AsyncSwarm(model)` and `AsyncSwarm(model.client())` send it the same requests: the model is a `CompletionSource` too, for
-    example for `fallback`.
+    With `AsyncSwarm(model)` and with `AsyncSwarm(model.client())`, the model gets the same requests. The model itself is a
+    `CompletionSource`, for example for `fallback`.
 
     Args:
-        script: The steps in order, or a function from `Request` to a step. A step is a str (an answer), a `call` or a list of
-            calls, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a function from `Request`
-            to one of these.
-        cut: The pieces of streamed text and arguments: a number of characters, a function that returns the pieces of a text,
-            or None for no cut.
-        api: The API that aswarm chooses for its `client`; the model answers requests of both.
+        script: The steps in order, or a function that gets a `Request` and returns a step. A step is a str (an answer), a
+            `call` or a list of calls, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a
+            function that gets a `Request` and returns one of these.
+        cut: The size of the pieces of streamed text and arguments in characters, or a function that returns the pieces of a
+            text. None: one piece.
+        api: The API that aswarm chooses for the model's `client`. The model answers requests of both APIs.
 
     Attributes:
         requests: The received requests.
@@ -116,11 +116,12 @@ class ScriptedModel:
         self.open_streams = 0
 
     def client(self, **options: Any) -> "AsyncOpenAI":
-        """Return a real `AsyncOpenAI` that talks to this model; `options` are passed to it. By default it never retries."""
-        from openai import AsyncOpenAI  # noqa: PLC0415 - heavy, and not needed to import this module
+        """Return a real `AsyncOpenAI` that sends requests to this model. `options`: its arguments; by default no retries."""
+        from openai import AsyncOpenAI  # noqa: PLC0415 - slow to import, and not always needed
 
-        # openai 3 is typed for httpx2 and takes httpx too; openai 2 takes httpx only.
+        # The type hints of openai 3 require httpx2, but it accepts httpx too. openai 2 accepts only httpx.
         http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
+        # No retries of the client, so that aswarm sees each scripted failure.
         defaults: dict[str, Any] = {"api_key": "scripted", "base_url": self._base_url, "max_retries": 0}
         return AsyncOpenAI(**{**defaults, "http_client": http_client, **options})
 
@@ -209,7 +210,7 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
 
 def _chunk_bytes(answer: Answer, cut: Cut) -> list[bytes]:
     data = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks(answer, cut)]
-    done = ["[DONE]"] if answer.break_after is None else []
+    done = ["[DONE]"] if answer.break_after is None else []  # a stream that breaks never reaches its end
     return [f"data: {each}\n\n".encode() for each in [*data, *done]]
 
 
@@ -219,7 +220,7 @@ def _response_bytes(answer: Answer, cut: Cut) -> list[bytes]:
 
 
 class _Body(httpx.AsyncByteStream):
-    # Not an async generator: httpx drops it without closing it, and trio warns of that.
+    # Not an async generator, because httpx drops it without closing it, and trio then emits a warning.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, *, breaks: bool) -> None:
         self._model = model
         self._pieces = iter(pieces)
@@ -240,5 +241,5 @@ class _Body(httpx.AsyncByteStream):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        self._model.open_streams -= self._is_open
+        self._model.open_streams -= self._is_open  # counted only once, even if a body is closed twice
         self._is_open = False

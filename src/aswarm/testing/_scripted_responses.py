@@ -11,8 +11,8 @@ Json = dict[str, Any]
 
 _CALL_TYPES: Mapping[CallKind, str] = {"function": "function_call", "custom": "custom_tool_call"}
 _CALL_KINDS: Mapping[str, CallKind] = {name: kind for kind, name in _CALL_TYPES.items()}
-_CONTENT = ("arguments", "content", "input", "summary")  # keys of items that come piece by piece
-# Parts of the request that a response repeats; clients of openai's own types expect it.
+_CONTENT = ("arguments", "content", "input", "summary")  # keys of items whose values are sent in pieces
+# A response repeats these parts of the request. The types of openai require them.
 _REQUEST_FIELDS: Json = {"created_at": 0, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -116,7 +116,7 @@ def _deltas(kind: str, text: str, cut: Cut, key: str, **more: Any) -> Iterator[J
 
 
 def messages_of(body: Mapping[str, Any]) -> list[Json]:
-    """Return the messages in the body of a request, in the form of Chat Completions, with the system message."""
+    """Return the messages in the body of a request, including the system message, in the form of Chat Completions."""
     instructions = body.get("instructions")
     messages: list[Json] = [] if instructions is None else [{"role": "system", "content": instructions}]
     for item in body["input"]:

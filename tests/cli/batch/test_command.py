@@ -309,7 +309,7 @@ def test_on_error_stop_with_a_pipe() -> None:
     """The number of lines is not known; the batch was stopped unless the pipe had been read to its end."""
     with model(*[refused("400 Bad Request", "no")] * 2) as server:
         result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
-        assert "\nStopped: an item failed. Items without an outcome must run again;" in result.stderr
+        assert "\nStopped: an item failed. All items must run again." in result.stderr
         result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
     assert result.exit_code == 1
     assert "Stopped" not in result.stderr
@@ -511,10 +511,7 @@ def test_a_batch_that_cannot_continue() -> None:
     [
         (["--journal", "run.sqlite"], "To continue, run the same command again: finished turns are in run.sqlite"),
         (["-o", OUT], "To continue, run the same command again with --resume. (With --journal,"),
-        (
-            [],
-            "Items without an outcome must run again; with --journal, or with --output and --resume, they alone would",
-        ),
+        ([], "All items must run again. (With --journal, or with --output and --resume, only items without an outcome"),
     ],
 )
 def test_ctrl_c(options: list[str], hint: str) -> None:

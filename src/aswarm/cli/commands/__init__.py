@@ -1,1 +1,1 @@
-"""The commands, each in its own module or folder. They share the modules of the parent folder, and do not import each other."""
+"""The commands. Each has its own module or folder, uses the modules of the parent folder, and imports no other command."""

@@ -1,4 +1,4 @@
-"""`aswarm chat`: a conversation in the terminal, by `aswarm.repl`."""
+"""`aswarm chat`: a conversation in the terminal. `aswarm.repl` implements it."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def chat(
         loaded = load_agent(agent)
         opening = nullcontext() if kept.store is None else entered(store_at(kept.store))
         with Swarm(api=api) as swarm, opening as store, entered(with_mcp_servers(loaded, servers)):
-            _ = swarm.client  # a missing key is an error of the command, not of the first message
+            _ = swarm.client  # a missing key fails here, and not at the first message
             chat_with(loaded, context, options, swarm, stored, store, kept.id)

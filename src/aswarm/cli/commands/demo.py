@@ -42,7 +42,7 @@ The agents are in the module aswarm.cli.demo_agents.
     text="Run two agents with a scripted model, without an API key.\n\nThe answers of the model were written in advance; agents, functions "
     "and handoffs are real.",
 )
-@click.option("--serve", is_flag=True, help="Show them in the playground on this machine, until Ctrl-C.")
+@click.option("--serve", is_flag=True, help="Show the agents in the playground on this machine, until Ctrl-C.")
 @port_option("The port of the playground; 0 for any free port.", 8000)
 def demo(serve: bool, port: int) -> None:
     """Show the conversation."""
@@ -64,8 +64,8 @@ def demo(serve: bool, port: int) -> None:
 
 
 def _model(pause: float) -> ScriptedModel:
-    """Return a model with the same answers for each conversation. `pause`: seconds before each piece."""
-    from aswarm.testing import Answer, Request, ScriptedModel, call  # noqa: PLC0415 - it imports httpx; others start faster
+    """Return a model that gives the same answers in each conversation. `pause`: seconds before each piece of an answer."""
+    from aswarm.testing import Answer, Request, ScriptedModel, call  # noqa: PLC0415 - it imports httpx, which is slow
 
     steps = [
         Answer(calls=[call("transfer_to_refunds")]),

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     "eval",
     ExitCode.BELOW_THRESHOLD,
     text="Run the cases of FILE, and print how many passed.\n\nFILE is a list of cases in JSON or YAML, such as "
-    '[{"conversation": "Where is my order?", "function": "transfer_to_orders"}]. A case may name its agent; its module is '
-    "found beside FILE, or from the current directory.",
+    '[{"conversation": "Where is my order?", "function": "transfer_to_orders"}]. A case may name its agent. The module of '
+    "the agent may be in the folder of FILE or in the current directory.",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "-a",
     "--agent",
     metavar="AGENT",
-    help="The agent, in place of those in FILE: module:attribute, or path/to/file.py:attribute.",
+    help="The agent for all cases, instead of the agents in FILE: module:attribute, or path/to/file.py:attribute.",
 )
 @provider_options
 @context_option
@@ -109,8 +109,8 @@ async def _evaluate(cases: list[Any], stdout: TextIO, options: dict[str, Any]) -
             async with options["swarm"]:
                 report = await evaluate(None, cases, progress=True, **options)
         except BaseException as error:
-            # After Ctrl-C, or if the results cannot be written, print the report in the error: the finished attempts are
-            # already paid for.
+            # After Ctrl-C, or if the results cannot be written, the error has a report. Print it, because the finished
+            # attempts have cost money.
             if (finished := getattr(error, "report", None)) is not None:
                 write(stdout, f"{finished}\n")
             raise

@@ -80,7 +80,7 @@ def _picture(text: str, format_name: str) -> bytes:
 
 def _put(drawing: bytes, output: Path | None) -> None:
     if output is None:
-        # The drawing is written as bytes, because it is UTF-8 in every locale.
+        # As bytes, because the drawing must be UTF-8 in each locale.
         with writing(sys.stdout):
             sys.stdout.buffer.write(drawing)
             sys.stdout.buffer.flush()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("agent")
 @provider_options
 @max_turns_option
-@port_option("Serve HTTP at this port, in place of stdin and stdout; 0 for any free port.")
+@port_option("Serve HTTP at this port, instead of stdin and stdout; 0 for any free port.")
 def mcp(
     agent: str,
     base_url: str | None,
@@ -51,7 +51,7 @@ async def _serve(agent: Agent, model: str | None, api: ApiName, max_turns: float
     from aswarm.mcp import serve_agents  # noqa: PLC0415 - only once it is needed
 
     async with AsyncSwarm(api=api) as swarm:
-        _ = swarm.client  # a missing key is an error of the command, not of the first call
+        _ = swarm.client  # a missing key fails here, and not at the first call
         server = serve_agents(agent, swarm, max_turns=max_turns, model_override=model)
         await (_over_stdio(server) if port is None else _over_http(server, port))
 
@@ -60,7 +60,7 @@ async def _over_stdio(server: Server) -> None:
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - as above
 
     async with stdio_server() as (read, write):
-        # Ctrl-C ends the process at once: the SDK reads stdin in a thread that no cancellation wakes.
+        # Ctrl-C must end the process at once, because the SDK reads stdin in a thread that a cancellation does not wake.
         before = signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
             with redirect_stdout(sys.stderr):

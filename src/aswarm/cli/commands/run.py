@@ -1,4 +1,4 @@
-"""`aswarm run`: one question, one answer; in memory, or in a conversation that several runs share."""
+"""`aswarm run`: asks one question. Its conversation is in memory, or in a store that several commands share."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     ExitCode.UNKNOWN_CALLS,
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, the question is read from "
     "stdin. The output of functions goes to stderr.\n\nIf a call waits for a decision, such as an approval, the run stops: the "
-    "open calls are written as a JSON list, and the exit code is 3. Keep the conversation with --save FILE. Then run the "
-    "command with --load FILE and --resume DECISIONS, and without a QUESTION. A conversation in --store needs neither file.",
+    "open calls are written as a JSON list, and the exit code is 3. Save the conversation with --save FILE. Then run the "
+    "command with --load FILE and --resume DECISIONS, and without a QUESTION. With --store, --save and --load are not needed.",
 )
 @click.argument("agent")
 @click.argument("question", required=False)
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Write typed events, one JSON object on each line.")
 @click.option("--load", metavar="FILE", help="Continue the conversation in a file of --save, or of /save in a chat.")
-@click.option("--save", metavar="FILE", help="Keep the conversation in a file, also if the run fails.")
+@click.option("--save", metavar="FILE", help="Save the conversation to a file, even if the run fails.")
 @store_options
 @click.option(
     "--resume",
@@ -125,7 +125,7 @@ def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, b
         raise SetupError("--resume needs --load FILE, or --store: the conversation whose calls are open")
     if kept.save is None and kept.store is None:
         raise SetupError(
-            "--resume needs --save FILE: without it the calls stay open in the loaded file, and would run again; "
+            "--resume needs --save FILE: otherwise the calls stay open in the file of --load, and could run again. "
             "FILE may be the file of --load"
         )
     if question is not None:
@@ -135,7 +135,7 @@ def _asked(question: str | None, kept: Kept, resume: str | None) -> tuple[str, b
 
 def _text(question: str) -> str:
     try:
-        # Bytes of the command line that are not UTF-8 arrive as halves of surrogate pairs; encode() refuses them.
+        # Python decodes bytes of the command line that are not UTF-8 to halves of surrogate pairs, which encode() refuses.
         data = sys.stdin.buffer.read() if question == "-" else question.encode()
         text = data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeError as error:
@@ -176,7 +176,7 @@ class _Question:
         return response
 
     async def _ask(self, swarm: AsyncSwarm) -> Response:
-        _ = swarm.client  # a missing key is reported before the question is written
+        _ = swarm.client  # a missing key fails here, before the question is written to the store
         async with self.kept.open(swarm, self.agent) as conversation, self._stream(swarm, conversation) as self._run:
             async for event in self._run:
                 if self.arguments["deltas"]:
@@ -200,7 +200,8 @@ def _warn_of_unknown_calls(response: Response) -> None:
 def _exit_code(response: Response, how: str) -> ExitCode:
     """Return the exit code of the run. Without an answer, print the reason to stderr. `how`: the options that continue the run.
 
-    As in a batch, a call with an unknown outcome is more important than a missing answer: the call may have had its effect.
+    A call with an unknown outcome decides the code even if there is no answer, because the call may have had its effect. It is
+    the same in a batch.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))

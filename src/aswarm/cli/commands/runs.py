@@ -1,4 +1,4 @@
-"""`aswarm worker` and `aswarm runs`: durable runs from a terminal. The process of `aswarm runs` executes no run."""
+"""`aswarm worker` executes durable runs. `aswarm runs` lists and changes them, and executes none."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def worker(target: str, drain: float) -> None:
 
 async def _work(runs: DurableRuns, drain: float) -> None:
     if runs.concurrency < 1:
-        raise SetupError("these runs have concurrency=0, so a process executes none; give a worker at least 1")
+        raise SetupError("these runs have concurrency=0, so no process executes them; a worker needs at least 1")
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with runs.factory.swarm, runs:
             click.echo(
@@ -69,7 +69,7 @@ async def _work(runs: DurableRuns, drain: float) -> None:
 
 
 async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[signal.Signals]) -> None:
-    """Stop waiting for runs after another signal."""
+    """Wait for another signal, and then stop waiting for runs."""
     await anext(signals)
     await runs.drain(0)
 
@@ -84,7 +84,7 @@ def _durable(target: str) -> DurableRuns:
 
 
 def _client(target: str) -> DurableRuns:
-    """Return the runs for a process that does not execute them."""
+    """Return a `DurableRuns` that executes no runs in this process."""
     if "://" not in target:
         return _durable(target).as_client()
     with extra("durable", "durable runs need"):
@@ -113,13 +113,18 @@ runs = _Runs(
 def _runs_command(
     name: str, text: str, *, needs_agents: bool = False
 ) -> Callable[[Callable[..., Awaitable[None]]], click.Command]:
-    """Make a coroutine function a command of `runs`. Its arguments are the `DurableRuns` of TARGET, and the other options."""
+    """Return a decorator that makes an async function a command of `runs`.
+
+    The function gets the `DurableRuns` of TARGET, and the other options.
+    """
 
     def make(work: Callable[..., Awaitable[None]]) -> click.Command:
         @wraps(work)
         def run(target: str, **options: Any) -> None:
             if needs_agents and "://" in target:
-                raise SetupError("the URL of a database has no agents, which the answer needs: give module:attribute")
+                raise SetupError(
+                    "an answer needs the agents, and the URL of a database has none; give module:attribute"
+                )
             if (path := target.removeprefix("sqlite:///")) != target and not Path(path).exists():
                 raise SetupError(f"there is no database {path!r}")
             anyio.run(partial(main, target, **options))
@@ -157,7 +162,7 @@ async def list_runs(client: DurableRuns, status: Any, limit: int) -> None:
 @_runs_command("show", f"Show a run, and its result when it has finished.\n\n{_OR_URL}")
 @click.argument("run_id")
 async def show(client: DurableRuns, run_id: str) -> None:
-    """Print the record of a run, with its last entry if it has finished."""
+    """Print the record of a run. If the run has ended, add its last entry."""
     run = await client.find(run_id)
     last = None if run.record.is_running else await run.last_entry()
     _print_record(run.record, **({} if last is None else {"end": last.to_dict()}))
@@ -178,8 +183,8 @@ async def cancel(client: DurableRuns, run_id: str) -> None:
             _print_record(await client.cancel(run.id, user=run.record.user))
     except TimeoutError:
         raise SetupError(
-            f"the run {run_id} has started, and no worker with its agent and version has stopped it yet; start a worker, or give "
-            "module:attribute with its agents"
+            f"the run {run_id} has started, and no worker with its agent and version has stopped it yet; start such a worker, or "
+            "give module:attribute with its agents"
         ) from None
 
 
@@ -222,7 +227,7 @@ def _decision(text: str) -> tuple[str, Decision]:
 @click.argument("run_id")
 @click.argument("answer", nargs=-1, required=True, callback=_decisions)
 async def answer(client: DurableRuns, run_id: str, answer: dict[str, Decision]) -> None:
-    """Answer, and print the record of the run that continues."""
+    """Answer the calls, and print the record of the new run."""
     _print_record((await (await client.find(run_id)).answer(answer)).record)
 
 
@@ -235,7 +240,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 
 @_runs_command(
     "purge",
-    "Delete old runs that are finished, failed or stopped, with their logs.\n\nA conversation that a run made for itself is deleted with its last run; "
+    "Delete old runs that are finished, failed or stopped, with their logs.\n\nA conversation that was created for a run is deleted with its last run; "
     f"other conversations are kept. A run that waits for an answer is kept: answer or cancel it first. {_OR_URL}",
 )
 @click.option(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @command(
     "serve",
     text=f"Serve AGENTs over HTTP, with a playground.\n\n{AGENT_HELP} A conversation starts with the first AGENT, which "
-    "also gets the tools of --mcp. Only this machine can reach the server, unless there is a --host. The playground shows everything: "
+    "also gets the tools of --mcp. Without --host, only this machine can reach the server. The playground shows everything: "
     "instructions, context variables and errors. Needs the extra serve.",
 )
 @click.argument("agent", nargs=-1, required=True)

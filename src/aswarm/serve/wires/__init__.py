@@ -1,4 +1,4 @@
-"""Wires: the protocols over which clients start runs and read their entries.
+"""Wires: the protocols with which clients start runs and read their entries.
 
-Each protocol has a folder: `encoder` turns entries into frames, `input` reads requests, `routes` has the endpoints.
+Each protocol has a folder: `encoder` turns entries into frames, `input` reads requests, and `routes` has the endpoints.
 """

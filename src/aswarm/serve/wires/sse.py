@@ -1,13 +1,13 @@
-"""Frames of server-sent events: data, a heartbeat, and the time before a client reconnects."""
+"""Frames of server-sent events: data, a heartbeat, and the time after which a client reconnects."""
 
 from __future__ import annotations
 
 MEDIA_TYPE = "text/event-stream"
-HEARTBEAT = b":\n\n"  # a comment, so that proxies do not close a silent connection
+HEARTBEAT = b":\n\n"  # a comment, which clients ignore; it keeps a proxy from closing a silent connection
 
 
 def retry(milliseconds: int) -> bytes:
-    """Return the frame with the time before a browser reconnects, for a stream that stops before its run."""
+    """Return the frame that sets the time after which a browser reconnects. A stream that ends before its run sends it."""
     return b"retry: %d\n\n" % milliseconds
 
 

@@ -1,4 +1,4 @@
-"""State of the current turn, for the wires of AG-UI and of Vercel, which make their frames from it."""
+"""State of the current turn. The wires of AG-UI and of Vercel make their frames from it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from aswarm._values.messages import (
 
 @dataclass(slots=True)
 class TurnCall:
-    """A call of the turn. `id` is its public id, empty until the provider sends an id.
+    """A call of the turn. `id`: its public id, empty until the provider sends an id.
 
     `is_announced`: whether the first frame of the call was sent. `is_whole`: whether its arguments are complete. `is_started`:
-    whether its function has started. `has_started_inside`: whether a function has started in a run inside the call, and this
-    inner run waits or has waited.
+    whether its function has started. `has_started_inside`: for an agent as a tool, whether its run has started a function and
+    then waited for an answer.
     """
 
     index: int
@@ -45,10 +45,10 @@ class TurnCall:
 
 @dataclass(slots=True)
 class Turns:
-    """Calls of the current turn by index; before the first turn of a resumed run, its open calls.
+    """The calls of the current turn, by index. Before the first turn of a resumed run, these are its open calls.
 
-    `number` counts the turns of the run. `has_resumed_calls`: whether the calls belong to an earlier run. `text`, `reasoning`:
-    the id of the open text or reasoning, or None.
+    `number`: the number of the turn in the run. `has_resumed_calls`: whether an earlier run made the calls. `text`,
+    `reasoning`: the id of the open text or reasoning, or None.
     """
 
     run_id: str = ""
@@ -62,7 +62,7 @@ class Turns:
 
     @property
     def message_id(self) -> str:
-        """Id of the message that this turn makes, the same for each reader."""
+        """Id of the message that this turn makes. It is the same for each reader."""
         return f"{self.run_id}-a{self.number}"
 
     def start_run(self, entry: Entry) -> None:
@@ -82,17 +82,17 @@ class Turns:
     # --- open parts ---
 
     def open_text(self) -> bool:
-        """Open the text of the turn. Return False if it is open already."""
+        """Open the text of the turn. Return False if the text is already open."""
         was_open, self.text = self.text is not None, self.message_id
         return not was_open
 
     def close_text(self) -> str | None:
-        """Close the text. Return its id, None if none was open."""
+        """Close the text. Return its id, or None if it was not open."""
         text, self.text = self.text, None
         return text
 
     def open_reasoning(self) -> bool:
-        """Open a reasoning; a turn may have several. Return False if one is open already."""
+        """Open a reasoning part; a turn may have several. Return False if one is already open."""
         if self.reasoning is not None:
             return False
         self._reasonings += 1
@@ -100,12 +100,12 @@ class Turns:
         return True
 
     def close_reasoning(self) -> str | None:
-        """Close the reasoning. Return its id, None if none was open."""
+        """Close the reasoning part. Return its id, or None if no part was open."""
         reasoning, self.reasoning = self.reasoning, None
         return reasoning
 
     def close_calls(self) -> list[TurnCall]:
-        """Close and return the announced calls of a completion that was cut off."""
+        """Close the announced calls of a completion that was cut off, and return them."""
         cut = [call for call in self.calls.values() if call.is_announced and not call.is_whole]
         for call in cut:
             call.is_announced = False
@@ -114,7 +114,7 @@ class Turns:
     # --- calls ---
 
     def feed(self, entry: Entry) -> TurnCall:
-        """Apply ToolCallDelta. Return its call."""
+        """Apply a ToolCallDelta. Return its call."""
         fields = entry.fields
         call = self.calls.setdefault(fields["index"], TurnCall(fields["index"]))
         if fields["id"] is not None:
@@ -124,7 +124,7 @@ class Turns:
         return call
 
     def complete(self, entry: Entry) -> list[TurnCall]:
-        """Apply CompletionFinished. Return the calls of its message, in call order."""
+        """Apply a CompletionFinished. Return the calls of its message, in call order."""
         fields = entry.fields
         recorded: list[Message] = fields["message"].get("tool_calls") or []
         public = fields.get("call_ids") or [str(call["id"]) for call in recorded]
@@ -136,7 +136,10 @@ class Turns:
         return [self.calls[index] for index in range(len(recorded))]
 
     def of(self, entry: Entry) -> TurnCall:
-        """Apply an entry of one call: ToolCallStarted, -Withdrawn, -Finished, ToolProgress, CallWaiting. Return the call."""
+        """Apply an entry about one call. Return the call.
+
+        The types are ToolCallStarted, ToolCallWithdrawn, ToolCallFinished, ToolProgress and CallWaiting.
+        """
         call = self.calls[entry.fields["index"]]
         if entry.type == "CallWaiting":
             call.has_started_inside = call.has_started_inside or has_started_inside(entry.fields["data"])
@@ -147,15 +150,15 @@ class Turns:
         return call
 
     def interrupted(self) -> list[tuple[TurnCall, str]]:
-        """Return the calls without an answer at the end of the turn, such as a call that waited when a function handed off."""
+        """Return the calls that have no answer at the end of the turn, for example because another call handed off."""
         calls = [call for _, call in sorted(self.calls.items())]
         return [(call, _unanswered(call)) for call in calls if call.is_whole and not call.is_answered]
 
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
-        """Return the calls of the turn that the last entry of the log answers, in call order.
+        """Return the calls of the turn that get an answer from the last entry of the log, in call order.
 
-        The end of a run that was stopped or failed answers all calls, because the calls without an outcome will not run. A run
-        that finished leaves such calls open.
+        If the run was stopped or failed, each call gets an answer, because a call without an outcome will not run. If the run
+        finished, such a call stays open.
         """
         calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
         contents = self._recorded(calls, entry)
@@ -165,14 +168,14 @@ class Turns:
         return [(call, content) for call, content in pairs if content is not None and not call.is_answered]
 
     def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
-        """Return the answers to these calls in the last entry: after the message that made them, or after the last message.
+        """Return the answers to these calls in the last entry. They follow the message that made the calls, or the last message.
 
-        The answers need not be the last messages: if the process of the run died, the log may lack the last turns of the run.
+        If the process of the run died, the log may lack the last turns. Then the calls are not in the last message.
         """
         recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
         made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
         blocks = message_blocks(entry.response.get("messages", ()))
-        # The last messages may be messages of the user, which the run got while it was running.
+        # Blocks of user messages are left out, because a running run may get messages of the user.
         turns = [(_made_by(head), answers) for head, answers in blocks if head.get("role") != "user"]
         own = [answers for calls_made, answers in turns if calls_made == made]
         answers: Sequence[Message] = next(reversed(own or [answers for _, answers in turns]), ())
@@ -180,7 +183,10 @@ class Turns:
 
 
 def _made_by(head: Message) -> list[tuple[str, str]] | None:
-    """Return the ids and arguments of the calls of a message; None for the empty message before answers to earlier calls."""
+    """Return the ids and the arguments of the calls of a message.
+
+    Returns None for the empty message that comes before answers to calls of an earlier run.
+    """
     return [(str(call["id"]), _named(call)[1]) for call in head.get("tool_calls") or ()] if head else None
 
 
@@ -201,20 +207,20 @@ def _resumed(fields: Mapping[str, Any]) -> TurnCall:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the arguments of a call as an object that any client can read; None if they are no JSON object."""
+    """Return the arguments of a call as an object that any client can read, or None if they are not a JSON object."""
     try:
-        value: object = jsonable(json.loads(text or "{}"))  # Python reads NaN and infinities, and browsers do not
+        value: object = jsonable(json.loads(text or "{}"))  # `json.loads` accepts NaN and Infinity; browsers do not
     except (ValueError, RecursionError):
         return None
     return dict(value) if is_object(value) else None
 
 
 def tokens(entry: Entry) -> Mapping[str, Any]:
-    """Return the usage in the last entry of the log; empty if it has none."""
+    """Return the usage in the last entry of the log, or an empty dict if there is none."""
     usage: Mapping[str, Any] = entry.response.get("usage", {})
     return usage
 
 
 def public_error(entry: Entry) -> str:
-    """Return the error text for readers of a run that failed."""
+    """Return the error text of a failed run for readers."""
     return str(entry.fields["error"]["public_message"])

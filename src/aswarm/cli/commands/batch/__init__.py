@@ -3,8 +3,8 @@
 `AsyncSwarm.batch` runs the agents. This folder reads the input, writes the output, skips finished items for `--resume`, and
 reports on stderr.
 
-Lines are only appended to an output file. A file can have several lines for one id, because `--resume` runs failed items
-again: **the last line of an id counts**. Skip a line that is not JSON: a crash has cut it off. In Python:
+Lines are only appended to an output file. `--resume` runs failed items again, so a file can have several lines for one id:
+**the last line of an id counts**. A crash may have cut off a line: skip each line that is not JSON. In Python:
 
     outcomes = {}
     with open("out.jsonl", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""`aswarm batch`: many conversations from a file, run at once by `AsyncSwarm.batch`."""
+"""`aswarm batch`: `AsyncSwarm.batch` runs many conversations from a file concurrently."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     ExitCode.NO_ANSWER,
     ExitCode.UNKNOWN_CALLS,
     ExitCode.TERMINATED,
-    text="Run AGENT over every line of INPUT, many at once.\n\nOne outcome is written for each line, when it finishes. "
+    text="Run AGENT over every line of INPUT, many at once.\n\nWhen the run of a line finishes, its outcome is written. "
     f"{AGENT_HELP} INPUT is a file of JSON Lines or CSV, or - for stdin. A line has `messages`, or a text as `input` or "
-    "`question`. It can have `id`, `context_variables` and `metadata`; and if the messages end with open calls, `resume`: an "
-    "object of decisions by the id of the call. A line that cannot be used is reported, and kept in a file beside the output "
+    "`question`. It can also have `id`, `context_variables` and `metadata`. If the messages end with open calls, it can have "
+    "`resume`: an object that maps the ids of the calls to decisions. An invalid line is reported, and written to another file "
     "(out.rejected.jsonl for out.jsonl).\n\nAn outcome has id, status (answer, waiting, refusal, max_turns, budget, error), "
     "text, output (if the answer has a type), agent, usage, attempts, duration in seconds, error, unknown_calls (the tool calls "
     "whose outcome is unknown), waiting (the calls that wait for a decision), metadata, context_variables, input_digest and "
-    "messages.\n\nWith --resume or --journal, an output can have several lines for one id, because failed items run again: "
-    "the last line of an id counts. A line that is not JSON was cut off by a crash; skip it.",
+    "messages.\n\nWith --resume or --journal, failed items run again, so an output can have several lines for one id: "
+    "the last line of an id counts. A crash may have cut off a line: skip each line that is not JSON.",
 )
 @click.argument("agent")
 @click.argument("source", metavar="INPUT")
@@ -79,7 +79,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
 @click.option(
     "--resume",
     is_flag=True,
-    help="Continue an output that has lines: skip the items whose last line is not an error, run the others, and append "
+    help="Continue an existing output: skip the items whose last line is not an error, run the other items, and append "
     "their lines. No line is changed or removed.",
 )
 @click.option(
@@ -94,13 +94,13 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     type=click.Choice(["keep", "stop"]),
     default="keep",
     show_default=True,
-    help="What to do after a failed item: keep running the others, or start no more.",
+    help="After a failed item, keep running the other items, or stop starting items.",
 )
 @click.option(
     "--ordered",
     is_flag=True,
-    help="Write outcomes in the order of the input. When the batch is stopped, outcomes that wait for an earlier one are "
-    "lost, unless there is a --journal.",
+    help="Write outcomes in the order of the input. If the batch is stopped, an outcome that waits for an earlier outcome "
+    "is lost; with --journal, it is kept.",
 )
 @click.option(
     "--format",
@@ -120,14 +120,14 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     type=click.Choice(get_args(Transport)),
     default="auto",
     show_default=True,
-    help="The HTTP client. auto is aiohttp, which is faster, if the extra of that name is installed; else httpx. direct sends "
-    "the requests without the openai package, and takes the least CPU.",
+    help="The HTTP client. auto: aiohttp, which is faster, if the extra aiohttp is installed; otherwise httpx. direct: no "
+    "openai package in between, which needs the least CPU.",
 )
 @click.option(
     "--store",
     metavar="URL",
     help="Make each item a durable run in this database, sqlite:///runs.db or postgresql://user@host/database. `aswarm worker` "
-    "executes them too, on any machine. Run the same command again to continue them.",
+    "can execute these runs too, on any machine. To continue them, run the same command again.",
 )
 @click.option("--code-version", metavar="TEXT", help="For --store: the version of the agents' code, such as a date.")
 @provider_options
@@ -151,7 +151,7 @@ def batch(agent: str, base_url: str | None, output: str, **values: Any) -> None:
 
 
 class _BatchRun:
-    """One batch: input lines become items, and outcomes become output lines."""
+    """One batch. It turns input lines into items, and outcomes into output lines."""
 
     def __init__(self, agent: Agent, options: CommandOptions, output: BatchOutput, counts: Counts) -> None:
         self._agent = agent
@@ -200,7 +200,7 @@ class _BatchRun:
             ) as outcomes,
         ):
             async for outcome in outcomes:
-                # Finished even if the batch is cancelled meanwhile, so that every written line is counted.
+                # `finish` completes the record even if the batch is cancelled, so that each written line is also counted.
                 await stopping.finish(self._record(outcome), PATIENCE)
 
     async def _items(self) -> AsyncGenerator[Item]:
@@ -255,7 +255,7 @@ class _BatchRun:
         return [f"Stopped: an item failed{not_started}. {self._options.resume_hint()}"]
 
     def _summarise(self, stderr: TextIO, nothing: str, *more: str) -> None:
-        """Print the result. `nothing`: the text if no item has finished. `more`: further lines, such as how to continue."""
+        """Print the counts. `nothing`: the text if no item has finished. `more`: more lines, such as how to continue."""
         lines = [*self._counts.summary(nothing), *more]
         if self._rejected.count:
             lines.insert(1, f"{counted(self._rejected.count, 'line')} rejected; see {self._rejected.path}")

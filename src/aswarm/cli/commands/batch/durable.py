@@ -1,4 +1,4 @@
-"""`aswarm batch --store`: each item is a durable run, which any process that shares the database executes."""
+"""`aswarm batch --store`: each item is a durable run. Any process that shares the database may execute it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 async def durable_batch(
     swarm: AsyncSwarm, agent: Agent, items: AsyncIterable[Item], options: CommandOptions
 ) -> AsyncGenerator[AsyncGenerator[Outcome, None]]:
-    """Yield the outcomes of the items. This process executes runs too."""
+    """Start the runs, and yield a generator of the outcomes. This process executes runs too."""
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
     at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
@@ -39,13 +39,13 @@ async def durable_batch(
 
 
 class _DurableBatch:
-    """The runs of one batch. The item of a failed run gets another run."""
+    """The runs of one batch. If the run of an item has failed in an earlier batch, the item gets another run."""
 
     def __init__(self, runs: DurableRuns, agent: Agent, options: CommandOptions) -> None:
         self._runs = runs
         self._agent = agent
         self._options = options
-        self._items: dict[str, tuple[int, Item]] = {}  # by the id of the run: the place of the item, and the item
+        self._items: dict[str, tuple[int, Item]] = {}  # run id: the position of the item, and the item
         self._is_stopped = False
 
     async def outcomes(self, items: AsyncIterable[Item]) -> AsyncGenerator[Outcome, None]:
@@ -69,7 +69,10 @@ class _DurableBatch:
             yield replace(item, id=run_id)
 
     async def _run_id(self, record: InputRecord) -> str:
-        """Return the same id for the same line, so that a second batch finds the runs of the first; another id after a failure."""
+        """Return the id of the run for a line. It is a hash, so a second batch finds the runs of the first batch.
+
+        If the run with this id has failed, return another id.
+        """
         from aswarm.runs import RunNotFound  # noqa: PLC0415 - only a durable batch needs the package
 
         named, failures = [self._agent.name, record.key, record.digest], 0
@@ -84,7 +87,7 @@ class _DurableBatch:
             failures += 1
 
     async def _answered(self, run: DurableRun) -> DurableRun:
-        """Return the last run of the conversation: a run that waited for an answer may have been continued."""
+        """Return the last run of the conversation. It may be a later run, which answered the calls of this run."""
         while run.record.reason in ("waiting", "continued"):
             (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
             if last.id == run.id:

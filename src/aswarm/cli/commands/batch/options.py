@@ -1,4 +1,4 @@
-"""The options of `aswarm batch`, checked before anything is read."""
+"""The options of `aswarm batch`. They are checked before any input is read."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class CommandOptions:
 
     @property
     def input_format(self) -> InputFormat:
-        """The form of the input."""
+        """The format of the input."""
         return InputFormat(
             self.format_name or format_of(self.source), self.column, self.id_column, takes_decisions=self.store is None
         )
 
     @property
     def resumes(self) -> bool:
-        """Whether the output may have lines already. `AsyncSwarm.batch` rejects the journal of another batch."""
+        """Whether the output may already have lines. With a journal it may: `AsyncSwarm.batch` rejects the journal of another batch."""
         return self.resume or (self.journal is not None and self.journal.exists())
 
     def check(self) -> None:
@@ -84,11 +84,11 @@ class CommandOptions:
         for name, value in conflicts.items():
             if value:
                 raise SetupError(
-                    f"{name} is not for durable runs, which other processes execute too; leave it out, or leave out --store"
+                    f"{name} is not for durable runs, which other processes may execute; remove {name}, or remove --store"
                 )
 
     def resume_hint(self) -> str:
-        """Return a text about how to continue a stopped batch."""
+        """Return a text that explains how to continue a stopped batch."""
         if self.store is not None:
             return f"To continue, run the same command again: the runs are in {self.store}"
         if self.journal is not None:
@@ -98,6 +98,4 @@ class CommandOptions:
                 "To continue, run the same command again with --resume. (With --journal, unfinished items would "
                 "continue too.)"
             )
-        return (
-            "Items without an outcome must run again; with --journal, or with --output and --resume, they alone would"
-        )
+        return "All items must run again. (With --journal, or with --output and --resume, only items without an outcome would.)"

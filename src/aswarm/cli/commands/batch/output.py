@@ -1,6 +1,6 @@
-"""The output of `aswarm batch`: one line for each outcome, and beside it a file for rejected lines of the input.
+"""The output of `aswarm batch`: a line for each outcome, and another file for the rejected lines of the input.
 
-Lines are only appended. Each line goes to the operating system at once, so a killed process loses no line that it has counted.
+Lines are only appended. Each line is passed to the operating system at once. So a killed process loses no line that it counted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from .readers import BadLine, InputRecord
 from .threads import DaemonWorker
 
 FAILED = "error"
-_LINE_START = b'{"id": '  # every line starts so, also a line that was cut off; a line of another kind of file does not
-PATIENCE = 0.5  # the seconds that the command, at its end, waits for a line that is being written
+_LINE_START = b'{"id": '  # the start of each line; without it, a line that is not JSON is from another program
+PATIENCE = 0.5  # at its end, the command waits this number of seconds for a line that is being written
 _SECONDS_UNTIL_ROOM = 0.01
 
 
 def line_of(outcome: Outcome, *, messages: bool) -> bytes:
-    """Return the line of an outcome, with or without `messages`."""
+    """Return the line of an outcome. `messages`: whether the line has the messages of the run."""
     record: InputRecord = outcome.metadata
     response = response_of(outcome.response, outcome.error) or Response()
     fields = {
@@ -55,7 +55,7 @@ def line_of(outcome: Outcome, *, messages: bool) -> bytes:
 
 
 def status_of(response: Response | None, error: BaseException | None) -> str:
-    """Return the status of an item: "answer", "refusal", "error", or the reason of a stop ("waiting", "max_turns", "budget")."""
+    """Return the status of an item: "answer", "refusal", "error", or another `stop` ("waiting", "max_turns", "budget")."""
     if error is not None or response is None:
         return FAILED
     refused = response.messages and response.messages[-1].get("refusal")
@@ -63,7 +63,7 @@ def status_of(response: Response | None, error: BaseException | None) -> str:
 
 
 def error_of(error: BaseException | None) -> dict[str, Any] | None:
-    """Return the type and the message of an error, and for an error of the provider its `status_code` and `retryable`."""
+    """Return the type and the message of an error. For an error of the provider, add its `status_code` and `retryable`."""
     if error is None:
         return None
     details = {name: getattr(error, name) for name in ("status_code", "retryable") if hasattr(error, name)}
@@ -71,7 +71,7 @@ def error_of(error: BaseException | None) -> dict[str, Any] | None:
 
 
 def encoded(fields: dict[str, Any]) -> bytes:
-    """Return one line of JSON in UTF-8; in ASCII if UTF-8 cannot encode the text (half a surrogate pair)."""
+    """Return one line of JSON in UTF-8. If UTF-8 cannot encode the text (half a surrogate pair), use ASCII."""
     try:
         return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
@@ -82,7 +82,7 @@ def _write(file: BinaryIO | RawIOBase, line: bytes) -> None:
     left = memoryview(line)
     while left:
         written = file.write(left)
-        if written is None:  # the pipe is full, and is in non-blocking mode
+        if written is None:  # a pipe in non-blocking mode is full
             time.sleep(_SECONDS_UNTIL_ROOM)
         left = left[written or 0 :]
     file.flush()
@@ -95,7 +95,7 @@ class _Written(NamedTuple):
 
 
 class BatchOutput(ABC):
-    """Base class of the places for lines."""
+    """Base class of the outputs, to which lines are appended."""
 
     def __init__(self) -> None:
         self._done: dict[str, _Written] = {}
@@ -107,11 +107,11 @@ class BatchOutput(ABC):
 
     @property
     def unknown_calls(self) -> list[int]:
-        """For each item of earlier commands, the number of its calls with an unknown outcome."""
+        """The number of calls with an unknown outcome, for each item of earlier commands."""
         return [written.unknown_calls for written in self._done.values()]
 
     def has(self, record: InputRecord) -> bool:
-        """Return whether the item is done. Raises SetupError if the output has another conversation with this id."""
+        """Return whether an earlier command finished the item. Raises SetupError if its id belongs to another conversation."""
         written = self._done.get(record.key)
         if written is None:
             return False
@@ -124,7 +124,7 @@ class BatchOutput(ABC):
 
     @abstractmethod
     async def add(self, line: bytes) -> None:
-        """Append a line. When this returns, the operating system has it."""
+        """Append a line. Returns when the operating system has the line."""
 
     def __enter__(self) -> Self:
         return self
@@ -138,13 +138,13 @@ class BatchOutput(ABC):
 
 
 class FileOutput(BatchOutput):
-    """A file, locked until it is closed. `resume`: whether the file may have lines already; they do not change."""
+    """A file, locked until it is closed. `resume`: whether the file may already have lines, which then do not change."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         super().__init__()
         self._path = path.resolve()
         self._is_new = not path.exists()
-        # There is no buffer, so a line is in the file at once, and a line with a write error is not written later.
+        # Without a buffer, a line is in the file at once. Python also does not write a line later whose write has failed.
         self._file = path.open("ab", buffering=0)
         try:
             if not lock(self._file):
@@ -162,11 +162,11 @@ class FileOutput(BatchOutput):
         with self._path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 self._note(number, line)
-        if not line.endswith(b"\n"):  # a crash cut it off; the next line must not be joined to it
+        if not line.endswith(b"\n"):  # a crash cut off the last line; end it, so that the next line is not joined to it
             self._file.write(b"\n")
 
     def _note(self, number: int, line: bytes) -> None:
-        """Note the status of an item. The last of its lines counts. A line that was cut off counts as absent."""
+        """Note the status of an item. Its last line counts. Ignore a line that was cut off."""
         try:
             fields: Any = json.loads(line)
         except (ValueError, RecursionError):
@@ -180,17 +180,17 @@ class FileOutput(BatchOutput):
         key = str(fields["id"])
         self._done.pop(key, None)
         if fields["status"] != FAILED:
-            unknown_calls: Any = fields.get("unknown_calls")  # the first outputs have none
+            unknown_calls: Any = fields.get("unknown_calls")  # absent in outputs of early versions
             unknown = len(unknown_calls) if is_array(unknown_calls) else 0
             self._done[key] = _Written(fields["status"], fields.get("input_digest"), unknown)
 
     async def add(self, line: bytes) -> None:
-        """Append the line, in the event loop: writing a line to a file is faster than a change to a thread."""
+        """Append the line, without a thread: a write to a file is faster than a call in a thread."""
         with writing(self._path):
             _write(self._file, line)
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Close the file. Remove a new file if an error came before its first line."""
+        """Close the file. If it is new, and an error came before its first line, remove it."""
         if error is not None and self._is_new and not self._file.tell():
             with suppress(OSError):
                 self._path.unlink()
@@ -202,9 +202,9 @@ class FileOutput(BatchOutput):
 
 
 class StreamOutput(BatchOutput):
-    """Standard output, a pipe or a device. `is_own`: whether to close it at the end.
+    """Standard output, a pipe or a device. `is_own`: whether to close the file at the end.
 
-    A thread writes to it: if a reader pauses and the pipe is full, only the writing stops.
+    A thread writes the lines. If a reader pauses and the pipe is full, only this thread waits.
     """
 
     def __init__(self, name: object, file: BinaryIO | RawIOBase, *, is_own: bool) -> None:
@@ -223,16 +223,16 @@ class StreamOutput(BatchOutput):
             _write(self._file, line)
 
     def close(self) -> None:
-        """Close the file if `is_own`, without waiting for a reader that does not read."""
+        """Flush the file, or close it if `is_own`. If the reader does not read, stop waiting after `PATIENCE`."""
         self._thread.close(self._file.close if self._is_own else self._file.flush, PATIENCE)
 
 
 def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
-    """Open the file, or standard output for `-`. Raises SetupError if it cannot be written, or is not an output of a batch."""
+    """Open the file, or stdout for `-`. Raises SetupError if it cannot be written, or is not the output of a batch."""
     if name == "-":
         try:
-            # A file object without Python's buffer: at the end of the process Python needs the lock of that buffer, and a
-            # thread that is stuck in a write would hold it.
+            # A file object without Python's buffer. When the process ends, Python needs the lock of the buffer of stdout, but
+            # a thread that is stuck in a write would hold it.
             file = open(stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115 - closed by the output
         except UnsupportedOperation:  # stdout is not a real file
             return StreamOutput(STDOUT, stdout.buffer, is_own=False)
@@ -247,7 +247,7 @@ def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
 
 
 class RejectedLines:
-    """The file for rejected lines. It is created with the first line, and no line is added twice."""
+    """The file for rejected lines. The first rejected line creates the file. A line that it already has is not added again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -263,7 +263,7 @@ class RejectedLines:
                 self._file = self.path.open("a+b")
                 self._file.seek(0)
                 self._kept.update(self._file)
-                if any(not kept.endswith(b"\n") for kept in self._kept):  # cut off by a crash
+                if any(not kept.endswith(b"\n") for kept in self._kept):  # a crash cut off the last line
                     self._file.write(b"\n")
             if line not in self._kept:
                 self._kept.add(line)
@@ -278,8 +278,8 @@ class RejectedLines:
 
 
 def rejected_path(output: str) -> Path:
-    """Return the file for rejected lines beside an output: `out.rejected.jsonl` for `out.jsonl`."""
+    """Return the file for rejected lines, in the folder of the output: `out.rejected.jsonl` for `out.jsonl`."""
     path = Path(output)
-    if output == "-" or (path.exists() and not path.is_file()):  # a stream has no folder
+    if output == "-" or (path.exists() and not path.is_file()):  # a stream has no folder, so use the current one
         path = Path("batch.jsonl")
     return path.with_name(f"{path.stem}.rejected.jsonl")

@@ -1,6 +1,6 @@
-"""The progress of a batch: the counts, and their printing on stderr, while the batch runs and at its end.
+"""The progress of a batch: `Counts` counts, and the reporters print the counts on stderr.
 
-While it runs, a terminal with rich shows a bar. Otherwise a plain line comes every ten seconds, for a log.
+While the batch runs, a terminal shows a bar if rich is installed. Otherwise a plain line is printed every ten seconds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _WORDS = {
 class Counts:
     """The counts of a batch. `total`: the lines of the input, or None if not known. `before`: items of earlier commands.
 
-    `is_read`: whether the input has been read to its end. `unknown_calls`: calls with an unknown outcome, in this command or
-    earlier ones. `items_with_unknown_calls`: the items with such a call. `limits`: the limits of the swarm.
+    `is_read`: whether the input has been read to its end. `unknown_calls`: the number of calls with an unknown outcome, in this
+    command and in earlier commands. `items_with_unknown_calls`: the number of items with such calls. `limits`: the limits of
+    the swarm.
     """
 
     total: int | None = None
@@ -54,7 +55,7 @@ class Counts:
     limits: RateLimits = field(default_factory=RateLimits)
 
     def add_unknown_calls(self, of_an_item: int) -> None:
-        """Count the calls of one item that have an unknown outcome; the number may be 0."""
+        """Add the number of calls of one item with an unknown outcome. The number may be 0."""
         self.unknown_calls += of_an_item
         self.items_with_unknown_calls += of_an_item > 0
 
@@ -75,13 +76,13 @@ class Counts:
 
     @property
     def left(self) -> float | None:
-        """Estimated seconds until the end; None if they cannot be estimated."""
+        """The estimated seconds until the end, or None if there is no estimate."""
         if self.total is None or not self.rate:
             return None
         return max(self.total - self.done, 0) * max(1 / self.rate, self._seconds_by_limits())
 
     def _seconds_by_limits(self) -> float:
-        """Return the seconds that the limits need for an item like the finished items."""
+        """Return the seconds for one item that the rate limits require, from the average of the finished items."""
         used = (
             (self.usage.requests, self.limits.requests_per_minute),
             (self.usage.total_tokens, self.limits.tokens_per_minute),
@@ -89,7 +90,7 @@ class Counts:
         return max(MINUTE * number / most / self.statuses.total() if most else 0.0 for number, most in used)
 
     def details(self) -> str:
-        """Return rate, time left, tokens and failures as a text."""
+        """Return a text with the rate, the time left, the tokens and the failures."""
         parts = [f"{self.rate:,.1f}/s"]
         if self.left is not None:
             parts.append(f"{duration(self.left)} left")
@@ -106,7 +107,7 @@ class Counts:
         return f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
 
     def summary(self, nothing: str = "nothing to do") -> list[str]:
-        """Return the result, in lines. `nothing`: the text if no item has finished."""
+        """Return the lines of the summary. `nothing`: the text if no item has finished."""
         ran = self.statuses.total()
         kinds = [f"{number:,} {_WORDS.get(status, status)}" for status, number in sorted(self.statuses.items())]
         lines = [
@@ -137,7 +138,7 @@ def duration(seconds: float) -> str:
 
 
 class Reporter:
-    """A printer of plain lines: the problems of a batch at once, and the counts at most every `every` seconds."""
+    """A printer of plain lines. It prints problems at once, and the counts every `every` seconds."""
 
     def __init__(self, counts: Counts, stream: TextIO, every: float = _SECONDS_BETWEEN) -> None:
         self.counts = counts
@@ -160,14 +161,14 @@ class Reporter:
         self._stream.flush()
 
     def update(self) -> None:
-        """Write the changed counts, if they were last written at least `every` seconds ago."""
+        """Print the counts, if the last print was at least `every` seconds ago. Call it after each change."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every
             self.print(f"{self.counts.progress()} done, {self.counts.details()}")
 
 
 class BarReporter(Reporter):
-    """A printer with a progress bar; lines are printed above the bar."""
+    """A printer with a progress bar. It prints lines above the bar."""
 
     def __init__(self, counts: Counts, stream: TextIO, bar: ProgressBar) -> None:
         super().__init__(counts, stream)
@@ -184,7 +185,7 @@ class BarReporter(Reporter):
 
 @contextmanager
 def reporting(counts: Counts, stream: TextIO, *, bar: bool = True) -> Generator[Reporter]:
-    """Report on this stream until the block ends. `bar=False`: plain lines, in a terminal too."""
+    """Report on this stream until the block ends. `bar`: whether a terminal may show a bar; otherwise it gets plain lines."""
     if not (bar and stream.isatty() and find_spec("rich")):
         yield Reporter(counts, stream)
         return

@@ -1,6 +1,6 @@
 """The input of `aswarm batch`: JSON Lines or CSV, one conversation in each record.
 
-An invalid line is a `BadLine`, not an exception: the other lines are still read.
+An invalid line becomes a `BadLine`. It raises no exception, so the other lines are still read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from aswarm.cli._exits import SetupError
 _DELIMITERS = ",;\t"
 _LINE = 60  # characters of a value in a message
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_DEEPEST = 100  # levels. Python can parse far deeper JSON than it can write without a RecursionError
+_DEEPEST = 100  # levels: Python can parse deeper JSON, but then raises a RecursionError when it writes this JSON
 _TOO_DEEP = f"nested more than {_DEEPEST} levels deep"
 
 
 @dataclass(frozen=True, slots=True)
 class InputRecord:
-    """One conversation of the input. `id`: the id in the line, or else its number.
+    """One conversation of the input. `id`: the id in the line; without one, the number of the line.
 
     `resume`: the decisions about the calls that are open at the end of `messages`, or True for all of them.
     """
@@ -43,12 +43,12 @@ class InputRecord:
 
     @property
     def key(self) -> str:
-        """The id as text: 7 and "7" are the same id."""
+        """The id as text, because 7 and "7" are the same id."""
         return str(self.id)
 
     @property
     def digest(self) -> str:
-        """A hash of messages, context variables and decisions (16 hexadecimal digits): finds two conversations with one id."""
+        """A hash of the conversation, with 16 hexadecimal digits. It shows whether one id has had two conversations."""
         decided = [] if self.resume is False else [self.resume]
         content = json.dumps([self.messages, self.context_variables, *decided], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -56,7 +56,7 @@ class InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """An invalid line: the reason, and its text. A byte that is not UTF-8 is half a surrogate pair in the text."""
+    """An invalid line, with the reason and its text. In the text, a byte that is not UTF-8 becomes half a surrogate pair."""
 
     line: int
     error: str
@@ -86,7 +86,7 @@ class InputFormat:
         return ("messages", *self.text_keys) if self.column is None else self.text_keys
 
 
-_WithText = tuple[InputRecord | BadLine, str]  # with the text that was read
+_WithText = tuple[InputRecord | BadLine, str]  # a record, and the text from which it was read
 
 
 def format_of(name: str) -> str:
@@ -95,9 +95,9 @@ def format_of(name: str) -> str:
 
 
 def count(name: str, input_format: InputFormat) -> int | None:
-    """Return the number of records in a file; None for stdin and pipes, which can be read only once.
+    """Return the number of records in a file. Return None for stdin and pipes, because they can be read only once.
 
-    Raises SetupError if there is no such file, or a CSV lacks the column.
+    Raises SetupError if there is no such file, or if a CSV file does not have the column.
     """
     stdin: TextIO | None = sys.stdin
     if name == "-" and stdin is None:
@@ -113,7 +113,7 @@ def count(name: str, input_format: InputFormat) -> int | None:
 
 
 def records_in(name: str, input_format: InputFormat) -> Generator[InputRecord | BadLine]:
-    """Yield the records of a file, or of stdin for `-`, one by one. The file is closed at the end."""
+    """Yield the records of a file, or of stdin for `-`. Closes the file at the end."""
     with _opened(name) as file:
         yield from read(file, input_format)
 
@@ -121,8 +121,8 @@ def records_in(name: str, input_format: InputFormat) -> Generator[InputRecord | 
 def _opened(name: str) -> BinaryIO:
     if name == "-":
         try:
-            # Not Python's own file object: at the end of the process Python needs the lock of that object, and a thread that
-            # is still reading would hold it.
+            # Not `sys.stdin.buffer`: when the process ends, Python needs the lock of this object, but a thread that is still
+            # reading would hold it.
             return open(sys.stdin.fileno(), "rb", closefd=False)
         except io.UnsupportedOperation:  # stdin is not a real file
             return io.BytesIO(sys.stdin.buffer.read())
@@ -133,7 +133,7 @@ def _opened(name: str) -> BinaryIO:
 
 
 def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | BadLine]:
-    """Yield the records, one by one. Of two records with one id, the later one is bad. Raises SetupError as `count` does."""
+    """Yield the records. If two records have the same id, the later record is a BadLine. Raises SetupError like `count`."""
     records = _csv_records(file, input_format) if input_format.name == "csv" else _json_records(file, input_format)
     keys: set[str] = set()
     for record, text in records:
@@ -152,6 +152,7 @@ def read(file: BinaryIO, input_format: InputFormat) -> Iterator[InputRecord | Ba
 def _json_records(file: Iterable[bytes], input_format: InputFormat) -> Generator[_WithText]:
     for number, raw in enumerate(file, 1):
         if raw.strip():
+            # "utf-8-sig" removes the byte order mark that some programs write at the start of a file.
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8", errors="surrogateescape").rstrip("\r\n")
             yield _record(number, text, _json_fields, input_format), text
 
@@ -167,7 +168,7 @@ def _json_fields(text: str) -> Mapping[str, Any]:
 
 
 def _csv_records(file: BinaryIO, input_format: InputFormat) -> Generator[_WithText]:
-    csv.field_size_limit(2**31 - 1)  # a conversation can be long
+    csv.field_size_limit(2**31 - 1)  # a conversation can be long; the limit is a C long, which has 32 bits on Windows
     record_lines: list[str] = []
     with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as whole:
         lines = _noted(whole, record_lines)
@@ -197,14 +198,14 @@ def _noted(lines: Iterable[str], record_lines: list[str]) -> Generator[str]:
 
 
 def _with_length(record: InputRecord | BadLine, length: int) -> InputRecord | BadLine:
-    """Add the number of lines to the error of a record: a quote that is not closed makes one record of many lines."""
+    """Add the number of lines to the error of a record: if a quote is not closed, many lines become one record."""
     if isinstance(record, InputRecord) or length == 1:
         return record
     return replace(record, error=f"{record.error} (in a record of {length:,} lines: is a quote not closed?)")
 
 
 def _header(line: str, input_format: InputFormat) -> tuple[list[str], str]:
-    """Return the names of the columns, and the first delimiter with which there is a column for the text."""
+    """Return the names of the columns, and the delimiter: the first one that results in a column for the text."""
     headers = [next(csv.reader([line], delimiter=delimiter), list[str]()) for delimiter in _DELIMITERS]
     for header, delimiter in zip(headers, _DELIMITERS, strict=True):
         if any(key in header for key in input_format.text_keys):

@@ -1,4 +1,4 @@
-"""Stops a batch after SIGTERM, which docker, systemd and slurm send, and finishes the work that must not be cut off."""
+"""Stops a batch after SIGTERM, which docker, systemd and slurm send. Work that must not be cut off is finished first."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
-    """The process got SIGTERM. It stops a batch as Ctrl-C does, with another exit code."""
+    """The process got SIGTERM, which stops a batch like Ctrl-C. Only the exit code differs."""
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run `asyncio.run`; SIGTERM cancels the work, waits for it, and then raises Terminated.
+    """Run the coroutine with `asyncio.run`. SIGTERM cancels it; after its end, this function raises Terminated.
 
-    On Windows, which has no SIGTERM, and outside the main thread, signals keep their usual effect.
+    On Windows and outside the main thread, signals keep their usual effect, because asyncio cannot handle them there.
     """
     try:
         asyncio.run(_cancelled_by_sigterm(main))
@@ -26,13 +26,13 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 async def _cancelled_by_sigterm(main: Coroutine[Any, Any, None]) -> None:
     task = asyncio.ensure_future(main)
-    with suppress(RuntimeError):  # NotImplementedError is one
+    with suppress(RuntimeError):  # its subclass NotImplementedError is the error of Windows
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await task
 
 
 async def finish(work: Coroutine[Any, Any, None], seconds: float) -> None:
-    """Await the work. If the caller is cancelled, wait for the work at most this many seconds before raising the cancellation."""
+    """Await the work. If the caller is cancelled, first wait for the work, at most this number of seconds."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task])
@@ -44,5 +44,5 @@ async def finish(work: Coroutine[Any, Any, None], seconds: float) -> None:
 
 
 def _retrieve(task: asyncio.Future[None]) -> None:
-    """Retrieve the exception of the task: asyncio logs every exception that is never retrieved."""
+    """Retrieve the exception of the task. Otherwise asyncio would log it as "never retrieved"."""
     _ = task.cancelled() or task.exception()

@@ -1,6 +1,6 @@
 """Input and output in threads: a slow file, a silent pipe or a reader that pauses must not block the event loop.
 
-The threads are daemons. A thread that is stuck in a system call ends with the process, which does not wait for it.
+The threads are daemons. So the process does not wait for a thread that is stuck in a system call.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 async def in_thread(items: Generator[T], ahead: int = 64) -> AsyncGenerator[T]:
-    """Yield the items, read in a thread, at most `ahead` of them in advance. Raises the errors of the thread.
+    """Yield the items. A thread reads them, at most `ahead` items in advance. Raises the errors of the thread.
 
-    Leaving early does not wait for the thread. A thread that is stuck in a read closes `items` when the read returns.
+    If the caller stops early, this does not wait for the thread. When the current read returns, the thread closes `items`.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[tuple[T] | BaseException | None] = asyncio.Queue()
@@ -54,7 +54,7 @@ async def in_thread(items: Generator[T], ahead: int = 64) -> AsyncGenerator[T]:
 
 
 class DaemonWorker:
-    """A daemon thread that makes calls, one after another, in the order of the requests."""
+    """A daemon thread that makes calls one after another, in the order in which they were requested."""
 
     def __init__(self, name: str) -> None:
         self._queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
@@ -74,7 +74,10 @@ class DaemonWorker:
                 future.set_result(None)
 
     async def call(self, call: Callable[[], None]) -> None:
-        """Make the call and wait for its end. Raises its errors. A cancellation skips the call, or stops waiting for it."""
+        """Make the call in the thread, and wait for its end. Raises its errors.
+
+        A cancellation skips a call that has not started. Otherwise it only ends the waiting.
+        """
         await asyncio.wrap_future(self._request(call))
 
     def _request(self, call: Callable[[], None]) -> Future[None]:
@@ -83,7 +86,7 @@ class DaemonWorker:
         return future
 
     def close(self, last: Callable[[], None], seconds: float) -> None:
-        """Make a last call, and wait for the end of the thread, at most this many seconds."""
+        """Make a last call in the thread. Then wait for the end of the thread, at most this number of seconds."""
         self._request(last)
         self._queue.put(None)
         self._thread.join(seconds)

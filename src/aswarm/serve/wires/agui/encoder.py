@@ -1,7 +1,7 @@
 """Encoder of AG-UI 1.0: turns the entries of a run into events of AG-UI.
 
-Handoffs, the start of a function and progress are CUSTOM events: AG-UI has no event for them, and clients drop unknown
-events. An optional field without a value is left out: clients reject null.
+Handoffs, the start of a function and progress become CUSTOM events, because AG-UI has no events for them and clients drop
+unknown events. An optional field without a value is left out, because clients reject null.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class AguiWire:
     Args:
         thread_id: The thread id of the client; by default the conversation of the log.
         run_id: The run id of the client; by default the run id of the log.
-        protocol_version: The version of the client. None means older than 1.0: such a client gets no outcome that it would
-            reject.
-        known: Ids of calls whose results the client has, such as results of its own tools. These results are not sent again:
-            the client would show a second result.
-        snapshot: For a client that already has messages of this run: its messages without the messages of this run. They
-            replace the messages in the client, so that the client shows nothing twice.
+        protocol_version: The version of the client; None for a client older than 1.0. Such a client does not get the outcomes
+            that it would reject.
+        known: Ids of the calls whose results the client already has, for example from its own tools. These results are not sent
+            again, because the client would show them twice.
+        snapshot: The messages that the client sent, without the messages of this run; None if it sent no message of this run.
+            They replace the messages in the client, so that the client shows nothing twice.
     """
 
     media_type = MEDIA_TYPE
@@ -112,7 +112,7 @@ class AguiWire:
         if self._snapshot is not None:
             started.append({"type": "MESSAGES_SNAPSHOT", "messages": self._snapshot})
         state: Mapping[str, Any] | None = fields.get("context_variables")
-        # An empty snapshot would clear the state of the client.
+        # No snapshot without context variables: an empty snapshot would clear the state of the client.
         return [*started, {"type": "STATE_SNAPSHOT", "snapshot": state}] if state else started
 
     @property
@@ -178,12 +178,12 @@ class AguiWire:
         call = self._turns.feed(entry)
         if call.is_announced:
             return _arguments(call, entry.fields["arguments"])
-        # A name may arrive in pieces; it is complete when the arguments start.
+        # A provider may send the name in pieces. When the arguments start, the name is complete.
         return self._announce(call) if call.id and call.name and call.arguments else []
 
     def _announce(self, call: TurnCall) -> list[dict[str, Any]]:
         call.is_announced = True
-        # The message of the call must exist, also in a turn without text.
+        # The message that has the call must exist, even if the turn has no text.
         before = [*self._close_reasoning(), *self._open_text()]
         start = {
             "type": "TOOL_CALL_START",
@@ -213,7 +213,7 @@ class AguiWire:
             return []
         events: list[dict[str, Any]] = []
         if not call.is_announced:
-            # A call of an earlier run. These events have no arguments, so a client that has the call keeps its arguments.
+            # A call of an earlier run. If the client has this call, it keeps the arguments, because these events have none.
             call.is_announced = True
             events = [
                 {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name},
@@ -231,7 +231,7 @@ class AguiWire:
     # --- the end ---
 
     def _ended(self, entry: Entry) -> list[dict[str, Any]]:
-        # If the process of a run died early, the log has only the last entry of the run.
+        # If the process of the run died early, the log has only a last entry, and the reader got no RUN_STARTED.
         before = [] if self._turns.run_id else [self._started]
         closed = [*before, *self._results(self._turns.answers(entry)), *self._close_all()]
         usage = _usage(tokens(entry))
@@ -281,7 +281,7 @@ def _arguments(call: TurnCall, text: str | None) -> list[dict[str, Any]]:
 
 
 def _patch(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the change as operations of a JSON patch (RFC 6902), in which "add" replaces an existing member."""
+    """Return the change as a JSON patch. There, "add" also replaces an existing member (RFC 6902, section 4.1)."""
     removed = [{"op": "remove", "path": _pointer(key)} for key in fields["removed"]]
     return removed + [{"op": "add", "path": _pointer(key), "value": value} for key, value in fields["changes"].items()]
 

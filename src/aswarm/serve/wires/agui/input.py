@@ -1,7 +1,7 @@
 """Reader of the `RunAgentInput` of AG-UI.
 
 The module reads the user's messages after the last assistant message, the results of the client's own tools, `resume`, `tools`
-and `state`. The server has the rest of the history, and does not read the client's copy.
+and `state`. It ignores the rest of the messages, because the server has its own history.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from aswarm.runs._requests import (
 def agui_request(body: object) -> ClientRequest:
     """Return the request in a body. Raises RequestError with the place of the fault.
 
-    An answer in `resume` must fit an open call. Results of calls that are not open are old history, and left out.
+    An answer in `resume` must be for an open call. Without `resume`, the results of tools in the messages are the answers. Later,
+    a result of a call that is not open is ignored as old history.
     """
     data = an_object(body, "body")
     messages = a_list(data.get("messages"), "messages")
@@ -68,7 +69,7 @@ def _resumed(entry: object, param: str) -> CallAnswer:
 
 
 def results_in(messages: Sequence[Any]) -> list[CallAnswer]:
-    """Return the results of the client's tools. Results of an unknown form are left out."""
+    """Return the results of the client's tools. This ignores results of an unknown form."""
     return [
         CallAnswer(message["toolCallId"], content=_result_text(message.get("content")))
         for message in messages

@@ -21,7 +21,7 @@ from .input import agui_request, results_in
 if TYPE_CHECKING:
     from aswarm.serve._service import Service
 
-_KEY = "agui\n"  # prefix of the idempotency keys of these runs; the thread and the run of the client follow
+_KEY = "agui\n"  # the idempotency key of these runs is this prefix, the thread id and the run id of the client
 
 
 def agui_routes(service: Service) -> list[BaseRoute]:
@@ -41,13 +41,14 @@ async def _start(service: Service, request: Request, user: str) -> Response:
         run = await start(service, request, replace(new, key=key, open_calls_first=True))
     except AnswersRefused as error:
         return _refused(thread, run_id, error)
-    # A repeated request gets the whole run again. The ids of the messages of a run start with the id of the run.
+    # A repeated request gets the whole run again, so the client must drop the messages that it has of this run. Their ids
+    # start with the id of the run.
     others = [message for message in asked.shown if not str(message.get("id")).startswith(f"{run.id}-")]
     wire = AguiWire(
         thread_id=thread,
         run_id=run_id,
         protocol_version=asked.protocol_version,
-        # Answers in `resume` must fit; other answers are the results in the client's messages.
+        # Without `resume`, the answers are results that the client has sent. They must not be sent back.
         known=() if asked.strict else [answer.call for answer in results_in(others)],
         snapshot=others if len(others) < len(asked.shown) else None,
     )

@@ -1,1 +1,1 @@
-"""The native wire: the entries of the log as server-sent events, with their numbers as ids."""
+"""The native wire: each entry of the log is a server-sent event, and its number is the id of the event."""

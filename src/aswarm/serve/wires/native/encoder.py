@@ -1,6 +1,6 @@
-"""Encoder of the native wire: each entry of the log as one server-sent event, whose `id` is the `seq` of the entry.
+"""Encoder of the native wire: each entry of the log is one server-sent event. Its `id` is the number (`seq`) of the entry.
 
-A browser's `EventSource` sends the last id when it reconnects, so a reader gets each entry once.
+A browser's `EventSource` sends the last id when it reconnects. So a reader gets each entry once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from aswarm.serve.wires.sse import MEDIA_TYPE
 
 
 class NativeWire:
-    """The native wire: an entry is a server-sent event, with its number as id and its JSON as data.
+    """The native wire: each entry is a server-sent event. Its id is the number of the entry, its data the entry as JSON.
 
-    It has no state: all readers get the same frames.
+    The wire has no state, so all readers get the same frames.
     """
 
     media_type = MEDIA_TYPE

@@ -29,11 +29,11 @@ def native_request(body: object) -> ClientRequest:
     The body has `agent` and one of:
 
     - `text`: a message.
-    - `content`: a message of parts of the types "text", "image_url" and "file", in the form of Chat Completions.
-    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "reason"?}]`. `run`: the id of the run that asked,
-      null if that run has no log.
-    - `"continue": true`: the model continues from the history as it is.
-    - `"regenerate": true`: the messages after the last message of the user are removed first.
+    - `content`: a message as a list of parts of Chat Completions, with the types "text", "image_url" and "file".
+    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "reason"?}]`. `run`: the id of the run that waits; null
+      if this run has no log.
+    - `"continue": true`: the model continues without a new message.
+    - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
     """
     data = an_object(body, "body")
     answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
@@ -44,7 +44,7 @@ def native_request(body: object) -> ClientRequest:
         raise RequestError(
             422,
             "invalid_request",
-            "the body must have exactly one of text, content, answers, continue and regenerate",
+            "the body must have exactly one of the keys text, content, answers, continue and regenerate",
             param="text",
         )
     return ClientRequest(
@@ -80,7 +80,7 @@ def _part(part: object, param: str) -> dict[str, Any]:
 
 def _url(value: object, param: str) -> str:
     url = a_text(value, param)
-    if not url.startswith(("data:", "https:", "http:")):  # some servers of models read "file:"
+    if not url.startswith(("data:", "https:", "http:")):  # for "file:", a model server might read its own files
         raise invalid(param, 'a URL that starts with "data:", "https:" or "http:"', url)
     return url
 
@@ -102,5 +102,5 @@ def _answer(answer: object, param: str) -> CallAnswer:
 
 def _run_that_asked(data: Mapping[str, Any], param: str) -> str | None:
     if "run" not in data:
-        raise RequestError(422, "invalid_request", f"{param} must have run, the id of the run that asked", param=param)
+        raise RequestError(422, "invalid_request", f"{param} must have run, the id of the run that waits", param=param)
     return an_optional_text(data["run"], f"{param}.run")

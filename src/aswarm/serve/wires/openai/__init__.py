@@ -1,1 +1,1 @@
-"""OpenAI's Chat Completions: the agents as models, for every client of that API."""
+"""OpenAI's Chat Completions: each agent is a model, for every client of this API."""

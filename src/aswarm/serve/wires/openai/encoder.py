@@ -1,7 +1,7 @@
-"""Encoder of Chat Completions: a run as the chunks of one completion, or as one whole completion.
+"""Encoder of Chat Completions: a run becomes the chunks of one completion, or one whole completion.
 
-Functions that run here, and handoffs, are never `tool_calls`: clients execute every call that they read there, and send
-another request. The texts of several turns are one text, with a blank line between them.
+The `tool_calls` never contain handoffs or functions that run here. A client would execute such a call itself, and then send
+another request. The texts of several turns become one text, with a blank line between them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FINISH = {"max_turns": "length", "budget": "length"}
 _PROVIDER_FINISH = ("length", "content_filter")
 _RATE_LIMIT = 429
 _BLOCKED = 400
-_RETRY_SECONDS = 2  # if the provider sends no time
+_RETRY_SECONDS = 2  # used if the provider sends no `retry-after`
 
 
 class OpenAIWire:
@@ -28,7 +28,7 @@ class OpenAIWire:
     Args:
         model: The model name in the client's request.
         include_usage: Whether to send the token counts in a last chunk.
-        activity: Whether to show calls and handoffs as reasoning, until the first text.
+        activity: Whether to show calls and handoffs as reasoning. This stops at the first text.
         client_tools: Names of the client's own tools. Only open calls of these tools are sent as `tool_calls`.
     """
 
@@ -92,13 +92,13 @@ class OpenAIWire:
         return {}
 
     def _joined(self, text: str) -> str:
-        """Return the text, after a blank line if it is the first text of another turn."""
+        """Return the text. A blank line comes before the first text of each later turn."""
         gap = "\n\n" if self._starts_turn and self._has_text else ""
         self._starts_turn, self._has_text = False, True
         return gap + text
 
     def _reasoning(self, text: str) -> dict[str, Any]:
-        # Clients that print chunks as they arrive would print later reasoning inside the answer.
+        # After the first text, no reasoning is sent: a client that prints each chunk would print it inside of the answer.
         return {} if self._has_text else {"reasoning_content": text}
 
     # --- the end ---
@@ -133,7 +133,7 @@ class OpenAIWire:
 
 
 def whole_completion(entries: Iterable[Entry], wire: OpenAIWire) -> dict[str, Any]:
-    """Return the whole completion of a finished log: its chunks joined in one body. An error body if the run failed."""
+    """Return the whole completion of a finished log, or an error body if the run failed. It joins the chunks of the stream."""
     made: dict[str, Any] = {"role": "assistant", "content": None}
     head: dict[str, Any] = {}
     finish_reason: str | None = None
@@ -179,16 +179,16 @@ def _failure(entry: Entry) -> tuple[int, str, str]:
     error = entry.fields["error"]
     if error.get("status_code") == _RATE_LIMIT:
         return _RATE_LIMIT, "rate_limit_error", "rate_limit_exceeded"
-    if error["type"] == "Blocked":  # by a guard. Not 5xx: clients would retry it
+    if error["type"] == "Blocked":  # a guard refused the request; the status is not 5xx, because clients would retry
         return _BLOCKED, "invalid_request_error", "content_filter"
     return 502, "server_error", "run_failed"
 
 
 def failure_head(entry: Entry) -> tuple[int, dict[str, str]]:
-    """Return the HTTP status and the headers for a run that failed before a stream started.
+    """Return the HTTP status and the headers for a run that failed, if the client did not ask for a stream.
 
-    429 for a rate limit of the provider, 400 for a run that a guard blocked, else 502. `retry-after` is sent unless a guard
-    blocked the run.
+    The status is 429 for a rate limit of the provider, 400 for a run that a guard blocked, and otherwise 502. With 429 and 502,
+    the headers include `retry-after`.
     """
     status = _failure(entry)[0]
     if status == _BLOCKED:
@@ -199,7 +199,7 @@ def failure_head(entry: Entry) -> tuple[int, dict[str, str]]:
 def error_body(
     message: str, *, code: str | None = None, type_: str = "invalid_request_error", param: str | None = None
 ) -> dict[str, Any]:
-    """Return an error body of the API. It has null values, because clients read all four keys."""
+    """Return an error body of the API. It always has all four keys, because clients read them; a value may be null."""
     return {"error": {"message": message, "type": type_, "param": param, "code": code}}
 
 

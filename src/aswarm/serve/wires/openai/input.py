@@ -1,7 +1,7 @@
 """Reader of the requests of Chat Completions.
 
-This API has no conversations on the server, so a client sends its history. This module reads the texts of user and
-assistant, and calls of the client's own tools with their results. The caller decides whether to use that history.
+This API has no conversations on the server, so a client sends its whole history. This module reads the texts of the user and of
+the assistant, and the calls of the client's own tools with their results. The caller decides whether to use this history.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _IGNORED = ("tools", "tool_choice", "functions", "function_call", "temperature",
 class ChatRequest:
     """A request of a client.
 
-    `history`: the texts of user and assistant, with the calls of the client's tools; used without a conversation on the
-    server. `messages`: the user's messages since the last answer; used with a conversation on the server. `answers`: the
-    results of the client's tools. `system`: the texts of the roles system and developer. `ignored`: settings without effect.
+    `history`: the texts of the user and of the assistant, with the calls of the client's tools; for a request without a
+    conversation on the server. `messages`: the user's messages since the last answer; for a request with a conversation.
+    `answers`: the results of the client's tools. `system`: the texts of the roles system and developer. `ignored`: the names of
+    settings that have no effect.
     """
 
     model: str
@@ -52,8 +53,8 @@ class ChatRequest:
 def chat_request(body: object) -> ChatRequest:
     """Return the request in a body. Raises RequestError.
 
-    Settings that the agents decide are listed in `ignored`. Settings whose effect a client would rely on (`n`, `logprobs`,
-    `response_format`) are an error.
+    `ignored` of the request lists the settings that the agents decide. A setting raises RequestError if the client would rely on
+    its effect (`n`, `logprobs`, `response_format`).
     """
     data = an_object(body, "body")
     _refuse_settings(data)
@@ -80,7 +81,7 @@ def chat_request(body: object) -> ChatRequest:
 
 
 def unknown_model(name: str) -> RequestError:
-    """Return the error for a model that is no agent of the service."""
+    """Return the error for a model name that is not the name of an agent."""
     return RequestError(404, "model_not_found", f"The model {name!r} does not exist.", param="model")
 
 
@@ -119,7 +120,7 @@ def _history(messages: Sequence[Mapping[str, Any]], own_tools: set[str]) -> list
 def _assistant(
     message: Mapping[str, Any], following: Sequence[Mapping[str, Any]], own_tools: set[str]
 ) -> list[Message]:
-    """Return the text of an assistant message, and its calls of the client's tools that have a result."""
+    """Return the text of an assistant message. If its calls of the client's tools have results, return these calls and results."""
     results = {answer.call: answer.content for answer in _answers(following)}
     calls = message.get("tool_calls")
     known = [

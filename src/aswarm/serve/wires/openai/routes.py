@@ -1,7 +1,7 @@
-"""Routes of OpenAI's Chat Completions, with the agents as models.
+"""Routes of OpenAI's Chat Completions. Each agent is a model.
 
-A request without a conversation is stateless: its texts are the history. With the header X-Conversation-Id the history is on
-the server, which reads only the new messages of the user.
+A request without a conversation is stateless: its texts are the history. With the header X-Conversation-Id, the history is on
+the server, and the server reads only the new messages of the user.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def _models(service: Service) -> list[str]:
 
 
 def openai_error(refusal: Refusal) -> Response:
-    """Return the error response of Chat Completions, which has no 422. `run`: the active run of a busy conversation."""
+    """Return an error response of Chat Completions. This API has no 422, so it becomes 400.
+
+    If the conversation is busy, `run` in the body is the id of its active run.
+    """
     kind = "server_error" if refusal.status >= _SERVER_ERRORS else "invalid_request_error"
     body = error_body(str(refusal), code=refusal.code, type_=kind, param=refusal.extra.get("param"))
     if "run" in refusal.extra:
@@ -107,7 +110,7 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
         key=idempotency_key(request),
         context_variables=None if service.context is None else await service.context(request),
         tools=asked.tools if service.client_tools == "offer" else (),
-        on_disconnect="cancel",  # no client can reconnect to a run without a conversation
+        on_disconnect="cancel",  # a client cannot reconnect to a run without a conversation
     )
 
 
@@ -115,7 +118,7 @@ async def _answer(
     service: Service, request: Request, run: Run, asked: ChatRequest, own_tools: Collection[str]
 ) -> Response:
     wire = OpenAIWire(asked.model, include_usage=asked.include_usage, activity=service.activity, client_tools=own_tools)
-    # A client of this API cannot reconnect, so its answer continues while the service drains.
+    # A client of this API cannot reconnect. So its answer continues while the service drains.
     patience = service.drain_seconds
     if asked.stream:
         return RunStream(run, wire, heartbeat=service.heartbeat, show=service.show, patience=patience)

@@ -1,1 +1,1 @@
-"""Vercel's UI message stream, version 1: runs for `useChat` of the AI SDK."""
+"""Vercel's UI message stream, version 1: the wire for `useChat` of the AI SDK."""

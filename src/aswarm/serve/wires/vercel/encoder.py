@@ -1,7 +1,7 @@
-"""Encoder of Vercel's UI message stream, version 1, with parts that both `ai` 6 and `ai` 7 read.
+"""Encoder of Vercel's UI message stream, version 1. It uses only parts that both `ai` 6 and `ai` 7 can read.
 
-Functions that run here are `providerExecuted`: otherwise a client would treat their results as its own, and send them again
-in a loop. A call that the client answers (an external tool, or a question) is not `providerExecuted`.
+Calls of functions that run here are `providerExecuted`. Otherwise a client would treat their results as its own, and send them
+again in a loop. A call that the client answers (an external tool, or a question) is not `providerExecuted`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _REASONS = {
     "waiting": "tool-calls",
     "tool_calls": "tool-calls",
 }
-# Finish reasons of the provider that mean more than a normal end.
+# Finish reasons of the provider that differ from a normal end.
 _PROVIDER_REASONS = {"length": "length", "content_filter": "content-filter"}
 
 
 class VercelWire:
     """The wire of Vercel's AI SDK (`useChat`): encodes the entries of one run for one reader, from the first entry.
 
-    A run that waited and the runs that resumed it make one message of the client. To replay that message, encode the entries
-    of all these runs in order, but leave out the last entry of each run before the last run.
+    If a run waited, then this run and the runs that resumed it make one message in the client. To replay this message, encode
+    the entries of all these runs in order. Of each run except the last run, leave out the last entry.
     """
 
     media_type = MEDIA_TYPE
@@ -92,7 +92,7 @@ class VercelWire:
         if self._has_started:
             return []
         self._has_started = True
-        # A resumed run continues the last message of the client, which must keep its id.
+        # A resumed run continues the last message of the client. This message must keep its id, so none is sent.
         is_resumed = entry.fields["resume"] is not False
         start = {"type": "start"} if is_resumed else {"type": "start", "messageId": entry.fields["run_id"]}
         state: Mapping[str, Any] | None = entry.fields.get("context_variables")
@@ -148,13 +148,13 @@ class VercelWire:
         call = self._turns.feed(entry)
         if call.is_announced:
             return _input_delta(call, entry.fields["arguments"])
-        # A name may arrive in pieces; it is complete when the arguments start.
+        # A provider may send the name in pieces. When the arguments start, the name is complete.
         return self._announce(call) if call.id and call.name and call.arguments else []
 
     def _announce(self, call: TurnCall) -> list[dict[str, Any]]:
         call.is_announced = True
         start = {"type": "tool-input-start", "toolCallId": call.id, "toolName": call.name, "dynamic": True}
-        # `providerExecuted` follows with the input: only a whole call shows which program runs it.
+        # `providerExecuted` follows later, with the whole input: only a whole call shows whether the client runs it.
         return [*self._close_reasoning(), start, *_input_delta(call, call.arguments)]
 
     def _completed(self, entry: Entry) -> list[dict[str, Any]]:
@@ -163,12 +163,12 @@ class VercelWire:
         for call in self._turns.complete(entry):
             if not call.is_announced:
                 parts += self._announce(call)
-            if not call.is_external:  # the client would run it at once, and the run may still answer it
+            if not call.is_external:  # the client would run an external call at once, but the run may still answer it
                 parts.append(_input(call))
         return [*parts, *self._close_text(), *self._close_reasoning()]
 
     def _announce_input(self, call: TurnCall) -> list[dict[str, Any]]:
-        """Return the input of a call that this reader may lack, such as a call of an earlier run. An input may arrive twice."""
+        """Return the input of a call if the client may lack it, for example of an earlier run. A client accepts an input twice."""
         if call.is_announced and not call.is_external:
             return []
         call.is_announced, call.is_external = True, False
@@ -213,7 +213,11 @@ class VercelWire:
         return [*parts, {"type": "finish", "finishReason": reason, "messageMetadata": metadata}]
 
     def _waiting(self, waiting: Sequence[Mapping[str, Any]], *, is_asked: bool) -> list[dict[str, Any]]:
-        """Return the requests for the client. The client sends its decisions when each call has a decision or an output."""
+        """Return the parts that ask the client for decisions.
+
+        The client sends its decisions only when each call has a decision or an output. So a call that waits for another call
+        gets an output too.
+        """
         parts: list[dict[str, Any]] = []
         for fields in waiting:
             call, kind = self._turns.calls[fields["index"]], fields.get("kind")

@@ -1,8 +1,8 @@
 """Reader of the requests of Vercel's `DefaultChatTransport`.
 
 The module reads the user's messages after the last assistant message. If the last message is an assistant message, the module
-reads the approvals and the outputs of the client's own tools in it. Outputs of functions that run here (`providerExecuted`) are
-not read.
+reads the approvals in it, and the outputs of the client's own tools. It ignores the outputs of functions that run here
+(`providerExecuted`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from aswarm.runs._requests import (
 def vercel_request(body: object) -> ClientRequest:
     """Return the request in a body. Raises RequestError with the place of the fault.
 
-    Answers to calls that are not open are left out: a client sends old answers again with their message.
+    A client sends its old answers again with their message. So an answer to a call that is not open is ignored later.
     """
     data = an_object(body, "body")
     messages = a_list(data.get("messages"), "messages")
@@ -61,7 +61,7 @@ def _answers(message: Mapping[str, Any]) -> Iterator[CallAnswer]:
 
 
 def _waiting_call(part: object) -> tuple[str, str] | None:
-    """Return the call and the run of a part about a waiting call; None for other parts."""
+    """Return the ids of the call and of the run from a part about a waiting call; None for other parts."""
     data = part.get("data") if is_object(part) and part.get("type") == "data-aswarm-waiting" else None
     if not is_object(data):
         return None

@@ -1,4 +1,4 @@
-"""Routes for `useChat` of Vercel's AI SDK: start a run, and reconnect to a running one."""
+"""Routes for `useChat` of Vercel's AI SDK: start a run, and reconnect to a running run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
 
 
 async def _resume(service: Service, request: Request, user: str) -> Response:
-    """Stream the run from its start; 204 if none is running: the client sends this request whenever a page is loaded."""
+    """Stream the running run from its start. Without one, return 204: the client sends this request whenever a page loads."""
     run = await last_run(service, user, request.path_params["conversation"])
     if run is None or not run.record.is_running:
         return Response(status_code=204)
