@@ -23,6 +23,7 @@ from anyio.to_thread import run_sync as in_thread
 
 from aswarm._sql.liveness import Liveness
 from aswarm._values.errors import ConfigurationError, StoreError
+from aswarm._values.text import how_to_install
 
 from ._dbos_connections import Borrower, close_pool, connection_pool
 
@@ -80,6 +81,14 @@ def check_least(least: float, **numbers: float | None) -> None:
             raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
 
 
+def _require_dbos() -> None:
+    try:
+        import dbos  # noqa: F401, PLC0415 - of an extra
+    except ImportError as error:
+        text = f"durable runs need the package dbos: {how_to_install('durable')} ({error})"
+        raise ConfigurationError(text) from error
+
+
 class Engine:
     """The queue of the runs. With `works`, it also executes runs in this process.
 
@@ -121,6 +130,7 @@ class Engine:
                 return
 
     async def _open(self) -> None:
+        _require_dbos()
         settings, self._is_stopping = self._settings, False
         if settings.works and _working:
             raise ConfigurationError(
