@@ -120,7 +120,7 @@ def _value_of(value: ast.expr | None) -> ast.expr | None:
     if not (isinstance(value, ast.Call) and ast.unparse(value.func) in ("field", "Field", "dataclasses.field")):
         return value
     keywords = {each.arg: each.value for each in value.keywords}
-    return keywords.get("default") or keywords.get("default_factory", value if "default_factory" in keywords else None)
+    return keywords.get("default") or (ast.Constant(...) if "default_factory" in keywords else None)
 
 
 def _method(kind: type, name: str) -> Function | None:

@@ -23,7 +23,7 @@ from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
 from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFound, fold
-from aswarm.testing import Answer, Failure, ScriptedModel, call
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 
@@ -303,7 +303,7 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
 
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
     """Each item is a run with an id of its own; the second call finds the results, and asks no model."""
-    model = ScriptedModel(lambda request: Answer(request.body["messages"][-1]["content"].upper()))
+    model = ScriptedModel(lambda request: ScriptedAnswer(request.body["messages"][-1]["content"].upper()))
     items = ["a", "b", "c"]
     for script in (model, []):
         async with durable(tmp_path, script, shop) as runs:
@@ -438,7 +438,7 @@ async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> Non
 
 async def test_a_conversation_continues(tmp_path: Path, shop: Shop) -> None:
     """Runs of one conversation have its history."""
-    model = ScriptedModel(lambda request: Answer(str(len(request.body["messages"]))))
+    model = ScriptedModel(lambda request: ScriptedAnswer(str(len(request.body["messages"]))))
     async with durable(tmp_path, model, shop) as runs:
         first = await runs.start("Boss", "Hi!", user="ann", conversation="c")
         await first.result()

@@ -17,7 +17,7 @@ from aswarm import Agent, RunError, tool
 from aswarm._record import log
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.runs import Run, fold
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -137,8 +137,8 @@ async def test_a_completion_that_was_cut_begins_again(tmp_path: Path, shop: Shop
     """Its text comes again after the beginning of its turn, so that no reader sees it twice."""
     half = anyio.Event()
 
-    def stop(request: Any) -> Answer:
-        return Answer("One two three four.", pause=0.02)
+    def stop(request: Any) -> ScriptedAnswer:
+        return ScriptedAnswer("One two three four.", pause=0.02)
 
     async with durable(tmp_path, ScriptedModel(stop, cut=4), shop) as runs:
         run = await runs.start("Boss", "Hi!", run_id="r")

@@ -29,7 +29,7 @@ from aswarm import (
 from aswarm._record.journal import Journal
 from aswarm._run.loop import Handlers
 from aswarm._run.options import RunOptions
-from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -265,7 +265,7 @@ async def test_an_item_is_resumed_over_either_api(path: Path, first_api: Any, se
     """The recorded turn is not asked again, no function runs twice, and the other API gets no output items."""
     ran: list[str] = []
     agent = Agent(model="gpt-6-luna", functions=[noting(ran, "order")])
-    asking = Answer(calls=[call("order", call_id="c1")], extra={"reasoning_content": "Hm."})
+    asking = ScriptedAnswer(calls=[call("order", call_id="c1")], extra={"reasoning_content": "Hm."})
     first = ScriptedModel([asking, Failure(400, "bad")], api=first_api)
     with pytest.raises(CompletionError):
         await rerun(path, first.client(), agent)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typed_desk import Seen, SeenItems, SeenModel, Shop, ShopItems, ShopModel, get, put
 
 from aswarm import Agent, AsyncSwarm, Hold, Result, agent_tool, current_call, tool
-from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 pytestmark = pytest.mark.slow
 USER = {"role": "user", "content": "Go"}
@@ -114,10 +114,14 @@ def model_of(turns: list[list[dict[str, Any]]]) -> ScriptedModel:
         number = sum(message["role"] == "assistant" for message in request.messages)
         if request.messages[0]["content"] == "inner":
             arguments = {"what": "cart", "number": 9, "end": "return"}
-            return "asked" if number else Answer(calls=[call("write_thread_0", call_id=f"inner {number}", **arguments)])
+            return (
+                "asked"
+                if number
+                else ScriptedAnswer(calls=[call("write_thread_0", call_id=f"inner {number}", **arguments)])
+            )
         if number >= len(turns) or not turns[number]:
             return "Done."
-        return Answer(calls=[_call(made, f"{number} {place}") for place, made in enumerate(turns[number])])
+        return ScriptedAnswer(calls=[_call(made, f"{number} {place}") for place, made in enumerate(turns[number])])
 
     return ScriptedModel(answer)
 

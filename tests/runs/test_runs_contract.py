@@ -28,12 +28,12 @@ from aswarm.runs import (
     ShuttingDown,
     fold,
 )
-from aswarm.testing import Answer, Failure, ScriptedModel, call
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
 Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
-LONG = [call("look", number=1), call("transfer_to_clerk"), Answer("All is well.")]
+LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All is well.")]
 
 
 @pytest.fixture

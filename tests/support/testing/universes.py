@@ -17,7 +17,7 @@ import anyio
 from aswarm import Agent, AswarmError, Budget, Hold, RateLimits, Result, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
-from aswarm.testing import Answer, ScriptedCall, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedCall, check_history
 from aswarm.testing.simulate import Provider, Simulation, World
 
 FAULTS = ("429", "500", "refused", "cut", "ids")
@@ -71,7 +71,7 @@ def script(world: World, name: str) -> list[Any]:
             number = world.draw(f"{name}: number", 4)
             which = TOOLS[world.draw(f"{name}: tool", len(TOOLS))]
             calls.append(ScriptedCall(which, f'{{"number": {number}}}', f"{turn}-{index}"))
-        steps.append(Answer(calls=calls))
+        steps.append(ScriptedAnswer(calls=calls))
     return [*steps, "finished"] * 3  # a run after a failure goes on
 
 
