@@ -413,7 +413,7 @@ async def test_a_mistake_fails_before_any_call(face: str) -> None:
 
 
 async def test_a_handoff_validates_before_it_switches() -> None:
-    """The source stays active, the history is valid, and the message of the call has the reason."""
+    """The source stays active, the history is valid, and the message of the call tells the model."""
 
     async def refund(context_variables: Order) -> str:
         raise AssertionError
@@ -431,7 +431,7 @@ async def test_a_handoff_validates_before_it_switches() -> None:
     response = caught.value.response
     assert response is not None
     assert (response.agent, response.stop, len(model.requests)) == (triage, "error", 1)
-    assert response.messages[-1]["content"] == f'{{"assistant": "Refunds"}} ({reason})'
+    assert response.messages[-1]["content"] == """{"assistant": "Refunds"} (the handoff to 'Refunds' failed)"""
     check_history([{"role": "user", "content": "Go"}, *response.messages])
     again, _ = swarm_of("Sorry.")
     history = [{"role": "user", "content": "Go"}, *response.messages, {"role": "user", "content": "Well?"}]

@@ -24,6 +24,7 @@ import anyio.lowlevel
 from aswarm._runtime.backend import current_loop
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
 from aswarm._tools.conversion import as_result, parse_arguments, sendable, to_text
+from aswarm._tools.filled import Filled
 from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
@@ -162,15 +163,13 @@ class ToolCaller:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         async with _hold_token(tool.limiter):
-            if on_loop and tool.schema.filled is None:
+            if (filled := tool.schema.filled) is not None:
+                value = await self._run_filled(call, tool, filled, arguments, context, started, on_loop=on_loop)
+            elif on_loop:
                 deadline = await _mark_started(tool, started)
                 value = await _await_value(tool, _call(tool, arguments), deadline)
-            elif on_loop:
-                with filled_arguments(tool, arguments, context, self._resources) as own:
-                    deadline = await _mark_started(tool, started)
-                    value = await _await_value(tool, _call(tool, own), deadline)
             else:
-                value = await self._run_in_slot(call, tool, arguments, context, started)
+                value = await self._run_in_slot(call, tool, arguments, started)
             if type(value) is str:
                 return ToolOutcome(to_text(value))
             result = as_result(value)
@@ -178,23 +177,40 @@ class ToolCaller:
             self._log_default_text(call, tool, value, result.value)
         return ToolOutcome(result.value, result)
 
-    async def _run_in_slot(
-        self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
+    async def _run_filled(
+        self,
+        call: ToolCall,
+        tool: Tool[..., Any],
+        filled: Filled,
+        arguments: dict[str, Any],
+        context: dict[str, Any],
+        started: Started,
+        *,
+        on_loop: bool,
     ) -> Any:
-        is_abandonable = _is_abandonable(tool)
-        with filled_arguments(tool, arguments, context, self._resources, is_abandonable=is_abandonable) as own:
-            slot = await self._function_runner.acquire(own_thread=has_own_thread(tool))
-            try:
-                deadline = await _mark_started(tool, started)
-                work = functools.partial(_call, tool, own)
-                value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
-            except DeadlinePassed as error:
-                raise _timed_out(tool, still_running=True) from error
-            finally:
-                slot.release()
-                if slot.was_withdrawn:  # the run was closed after the report of the start, but before the function ran
-                    call.started = False
-            return await _await_value(tool, value, deadline)
+        """Run a function with parameters that the run fills."""
+        is_abandonable = not on_loop and _is_abandonable(tool)
+        with filled_arguments(filled, arguments, context, self._resources, is_abandonable=is_abandonable) as own:
+            if not on_loop:
+                return await self._run_in_slot(call, tool, own, started)
+            deadline = await _mark_started(tool, started)
+            return await _await_value(tool, _call(tool, own), deadline)
+
+    async def _run_in_slot(
+        self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], started: Started
+    ) -> Any:
+        work = functools.partial(_call, tool, arguments)
+        slot = await self._function_runner.acquire(own_thread=has_own_thread(tool))
+        try:
+            deadline = await _mark_started(tool, started)
+            value = await slot.run(work, deadline=deadline, abandon_on_cancel=tool.abandon_on_cancel)
+        except DeadlinePassed as error:
+            raise _timed_out(tool, still_running=True) from error
+        finally:
+            slot.release()
+            if slot.was_withdrawn:  # the run was closed after the report of the start, but before the function ran
+                call.started = False
+        return await _await_value(tool, value, deadline)
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
         """Warn that the model gets a text such as `<Order object at 0x7f...>`, once for each class and tool."""

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from aswarm._tools.filled import Filled, filled_parameters
-from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import Toolbox
 from aswarm._values.agent import Agent
 from aswarm._values.context import copy_containers, merge_changes
@@ -28,7 +27,7 @@ _INSTRUCTIONS = "its instructions"
 
 @contextmanager
 def filled_arguments(
-    tool: Tool[..., Any],
+    filled: Filled,
     arguments: dict[str, Any],
     context: dict[str, Any],
     resources: Mapping[str, object],
@@ -40,12 +39,10 @@ def filled_arguments(
     `is_abandonable`: the function may still be running after the block, so changes are merged only if the block succeeds.
     Raises ConfigurationError if the context does not fit the type of the function, and TypeError if the changes do not.
     """
-    filled = tool.schema.filled
+    arguments = {**arguments, **filled.resources_of(resources)} if filled.resources else dict(arguments)
     merge: Callable[[], None] | None = None
-    if filled is not None:
-        arguments = {**arguments, **filled.resources_of(resources)}
-        if filled.context is not None:
-            arguments[filled.context], merge = _lent(filled, context, is_abandonable=is_abandonable)
+    if filled.context is not None:
+        arguments[filled.context], merge = _lent(filled, context, is_abandonable=is_abandonable)
     try:
         yield arguments
     except BaseException:

@@ -273,9 +273,9 @@ class RunState:
             if tools.needs or callable(target.instructions):
                 check_agent(target, tools, self.context, self.resources)
         except ConfigurationError as error:
-            text = f"the handoff to {target.name!r} failed: {error}"
+            text = f"the handoff to {target.name!r} failed"
             self.turn.fail_handoffs(text)
-            raise ConfigurationError(text) from error
+            raise ConfigurationError(f"{text}: {error}") from error
 
     def check_agent(self) -> None:
         """Raise ConfigurationError if the context or the resources do not suit the agent."""
