@@ -163,8 +163,8 @@ class ToolCaller:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         async with _hold_token(tool.limiter):
-            if (filled := tool.schema.filled) is not None:
-                value = await self._run_filled(call, tool, filled, arguments, context, started, on_loop=on_loop)
+            if tool.schema.filled is not None:
+                value = await self._run_filled(call, tool, arguments, context, started, on_loop=on_loop)
             elif on_loop:
                 deadline = await _mark_started(tool, started)
                 value = await _await_value(tool, _call(tool, arguments), deadline)
@@ -181,7 +181,6 @@ class ToolCaller:
         self,
         call: ToolCall,
         tool: Tool[..., Any],
-        filled: Filled,
         arguments: dict[str, Any],
         context: dict[str, Any],
         started: Started,
@@ -189,7 +188,7 @@ class ToolCaller:
         on_loop: bool,
     ) -> Any:
         """Run a function with parameters that the run fills."""
-        is_abandonable = not on_loop and _is_abandonable(tool)
+        filled, is_abandonable = cast("Filled", tool.schema.filled), not on_loop and _is_abandonable(tool)
         with filled_arguments(filled, arguments, context, self._resources, is_abandonable=is_abandonable) as own:
             if not on_loop:
                 return await self._run_in_slot(call, tool, own, started)
