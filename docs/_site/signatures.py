@@ -39,7 +39,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, type):
         yield f"- `class {name}({', '.join(_parameters_of(value))})`"
         yield from (f"  - `{_member(value, member)}`" for member in sorted(reference.members(value)))
-    elif inspect.isfunction(value):
+    elif inspect.isfunction(value) and value.__name__ == name:
         yield f"- `{_signature(_function(value))}`"
     else:
         yield f"- `{name}`"

@@ -67,11 +67,11 @@ async def test_events_come_live_and_again(tmp_path: Path, shop: Shop) -> None:
     """A reader gets all entries, or those after a number."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
         run = await runs.start("Boss", "Hi!")
-        live = [entry async for entry in run.events()]
+        live = [entry async for entry in run.entries()]
         assert live[0].type == "RunStarted"
-        assert [entry async for entry in run.events(after=0)] == live[1:]
+        assert [entry async for entry in run.entries(after=0)] == live[1:]
         found = await runs.run(run.id)
-        assert [entry async for entry in found.events()] == live
+        assert [entry async for entry in found.entries()] == live
 
 
 async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
@@ -213,7 +213,7 @@ async def test_a_run_of_another_process_is_cancelled_and_read(tmp_path: Path, sh
         await shop.began.wait()
         found = await client.run("r")
         types = []
-        async for entry in found.events():
+        async for entry in found.entries():
             types.append(entry.type)
             if entry.type == "ToolCallStarted":
                 break
@@ -383,7 +383,7 @@ async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> No
         stored = await runs.store.load("-/a")
         assert stored is not None
         assert stored.messages[1:] == response.messages
-        assert fold([entry async for entry in asked.events()]).response_messages == response.messages
+        assert fold([entry async for entry in asked.entries()]).response_messages == response.messages
         more = await runs.start("Boss", "Never mind.", conversation="a")
         assert (await more.result()).text == "As you like."
     assert "pay" not in shop.keys
@@ -539,6 +539,6 @@ async def test_a_reader_that_came_before_the_execution_reads_the_run_as_it_goes(
     async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
         run = await runs.start("Boss", "Hi!")
         with anyio.fail_after(60):
-            async for entry in run.events():
+            async for entry in run.entries():
                 if entry.type == "ToolCallStarted":
                     shop.go.set()

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import anyio
@@ -82,11 +83,8 @@ def check_least(least: float, **numbers: float | None) -> None:
 
 
 def _require_dbos() -> None:
-    try:
-        import dbos  # noqa: F401, PLC0415 - of an extra
-    except ImportError as error:
-        text = f"durable runs need the package dbos: {how_to_install('durable')} ({error})"
-        raise ConfigurationError(text) from error
+    if find_spec("dbos") is None:
+        raise ConfigurationError(f"durable runs need the package dbos: {how_to_install('durable')}")
 
 
 class Engine:

@@ -34,10 +34,10 @@ _SHOWN = 80
 
 def guard_input(
     check: CheckFunction[CheckedInput, _InputVerdict | Awaitable[_InputVerdict]],
+    *,
     parallel: bool = True,
     every: Literal["run", "turn"] = "run",
     agents: Iterable[Agent | str] | None = None,
-    *,
     on_error: OnError = "block",
 ) -> Middleware:
     """Return middleware that checks the messages before the run gets a completion.

@@ -329,7 +329,7 @@ async def _faults_of_records(url: str) -> list[str]:
             stored = await runs.store.load(kept.id)
             histories[kept.id.partition("/")[2]] = stored.messages if stored else []
         for record in await runs.records(limit=1_000_000):
-            entries = [entry async for entry in (await runs.find(record.id)).events()]
+            entries = [entry async for entry in (await runs.find(record.id)).entries()]
             history = histories.get(record.conversation, [])
             faults += [f"{record.id}: {fault[:400]}" for fault in record_faults(entries, history)]
     return faults
