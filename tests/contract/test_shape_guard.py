@@ -108,11 +108,14 @@ def stepping() -> Iterator[Counter[str]]:
         return trace
 
     previous = sys.gettrace()
+    gc.collect()
+    gc.disable()  # what other tests have left would be counted where it is collected
     sys.settrace(trace)
     try:
         yield counts
     finally:
         sys.settrace(previous)
+        gc.enable()
 
 
 # --- the conversation of the benchmarks -------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel, model_validator
 from typed_desk import Database, Order, Seen, Shop, ShopItems, ShopModel, balance, collect, spend
 from ways_to_run import FACES, answers, consume
 
@@ -245,6 +246,40 @@ async def test_a_cancelled_call_keeps_its_changes(face: str) -> None:
         await has_begun.wait()
         group.cancel_scope.cancel()
     assert left[0].context_variables == {**ADA, "points": 1}
+
+
+class Refusing(BaseModel):
+    points: int = 0
+
+    @model_validator(mode="after")
+    def _refuse(self) -> Refusing:
+        if self.points == 13:
+            raise RuntimeError("unlucky")
+        return self
+
+
+async def test_a_validator_that_raises_replaces_no_cancellation() -> None:
+    has_begun = anyio.Event()
+
+    async def slow(context_variables: Refusing) -> str:
+        context_variables.points = 13
+        has_begun.set()
+        await anyio.sleep_forever()
+        return ""
+
+    swarm, _ = swarm_of(call("slow"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(functions=[slow]), "Go")
+        await has_begun.wait()
+        group.cancel_scope.cancel()
+    response = await run(call("unlucky"), functions=[unlucky])
+    assert answers(response)["unlucky"] == "Error: RuntimeError: unlucky"
+    assert response.context_variables == ADA
+
+
+async def unlucky(context_variables: Refusing) -> str:
+    context_variables.points = 13
+    return ""
 
 
 # --- instructions, approvals, guards ---

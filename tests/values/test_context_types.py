@@ -115,6 +115,25 @@ def test_a_context_that_does_not_fit(context: dict[str, Any], fault: str) -> Non
     assert caught.value.__cause__ is None
 
 
+class Raising(BaseModel):
+    name: str
+
+    @model_validator(mode="after")
+    def _raise(self) -> Raising:
+        raise KeyError(self.name)
+
+
+def test_an_exception_of_a_validator_is_a_mistake_of_the_program() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        type_of(Raising).read({"name": "Ada"})
+    assert str(caught.value) == "the context variables do not fit Raising: a validator raised KeyError"
+
+
+def test_a_text_that_cannot_be_written_does_not_fit() -> None:
+    with pytest.raises(ConfigurationError, match="the context variables do not fit Shop"):
+        type_of(Shop).read({"customer": "\ud800"})
+
+
 # --- changes ---
 
 
@@ -376,7 +395,7 @@ class Box(BaseModel, Generic[T]):
 
 @pytest.mark.parametrize(
     "hint",
-    [dict, dict[str, Any], Mapping, Mapping[str, Any] | None, Any, object, SomeProtocol, Shop | ShopModel, "Shop"],
+    [dict, dict[str, Any], Mapping, Mapping[str, Any] | None, Any, object, SomeProtocol, dict[str, Any] | str, "Shop"],
 )
 def test_other_hints_get_the_dict(hint: Any) -> None:
     """As in Swarm."""
@@ -423,6 +442,7 @@ class WithClientInModel(BaseModel, arbitrary_types_allowed=True):
         (Plain, "cannot have the type Plain; use a TypedDict, a dataclass, a pydantic model, a dict or a Mapping"),
         (Pair, "cannot have the type Pair; use"),
         (str, "cannot have the type str; use"),
+        (Shop | ShopModel, "use one type, not a union"),
         (WithClient, ("WithClient.http has the type AsyncClient, which has no JSON form; pass clients and connections in "
          "resources={...}, with the parameter http: Resource[AsyncClient]")),
         (WithClientInModel, "WithClientInModel.http has the type AsyncClient, which has no JSON form"),

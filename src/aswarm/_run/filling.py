@@ -47,7 +47,7 @@ def filled_arguments(
         yield arguments
     except BaseException:
         if merge is not None and not is_abandonable:
-            with suppress(TypeError):  # the exception of the call is more important
+            with suppress(Exception):  # the exception of the call is more important, above all a cancellation
                 merge()
         raise
     if merge is not None:

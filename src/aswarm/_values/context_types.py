@@ -22,6 +22,7 @@ from .errors import ConfigurationError
 from .read_only_types import is_read_only
 from .typed_dicts import modern, readable_hints
 
+_UNIONS = (Union, types.UnionType)
 _KINDS = "a TypedDict, a dataclass, a pydantic model, a dict or a Mapping"
 
 
@@ -30,7 +31,12 @@ def context_type(hint: Any) -> ContextType | None:
 
     Raises ConfigurationError for a type without a JSON form, and for a class that a dict is not.
     """
-    return _context_type(_plain(hint))
+    hint = _plain(hint)
+    if get_origin(hint) in _UNIONS:
+        if not any(_has_fields(each) for each in get_args(hint)):
+            return None
+        raise ConfigurationError(f"the context variables cannot have the type {hint}; use one type, not a union")
+    return _context_type(hint)
 
 
 @functools.lru_cache(maxsize=256)
@@ -73,6 +79,8 @@ class ContextType:
         except PydanticSerializationError:
             faults = [f"{key}: the value has no JSON form" for key, item in own.items() if not _has_json(item)]
             raise self._misfit("; ".join(faults)) from None
+        except Exception as error:  # of a validator of the user
+            raise self._misfit(f"a validator raised {type(error).__name__}") from error
         if self._is_typed_dict and self.is_read_only:
             return types.MappingProxyType(cast("dict[str, Any]", value))
         return value
@@ -146,10 +154,15 @@ def _plain(hint: Any) -> Any:
     """Return the hint without `Annotated` and without None: a run always has context variables."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, types.UnionType):
+    if get_origin(hint) in _UNIONS:
         options = [each for each in get_args(hint) if each is not types.NoneType]
-        return _plain(options[0]) if len(options) == 1 else Any
+        return _plain(options[0]) if len(options) == 1 else hint
     return hint
+
+
+def _has_fields(hint: Any) -> bool:
+    kind: Any = get_origin(hint := _plain(hint)) or hint
+    return isinstance(kind, type) and _fields_of(kind) is not None
 
 
 def _fields_of(kind: Any) -> list[str] | None:
