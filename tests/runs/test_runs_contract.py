@@ -109,6 +109,16 @@ async def test_the_next_run_continues_the_conversation(place: Open) -> None:
         assert [message["role"] for message in await it.history()][-3:] == ["assistant", "user", "assistant"]
 
 
+async def test_a_typed_context_is_stored_and_a_resource_is_not(place: Open) -> None:
+    """The next run reads the context with its type. The resources come from the swarm of the process."""
+    async with place([call("note", text="a"), "Noted.", call("note", text="b"), "Noted."]) as it:
+        await (await it.start()).result()
+        folded = fold(await entries_of(await it.start("And b.")))
+        assert folded.context == {"notes": ["a", "b"]}
+        told = [message["content"] for message in await it.history() if message["role"] == "tool"]
+        assert told == ["1 notes, True", "2 notes, True"]
+
+
 async def test_a_reader_that_comes_late_reads_the_same(place: Open) -> None:
     """A live reader and one after the end get equal entries, and so does one that continues in the middle."""
     async with place() as it:
