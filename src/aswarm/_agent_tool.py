@@ -7,6 +7,7 @@ in the task of the call. The run loop needs no code for inner runs.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from ._run.options import RunOptions
 from ._run.plan import Decided, ToolCall
 from ._run.state import RunState
 from ._run.streams import typed
+from ._tools.schema import FunctionSchema, schema_of
 from ._tools.tool import Tool, function_tool
 from ._values.agent import Agent, Response, slug
 from ._values.budget import Budget
@@ -26,7 +28,6 @@ from ._values.events import Event, RunFinished
 from ._values.json import is_array, is_json, is_object, jsonable, shown
 from ._values.messages import STARTED_INSIDE, WAITING, Message
 from ._values.output import Output, answer_text, as_output
-from .graph._directory import AgentDirectory
 
 _SHOWN = 80
 _HANDED_OFF = "the run inside the call had handed off to the agent"
@@ -103,11 +104,12 @@ class _AgentTool:
     has_history: bool
     output: Output[Any] | None
 
-    async def with_copy(self, request: str, context_variables: Mapping[str, Any]) -> str:
-        return answer_text((await self._ask(request, dict(context_variables))).messages)
+    # The model's arguments are checked here: with them as parameters, Python's error for the model would name this class.
+    async def with_copy(self, *, context_variables: Mapping[str, Any], **arguments: Any) -> str:
+        return answer_text((await self._ask(_request_of(arguments), dict(context_variables))).messages)
 
-    async def with_changes(self, request: str, context_variables: dict[str, Any]) -> str:
-        before = copy_containers(context_variables)
+    async def with_changes(self, *, context_variables: dict[str, Any], **arguments: Any) -> str:
+        request, before = _request_of(arguments), copy_containers(context_variables)
         response = await self._ask(request, before)
         merge_changes(context_variables, before, response.context_variables)
         return answer_text(response.messages)
@@ -120,7 +122,7 @@ class _AgentTool:
         try:
             if decided.arguments is not earlier.arguments:
                 raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
-            agent = AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
+            agent = self._agent_of(waited)
             RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
@@ -139,10 +141,7 @@ class _AgentTool:
             agent, variables = self.agent, context
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
-                agent, variables = (
-                    AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF),
-                    _changed(context, waited),
-                )
+                agent, variables = self._agent_of(waited), _changed(context, waited)
                 decisions = _decisions(call.decided or Decided())
             outer = run.options
             options = RunOptions(
@@ -171,6 +170,12 @@ class _AgentTool:
             raise ToolError(f"The agent {state.response.agent.name} stopped without an answer: {used_up}.")
         return state.response
 
+    def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
+        """Return the active agent of the waiting inner run. Raises ConfigurationError if there is none of this name."""
+        from .graph._directory import AgentDirectory  # noqa: PLC0415 - a run that has not waited does not need the graph
+
+        return AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
+
     def _has_answer(self, response: Response) -> bool:
         if self.output is None:
             return bool(response.text)
@@ -179,6 +184,19 @@ class _AgentTool:
         except OutputError:
             return False
         return True
+
+
+def _request_of(arguments: Mapping[str, Any]) -> str:
+    """Return the request. Raises ToolArgumentsError as for any function with the parameter `request: str`."""
+    request: str = _schema_of_request().validate(arguments)["request"]
+    return request
+
+
+@functools.cache
+def _schema_of_request() -> FunctionSchema:
+    def ask(request: str) -> str: ...  # type: ignore[empty-body]  # only its signature is read
+
+    return schema_of(ask)
 
 
 async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None:
@@ -198,7 +216,7 @@ def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
     """Return the decisions on the calls of the inner run. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
-            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass decisions by the ids of the inner calls, such as "
+            f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass a dict of decisions by inner call id, such as "
             '{"call_1": True}, or True for all of them'
         )
     return decided.answer if decided.is_answered else True

@@ -41,13 +41,11 @@ from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
 from ._values.output import Output, as_output
 from ._wire.request import CompletionSource, RequestSettings
-from .batch._batch import Batch
-from .batch._item import Items
-from .batch._settings import BatchSettings
-from .graph._directory import listed_by_name
 
 if TYPE_CHECKING:
     from ._record.recorder import Recorder
+    from .batch._batch import Batch
+    from .batch._item import Items
 
 T = TypeVar("T")
 
@@ -79,10 +77,11 @@ class AsyncSwarm:
             agents. "always": stream the completions of `run()` too; the caller still gets them whole.
         tool_error: A plain or async function that gets a `ToolFailure`. It returns the text for the model, or raises to end
             the run.
-        max_threads: The maximum of plain functions that run concurrently in an event loop. Runs inside tools have a separate
-            maximum at each depth.
+        max_threads: The maximum of plain functions that run concurrently in an event loop. A run inside a tool has a separate
+            maximum, at each level of nesting.
         include_usage: Whether streams request their usage (`stream_options`): True for every client, False for none. By
-            default, clients of openai do, and clients whose `create` has the parameter `stream_options`.
+            default, it is requested from clients of openai, and from clients whose `create` has the parameter
+            `stream_options`.
         empty_content: "" for servers that reject null as the content of a message with tool calls.
         limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
@@ -94,7 +93,7 @@ class AsyncSwarm:
         ConfigurationError: For an unusable argument.
     """
 
-    _runner_class = FunctionRunner
+    _runner_class = FunctionRunner  # in `Swarm`: CallerThreadRunner
 
     def __init__(
         self,
@@ -121,12 +120,13 @@ class AsyncSwarm:
         self._include_usage = include_usage
         self.model = model or default_model()
         if client is not None:
-            self._source_of(client)
+            self._source_of(client)  # raises ConfigurationError if the client cannot be used
         self._client = client
         self._concurrent_tools = concurrent_tools
         self._eager_tools = checked_eager_tools(eager_tools)
         self._tool_error = tool_error
         self._empty_content = empty_content
+        # A connection works only on the event loop that opened it. The blocking clients of `Swarm` need no event loop.
         self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
         self._closed_loops: WeakSet[object] = WeakSet()
         self._runners = PerLoop(partial(self._runner_class, max_threads))
@@ -262,7 +262,7 @@ class AsyncSwarm:
         Raises:
             ConfigurationError: A mistake of the caller.
             CompletionError: The provider failed.
-            OutputError: No answer has the type.
+            OutputError: No answer has the type of `output`.
             BudgetError: A limit was reached, with `Budget(then="raise")`.
             RunError: Another error of the run.
         """
@@ -342,7 +342,8 @@ class AsyncSwarm:
             agent: The agent for items without an agent.
             items: A plain or async iterable of `Item`s, of messages (a list, or a str), or of pairs of id and messages. The
                 next item is read only when it may start.
-            concurrency: The maximum of items that run, or whose outcome is not yet read. "auto": adapt it to the provider.
+            concurrency: The maximum of open items. An item is open from its start until its outcome is read. "auto": adapt the
+                maximum to the provider.
             ordered: Whether outcomes come in the order of the items.
             on_error: "stop": start no further item after an outcome with an error.
             attempts: The maximum of requests for one completion, if it fails temporarily. A 429 does not count.
@@ -350,13 +351,18 @@ class AsyncSwarm:
             model_override: As for `run`.
             max_turns: As for `run`.
             journal: The path of a file that records every step. After a crash, a rerun with this file continues the batch.
-            agents: Agents that the journal finds by name. It then searches the agents that can be reached by handoffs.
+            agents: The agents among which a rerun with `journal` first looks for a name. Then it looks among the agents that
+                handoffs reach.
             output: As for `run`.
             **keywords: `budget` and `resources`, as for `run`.
 
         Raises:
             ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
         """
+        from .batch._batch import Batch  # noqa: PLC0415 - most programs run no batch
+        from .batch._settings import BatchSettings  # noqa: PLC0415
+        from .graph._directory import listed_by_name  # noqa: PLC0415
+
         check_keywords("batch", keywords, ItemKeywords)
         settings = BatchSettings(
             agent=agent,
@@ -403,7 +409,7 @@ class AsyncSwarm:
         check_steps(self, {})
         budget = self._budget if options.budget is None else options.budget
         call, run, outer = running_call.get(), running_run.get(), options.around
-        # A task that a tool has started may outlive its call. So the call counts only if it has no outcome yet.
+        # A tool may start a task that outlives its call. A run in this task is an inner run only until the call has an outcome.
         if outer is None and run is not None and call is not None and call.outcome is None:
             outer = run.state.spending
         state = RunState(
@@ -444,6 +450,7 @@ class AsyncSwarm:
     ) -> Handlers:
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
         source = self._source_of(self.client)
+        # The sources of aswarm do not change a request. A source of the user may, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:

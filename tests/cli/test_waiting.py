@@ -161,7 +161,7 @@ def test_another_question_continues_a_loaded_conversation() -> None:
         (["--load", "talk.sqlite", "--resume", "decisions.json"], "--resume needs --save FILE: otherwise the calls stay open"),
         (["--load", "talk.sqlite", "--resume", "missing.json", "--save", "out.sqlite"], "missing.json cannot be read: No such file"),
         (["--load", "talk.sqlite", "--resume", "bad.json", "--save", "out.sqlite"], "bad.json is not JSON"),
-        (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], "list.json must contain true, or decisions by the id of the call"),
+        (["--load", "talk.sqlite", "--resume", "list.json", "--save", "out.sqlite"], "list.json must contain true, or an object of decisions by call id"),
         (["--load", "talk.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "resume names 'c9', but no open call has this id"),
         (["--load", "missing.sqlite", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: missing.sqlite: No such file"),
         (["--load", "list.json", "--resume", "decisions.json", "--save", "out.sqlite"], "--load: the store list.json cannot be opened"),

@@ -142,6 +142,14 @@ def test_importing_aswarm_imports_no_client(module: str) -> None:
     assert _run(code) == "[]"
 
 
+def test_importing_aswarm_imports_no_room_that_most_runs_do_not_use() -> None:
+    """Batches and the graph of agents are imported by the method that needs them."""
+    code = (
+        "import aswarm, sys; print([name for name in sys.modules if name.startswith(('aswarm.batch', 'aswarm.graph'))])"
+    )
+    assert _run(code) == "[]"
+
+
 def test_importing_aswarm_says_nothing() -> None:
     """No output, no warning, no logging handler of ours."""
     code = "import warnings; warnings.simplefilter('error'); import aswarm, logging; print(logging.root.handlers)"

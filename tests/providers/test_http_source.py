@@ -60,6 +60,21 @@ async def test_a_redirect_is_followed_with_the_request(transport: Transport) -> 
     assert not [head for head in target.heads if "authorization" in head.lower()]
 
 
+@on_each_transport
+@pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other"])
+async def test_a_redirect_that_drops_the_request_is_an_error(status: str, transport: Transport) -> None:
+    """A client asks the new address with GET, as browsers do: the answer is that of the target, and names its status."""
+    refusal = Reply([b'{"error": {"message": "use POST"}}'], status="405 Method Not Allowed")
+    async with serve(lambda _: refusal) as target, serve(lambda _: moved) as server:
+        moved = Reply([], status=status, headers={"location": f"{target.base_url}/chat/completions"})
+        async with client_at(server.base_url, transport) as client:
+            with pytest.raises(CompletionError, match="use POST") as caught:
+                await AsyncSwarm(client).run(Agent(), "hi")
+    assert (caught.value.status_code, caught.value.retryable) == (405, False)
+    assert [head.split()[0] for head in target.heads] == ["GET"]
+    assert not [head for head in target.heads if "authorization" in head.lower()]
+
+
 async def test_the_options_of_a_request() -> None:
     """Headers, query and body of one request, as on the SDK's `create`."""
     settings = {"extra_headers": {"x-trace": "t"}, "extra_query": {"q": "1"}, "extra_body": {"top_k": 5}, "timeout": 60}

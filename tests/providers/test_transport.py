@@ -244,13 +244,14 @@ loop.close()
 @pytest.mark.asyncio
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 async def test_a_forked_child_has_connections_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end leaves the connection of the parent open, which is used again."""
+    """Its end leaves the connection of the parent open, which is used again, and warns of nothing that is the parent's."""
     opened: list[int] = []
     (tmp_path / "program.py").write_text(FORKS, encoding="utf-8")
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     async with serve_kept_open(opened) as port:
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{port}/v1")
-        done = await anyio.run_process([sys.executable, "program.py"], cwd=tmp_path, stderr=subprocess.STDOUT)
+        command = [sys.executable, "-W", "always::ResourceWarning", "program.py"]
+        done = await anyio.run_process(command, cwd=tmp_path, stderr=subprocess.STDOUT)
     assert done.stdout.decode().splitlines() == ["parent hello", "child hello", "child ended with 0", "parent hello"]
     assert len(opened) == 2
 

@@ -70,6 +70,23 @@ async def test_the_answer_of_the_agent_is_the_result() -> None:
     check_history(response.messages)
 
 
+@pytest.mark.parametrize("context", ["copy", "share"])
+async def test_wrong_arguments_are_told_by_their_names(context: Any) -> None:
+    """As for any function; nothing runs inside."""
+    calls = [
+        call("researcher", call_id="1", request="Look", topic="rain"),
+        call("researcher", call_id="2"),
+        call("researcher", call_id="3", request=["Look"]),
+    ]
+    model = model_of(outer=[calls, "Done."], inner=[])
+    response = await AsyncSwarm(model.client()).run(editor(researcher(context=context)), "Go")
+    assert told(response) == [
+        "Error: topic: Extra inputs are not permitted (got 'rain')",
+        "Error: request: Field required",
+        "Error: request: Input should be a valid string (got ['Look'])",
+    ]
+
+
 async def test_it_may_get_the_conversation() -> None:
     """`history="all"`: what was said, up to the turn before the call, and then the request."""
     model = model_of(outer=[[ask()], "Done."], inner=["It rains."])

@@ -24,9 +24,14 @@ from hint_schemas import (
     parameters_of,
     taking,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from aswarm import ToolError
+from aswarm._tools.conversion import parse_arguments, valid_arguments
 from aswarm._tools.schema import schema_of
+from aswarm._tools.tool import as_tool
 
 # --- conversion -------------------------------------------------------------------------------------------------------
 
@@ -182,3 +187,55 @@ def test_faults_of_named_and_of_further_arguments_are_told_together() -> None:
 
     lines = complaints(f, {"a": "x", "b": "y"})
     assert [line.split(":")[0] for line in lines] == ["a", "b"]
+
+
+# --- the text of the model --------------------------------------------------------------------------------------------
+
+
+async def takes_anything(
+    a: int,
+    b: float = 1.0,
+    c: str = "",
+    d: list[int] | None = None,
+    e: Any = None,
+    f: Decimal = Decimal(1),
+    g: date | None = None,
+    h: bool = False,
+    *,
+    context_variables: dict[str, Any],
+) -> None: ...
+
+
+keys = st.sampled_from([*"abcdefghz", "context_variables"])
+numbers = ["1", "1.0", "1e5", "-0", "1e400", "1E-7", "NaN", "-Infinity", "0.1000000000000000000000001", "1" * 5000]
+words = ["true", "null", '"1"', '""', '"NaN"', '"2020-01-01"', r'"\ud800"', r'"\ud83d\ude00"']
+containers = ["[]", '[1.0,"2"]', "{}", '{"a":1,"a":2}', "[" * 150 + "]" * 150]
+values = st.sampled_from([*numbers, *words, *containers])
+
+
+@given(st.lists(st.tuples(keys, values), max_size=5), st.sampled_from(["", " ", ",", "x"]))
+def test_the_text_of_a_call_is_read_as_by_the_two_passes(pairs: list[tuple[str, str]], tail: str) -> None:
+    """Valid arguments take one pass over the text. The values, and the errors of others, are those of both passes."""
+    tool = as_tool(takes_anything)
+    text = "{" + ",".join(f'"{key}":{value}' for key, value in pairs) + "}" + tail
+
+    def outcome(read: Any) -> str:
+        try:
+            return repr(read())
+        except ToolError as error:
+            return f"{type(error)}: {error}"
+
+    expected = outcome(lambda: tool.schema.validate(parse_arguments(text)))
+    assert outcome(lambda: valid_arguments(tool, text)) == expected
+
+
+@pytest.mark.parametrize("text", ["", " ", "[]", "null", "1", '"a"', "{"])
+def test_a_text_that_is_no_object_is_read_as_before(text: str) -> None:
+    async def no_arguments() -> None: ...
+
+    tool = as_tool(no_arguments)
+    if text.strip():
+        with pytest.raises(ToolError, match="JSON"):
+            valid_arguments(tool, text)
+    else:
+        assert valid_arguments(tool, text) == {}

@@ -6,17 +6,22 @@ import types
 
 import pytest
 from histories import USER, Message, answer, asking, made_call
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
 
 from aswarm import ConfigurationError
 from aswarm._values.messages import (
     ROLES,
+    are_plain,
     as_plain,
     call_name,
     normalize,
     open_calls,
     text_of,
+    to_wire,
     tool_message,
+    wire_blocks,
 )
 
 # --- open calls -------------------------------------------------------------------------------------------------------
@@ -188,3 +193,51 @@ def test_plain_data_stays_plain() -> None:
     """Dicts are not copied; what is neither a mapping nor a pydantic object is given back."""
     assert as_plain(USER) is USER
     assert as_plain(5) == 5
+
+
+# --- the fast paths of long histories ---------------------------------------------------------------------------------
+
+texts = st.sampled_from(["", "a", "NaN"])
+plain = st.fixed_dictionaries({"role": st.sampled_from(ROLES), "content": texts})
+recorded = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": texts | st.none(), "sender": st.just("a")},
+    optional={"tool_calls": st.none() | st.just([made_call("a")]), "refusal": st.just("no")},
+)
+answers = st.fixed_dictionaries(
+    {"role": st.just("tool"), "tool_call_id": st.just("a"), "content": texts}, optional={"tool_name": st.just("f")}
+)
+
+
+@given(st.lists(st.sampled_from(["user", "assistant", "system", "developer"]), min_size=1), st.text(min_size=1))
+def test_plain_messages_are_valid_and_sent_unchanged(roles: list[str], text: str) -> None:
+    messages = [{"role": role, "content": text} for role in roles]
+    assert are_plain(messages)
+    assert normalize(messages) == messages == to_wire(messages)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"role": "user"},
+        {"role": "user", "text": "a"},
+        {"role": "user", "content": ""},
+        {"role": "user", "content": ["a"]},
+        {"role": ["user"], "content": "a"},
+        {"role": "tool", "content": "a"},
+        {"role": "robot", "content": "a"},
+        {"role": "assistant", "content": "a", "sender": "a"},
+        types.MappingProxyType({"role": "user", "content": "a"}),
+        "a",
+        None,
+    ],
+)
+def test_a_history_with_another_message_is_not_plain(odd: object) -> None:
+    assert not are_plain([USER, odd])
+    assert not are_plain(odd)
+    assert not are_plain([])
+
+
+@given(st.lists(plain | recorded | answers, max_size=5))
+def test_a_message_of_an_earlier_run_is_sent_as_by_the_general_rule(history: list[Message]) -> None:
+    """Its fast path leaves out the same keys."""
+    assert to_wire(history) == [*wire_blocks(history, None)]

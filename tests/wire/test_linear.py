@@ -93,8 +93,8 @@ class CountingDecoder(AnswerDecoder):
 
     joined = 0
 
-    def _take(self) -> bytes:
-        data = super()._take()
+    def _take_buffer(self) -> bytes:
+        data = super()._take_buffer()
         self.joined += len(data)
         return data
 

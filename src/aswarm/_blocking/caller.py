@@ -33,8 +33,8 @@ _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("aswarm_caller"
 async def in_callers_thread(work: Callable[[], T], *, must_run: bool = False) -> T:
     """Call `work` in the thread that waits for this run.
 
-    After the caller has left the run, only work with `must_run` is called. If no thread waits any more, it is called on the
-    event loop.
+    After the caller has left the run, work without `must_run` is not called, and this raises Withdrawn. Other work is called on
+    the event loop if the caller will not wait again.
     """
     caller = _caller.get(None)
     if caller is None or (not caller.waits and (must_run or not caller.jobs.has_left)):
@@ -90,7 +90,7 @@ class Caller:
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
         """Do `work` on the loop, and call its plain functions here. Return the value of `work`, or raise its exception.
 
-        Ctrl-C cancels the work, waits for its end, and raises KeyboardInterrupt. After a second Ctrl-C, this no longer waits.
+        After Ctrl-C, this cancels the work, waits for its end, and raises KeyboardInterrupt. A second Ctrl-C ends this wait.
         """
         awaited = _Awaited(work, self, CallerInbox())
         try:
@@ -107,7 +107,7 @@ class Caller:
         return self._result(awaited)
 
     def leave(self, close: Callable[[], Awaitable[T]], interrupts: Interrupts, *, seconds: float = math.inf) -> T:
-        """Stop the run with `close`, and wait for its end, at most `seconds`. After Ctrl-C, this no longer waits."""
+        """Stop the run with `close`, and wait for its end, at most `seconds`. Ctrl-C ends the wait."""
         awaited = _Awaited(close, self, CallerInbox(seconds))
         self._serve_last(awaited.waiter, functools.partial(self._start_last, awaited), interrupts)
         return self._result(awaited)
@@ -133,7 +133,7 @@ class Caller:
                     interrupts.check()
                 else:
                     item.run(interrupts)
-                    # The function has forked, and this is the child process; or the program ends.
+                    # Either the function has forked and this is the child process, or the program ends.
                     if not self.loop.is_usable:
                         item.get()
                         self.loop.check()
@@ -154,7 +154,7 @@ class Caller:
     def _result(self, awaited: _Awaited[T]) -> T:
         try:
             return awaited.get()
-        except (asyncio.CancelledError, Withdrawn) as error:  # not from this thread, which did not cancel the run
+        except (asyncio.CancelledError, Withdrawn) as error:  # from other code: this thread has not cancelled the run
             self.loop.check()
             cancelled = RunError("other code has cancelled something that the run awaited; see __cause__")
             cancelled.response = getattr(error, "response", None)

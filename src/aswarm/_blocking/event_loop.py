@@ -46,8 +46,8 @@ class EventLoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                # asyncio raises SystemExit and KeyboardInterrupt of a task from `run_forever` too. Not those of a run, which raises
-                # them in its caller.
+                # asyncio raises SystemExit and KeyboardInterrupt of a task from `run_forever` too. The task of a run does not do
+                # this: it raises them in the thread of its caller.
                 logger.exception("a background task of a function raised SystemExit or KeyboardInterrupt", extra=NO_RUN)
         self._loop.close()
 
@@ -64,7 +64,10 @@ class EventLoopThread:
         return threading.get_ident() == self._thread.ident
 
     def check(self) -> None:
-        """Raise RuntimeError or ConfigurationError if this thread cannot wait for the loop. Raise SystemExit to end a thread."""
+        """Raise RuntimeError or ConfigurationError if this thread cannot wait for the loop.
+
+        When the program ends, raise SystemExit in any other thread than the main thread.
+        """
         if self._process != os.getpid():
             raise RuntimeError("this run belongs to the process that started it, not to its fork")
         if self._is_closing:

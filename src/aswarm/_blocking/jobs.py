@@ -1,7 +1,7 @@
 """Jobs: functions that a run passes to the thread of its caller.
 
-A job starts while the thread waits for the run, and after the thread got all events that the run emitted before. After the
-thread has left the run, no function, request or read starts. Only functions that close a response are still called.
+A job starts only while the thread waits for the run. Before the job, the thread gets all events that the run emitted earlier.
+After the thread has left the run, no function, request or read starts. Only functions that close a response are still called.
 """
 
 from __future__ import annotations

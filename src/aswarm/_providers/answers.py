@@ -32,7 +32,7 @@ class OpenResponse(Protocol):
     def headers(self) -> Mapping[str, str]: ...
     @property
     def read(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns, when awaited, the whole body."""
+        """The function that reads the whole body."""
         ...
 
     @property
@@ -40,9 +40,8 @@ class OpenResponse(Protocol):
         """Whether all bytes have arrived. Then another request may already use the connection."""
         ...
 
-    @property
-    def next_piece(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns, when awaited, the next bytes; b"" at the end."""
+    def start_reading(self) -> Callable[[], Awaitable[bytes]]:
+        """Return a function that returns, when awaited, the next bytes; b"" at the end."""
         ...
 
     async def aclose(self) -> None:
@@ -55,7 +54,7 @@ async def streamed(send: Callable[[], Awaitable[OpenResponse]], api: Api) -> Asy
     response = await send()
     decoder = api.make_decoder()
     try:
-        next_piece = response.next_piece
+        next_piece = response.start_reading()
         # httpx starts nested generators here, and drops them before their end. It is enough to close the response.
         piece = await HiddenGenerators(next_piece(), finalize=False)
         while piece:
@@ -101,11 +100,11 @@ class HttpxResponse:
         body: bytes = await self._response.aread()
         return body
 
-    @functools.cached_property
-    def next_piece(self) -> Callable[[], Awaitable[bytes]]:
-        """Returns, when awaited, the next bytes; b"" at the end."""
+    def start_reading(self) -> Callable[[], Awaitable[bytes]]:
+        """Return a function that returns, when awaited, the next bytes; b"" at the end."""
+        next_of: Any = anext  # no type checker knows its overloads in a partial
         self._pieces = self._response.aiter_bytes()
-        return functools.partial(anext, self._pieces, b"")
+        return functools.partial(next_of, self._pieces, b"")
 
     async def aclose(self) -> None:
         """Close the connection, unless the whole body was read."""

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.request import CompletionRequest, openai_body
-from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
-from aswarm._wire.sse import AnswerDecoder
+from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
+from aswarm._wire.sse import AnswerDecoder, whole_answer
 
 ApiName: TypeAlias = Literal["auto", "chat", "responses"]
 
@@ -32,7 +32,8 @@ class Api:
 
     `resource`: the attribute of a client that has the method `create`.
     `body`: returns the body for a request, and does not change the request.
-    `make_decoder`: returns a decoder for the bytes of one answer.
+    `make_decoder`: returns a decoder for the bytes of one streamed answer.
+    `read_whole`: returns the chunks of an answer that was not streamed, from its bytes.
     `make_reader`: returns a reader for the objects of one answer, for clients that return objects.
     `ends_silently`: whether some clients end a stream without a finish reason.
     """
@@ -41,6 +42,7 @@ class Api:
     resource: str
     body: Callable[[CompletionRequest], dict[str, Any]]
     make_decoder: Callable[[], AnswerDecoder | ResponsesDecoder]
+    read_whole: Callable[[bytes], Iterable[Mapping[str, Any]]]
     make_reader: Callable[[], Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]]
     ends_silently: bool
 
@@ -61,6 +63,7 @@ CHAT = Api(
     resource="chat.completions",
     body=CompletionRequest.chat_body,
     make_decoder=AnswerDecoder,
+    read_whole=whole_answer,
     make_reader=lambda: lambda chunk: (chunk,),
     ends_silently=True,
 )
@@ -69,6 +72,7 @@ RESPONSES = Api(
     resource="responses",
     body=CompletionRequest.responses_body,
     make_decoder=ResponsesDecoder,
+    read_whole=whole_response,
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )

@@ -1,6 +1,6 @@
 """Adapter of a blocking `OpenAI`: gives it an async `post`, the only method that completions need.
 
-`Swarm` decides in which thread the code of the client is called. This module decides it only for the end of a response.
+`Swarm` decides in which thread the code of the client is called. This module chooses a thread only for the end of a response.
 """
 
 from __future__ import annotations

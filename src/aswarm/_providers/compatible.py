@@ -35,7 +35,7 @@ class BlockingCall(Protocol):
     """Protocol of a function that calls the code of a blocking client."""
 
     async def __call__(self, work: Callable[[], T], /, *, must_run: bool = False) -> T:
-        """Call `work` in a place where it may block, and return its value. `must_run`: even if the run is cancelled."""
+        """Call `work` in a place where it may block, and return its value. With `must_run`, call it in a cancelled run too."""
         ...
 
 
@@ -56,7 +56,7 @@ class CompatibleClientSource:
 
     @property
     def max_retries(self) -> int:
-        """The number of the client's own retries; 0 if the source cannot turn them off."""
+        """The retries that the rate limiter makes in place of the client; 0 if it cannot turn off the client's retries."""
         return 0 if self.without_retries is None else self.client.max_retries
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -204,7 +204,7 @@ _LOST = frozenset(
     | {"ClientConnectionError", "ClientPayloadError"}
     | {"TimeoutError", "TimeoutException"}
 )
-# If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status. The class of its cause is here.
+# If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status, caused by one of these.
 _NOT_HTTP = frozenset({"HttpProcessingError"})
 _STATUSES = range(100, 600)
 

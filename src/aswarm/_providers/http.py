@@ -151,9 +151,7 @@ class HTTPSource:
         await self.aclose()
 
     async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        decoder = self._api.make_decoder()
-        content = await self._sent(request, _read)
-        for chunk in (*decoder.feed(content), *decoder.end()):
+        for chunk in self._api.read_whole(await self._sent(request, _read)):
             yield chunk
 
     async def _sent(self, request: CompletionRequest, use: Callable[[OpenResponse], Awaitable[Any]]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from io import BytesIO
 from typing import Any
 
@@ -30,12 +30,15 @@ class AiohttpResponse:
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
         self.read = response.read
-        self.next_piece = response.content.readany  # b"" at the end
 
     @property
     def has_ended(self) -> bool:
         """Whether all bytes have arrived. Then another request may already use the connection."""
         return self._response.content.is_eof()
+
+    def start_reading(self) -> Callable[[], Awaitable[bytes]]:
+        """Return a function that returns, when awaited, the next bytes; b"" at the end."""
+        return self._response.content.readany
 
     async def aclose(self) -> None:
         """Close the connection, unless the whole body was read."""

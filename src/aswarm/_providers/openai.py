@@ -148,8 +148,7 @@ class OpenAISource:
 
     async def _whole(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         response = await self._post(request)
-        decoder = self._api.make_decoder()
-        for chunk in (*decoder.feed(response.content), *decoder.end()):
+        for chunk in self._api.read_whole(response.content):
             yield chunk
 
     async def _open(self, request: CompletionRequest) -> HttpxResponse:

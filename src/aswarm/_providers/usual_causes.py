@@ -14,7 +14,7 @@ from socket import gaierror
 from typing import Any
 from urllib.parse import urlsplit
 
-from aswarm._values.errors import with_causes
+from aswarm._values.errors import error_and_causes
 from aswarm._values.json import shown
 from aswarm._values.text import clean
 
@@ -92,7 +92,7 @@ def _without_secrets(url: str) -> str:
 
 
 def _of_connection(error: Exception) -> str:
-    errors = with_causes(error)
+    errors = error_and_causes(error)
     for kind, text in _CONNECTION:
         if any(isinstance(each, kind) for each in errors):
             return text

@@ -14,7 +14,7 @@ class AdaptiveLimit:
     """A limit for concurrent runs: additive increase, multiplicative decrease (Chiu and Jain, 1989).
 
     The limit grows by one after each round of answers; before the first rejection or overload, even after each answer. It grows
-    only while at least half of it is used, because nothing shows that a higher limit works (RFC 7661). A pause of the swarm
+    only while at least half of it is used, because otherwise no result tests a higher limit (RFC 7661). A pause of the swarm
     halves the limit. An overload reduces it by a quarter, but only once in a round. It stays between 1 and `ceiling`. Any
     thread may report results, and reporting does not block.
     """

@@ -2,19 +2,19 @@
 
 Never waits, never sends, never reads a clock. Rules:
 - In any minute, requests and tokens stay within the limits. The minute is a sliding window, which suits servers with fixed
-  windows, sliding windows and token buckets. A request with more tokens than the limit is sent when no other request counts.
-- In any second, at most a sixtieth of the requests of a minute is sent, and in ten seconds a sixth, both rounded up. The reason
-  is that Azure checks a limit over 1 or 10 seconds. If the limit is below 60, requests are sent at equal intervals. Tokens are
-  limited only per minute.
+  windows, sliding windows and token buckets. A request with more tokens than the limit waits until the window has no tokens.
+- In any second, at most a sixtieth of `requests_per_minute` is sent; in any ten seconds, at most a sixth. Both numbers are
+  rounded up. The reason is that Azure checks a limit over 1 or 10 seconds. If the limit is below 60, requests are sent at equal
+  intervals. Tokens are limited only per minute.
 - A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer, otherwise for
   1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
 - After its second rejection, a request waits behind some other requests. If they are accepted and this request is rejected
-  again, this request is the cause of its rejections, and only this request waits longer. After four such rejections in which
-  no other request was rejected, it fails.
-- After a pause, one request is sent first, and each accepted request allows one more. After another rejection, the number of
-  requests in flight grows so fast only up to half of its last value. Above this half, it grows by one for each round of
-  answers, for a minute. A request that is not rejected within two seconds counts as accepted, so that the next requests need
-  not wait for a whole answer.
+  again, this request is the cause of its rejections, and only this request waits longer. It fails after four such rejections;
+  a rejection counts only if no other request was rejected since the one before.
+- After a pause, one request is sent first, and each accepted request allows one more. After another pause, this fast growth
+  ends at half of the number of requests in flight that was allowed before. Then each round of answers allows one more. A
+  minute after the last rejection, the growth is fast again. A request that is not rejected within two seconds counts as
+  accepted, so that the next requests need not wait for a whole answer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class RateLimits:
 
     `tokens_per_minute` limits the tokens of requests and answers in a minute. There is no limit per second. It is approximate:
     when a request is sent, its tokens are estimated from its size and from earlier answers. Later, the provider's count
-    replaces the estimate. Before the first answer the estimate is high, so only a few requests are sent. If answers are short
-    and long at random, a minute may have up to half more tokens than the limit; `max_tokens` reduces this error.
+    replaces the estimate. Before the first answer the estimate is high, so only a few requests are sent. If the length of the
+    answers varies at random, a minute may exceed the limit by up to half. With `max_tokens`, it exceeds the limit by less.
 
     Each swarm has its own limits, even if two swarms share a client. The limits cannot stop a request that the client has
     already accepted: if it waits for a connection while a 429 arrives, it is still sent. So the client should have at least as
@@ -85,7 +85,7 @@ class Rejections:
     """The rejections of one request.
 
     `times`: their number. `alone`: the number of rejections of which this request alone is the cause.
-    `accepted` and `rejected`: the totals of all requests at the last of these rejections.
+    `accepted` and `rejected`: how many requests of all runs were accepted and rejected before the last of these rejections.
     `wait`: the seconds that only this request waits.
     """
 
@@ -111,7 +111,7 @@ class Rejections:
         self.accepted, self.rejected = accepted, rejected
         if self.times <= 2:  # noqa: PLR2004 - so far, no other request was sent between the rejections
             return False
-        # If no other request had a result since the last rejection, the conclusion after the last rejection is still valid.
+        # If no other request had a result since the last rejection, this request is the cause if it was the cause before.
         is_only_one = rejected_since == 0 and (accepted_since > 0 or self.alone > 0)
         self.alone += is_only_one
         return is_only_one or accepted_since > rejected_since
@@ -268,7 +268,7 @@ class RatePolicy:
             self._pauses_in_a_row = 0
 
     def finished(self, admission: Admission) -> None:
-        """Report the end of a request. If it was neither answered nor rejected, it counts as neither."""
+        """Report the end of a request, so that it is no longer in flight, even without an answer or a rejection."""
         self._start.drop(admission)
 
     def rejected(

@@ -132,7 +132,7 @@ def insert(run: RunToStart, started: int, first: LogRow) -> Transaction[bool]:
 def existing(
     user: str, digest: str, run_id: str, key: str | None, conversation: str | None
 ) -> Transaction[RunRow | None]:
-    """Return the run with this id or key, or an active run of the conversation with the same digest, or None."""
+    """Return the run with this id or key, or the active run of the conversation if it has this digest, or None."""
     rows = yield (
         f"""SELECT {_COLUMNS} FROM aswarm_run WHERE id = ? OR ("user" = ? AND key = ?)
         OR ("user" = ? AND conversation = ? AND digest = ? AND {ACTIVE}) ORDER BY number LIMIT 1""",
@@ -262,7 +262,7 @@ def last_read(run_id: str) -> Transaction[int]:
 
 
 def find(run_id: str, user: str | None) -> Transaction[RunRow | None]:
-    """Return the run if it exists and belongs to the user. `user`: None for any user."""
+    """Return the run with this id, or None. `user`: the run must belong to this user; None allows any user."""
     of_user, values = ("", ()) if user is None else (' AND "user" = ?', (user,))
     rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ?{of_user}", (run_id, *values)
     return RunRow(*rows[0]) if rows else None
@@ -387,8 +387,8 @@ class Purgeable(NamedTuple):
 def purgeable(seconds: float) -> Transaction[Purgeable]:
     """Return the runs that ended at least `seconds` ago, and the conversations that these runs created.
 
-    The result does not contain runs that wait for an answer. It contains the run that created a conversation only together with
-    all other runs of this conversation.
+    The result does not contain runs that wait for an answer. It contains the run that created a conversation only if it
+    contains all other runs of this conversation.
     """
     statement = f'SELECT id, "user", conversation FROM aswarm_run WHERE ended <= ? AND NOT ({WAITS})'
     rows = yield statement, (now() - int(seconds * 1000),)

@@ -84,7 +84,7 @@ class Recorder:
     `agents`: finds the agents of recorded handoffs.
     `mismatch`: returns the error for a request that differs from the recorded request. It gets the number of the request, and
     the parts that differ.
-    `stop`: for a run that must only be replayed: called after the replay of all facts. None for a run that continues.
+    `stop`: called after the replay of all facts, if the run must only be replayed. None for a run that continues.
     """
 
     def __init__(

@@ -129,7 +129,7 @@ class Progress:
 def progress(value: Any) -> None:
     """Report the progress of this tool call: `stream()` yields `ToolProgress` with the value at once.
 
-    Call it in the function of a tool or in code below it, also in a thread that has the contextvars of the call. It does
+    Call it in the function of a tool or in code below it, or in a thread that has the contextvars of the call. It does
     nothing outside of a call, after the end of the call, or if no reader gets live events. The model does not get the value,
     and the history does not contain it.
     """

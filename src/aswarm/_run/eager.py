@@ -2,7 +2,7 @@
 
 The middleware of this module is outside of the user's middleware, and inside of the recorder and the budget. So guards,
 limiters and timeouts see a call when its function runs, and only once. The recorder, the budget and the consumer of the
-events see the call later, when the turn starts its calls. To them, the function was only very fast.
+events see the call later, when the turn starts its calls. They only see a function that takes less time.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class _EagerCalls:
         yield whole_chunk(accumulator)
 
     def _start_calls(self, calls: list[CallSoFar]) -> None:
-        """Start the calls whose arguments are complete: the next call has started, or the API has marked this one as done."""
+        """Start the calls with complete arguments: the model has started the next call, or the API has reported their end."""
         while (position := len(self._calls)) < len(calls) and not self._is_blocked:
             if position == len(calls) - 1 and not calls[position].is_done:
                 break
@@ -182,7 +182,7 @@ class _EagerCalls:
             _, eager = self._eager.popitem()
             try:
                 await eager.stop()
-            except BaseException as error:  # noqa: BLE001 - raised below, after the end of the others
+            except BaseException as error:  # noqa: BLE001 - raised below, after the other calls have ended
                 interrupted = error
         if interrupted is not None:
             raise interrupted
@@ -210,7 +210,7 @@ class _EagerCall:
         self._task = BackgroundTask(self._run)
 
     def fits(self, call: ToolCall) -> bool:
-        """Return whether the call of the turn is the same call, without a decision of a user or changed arguments."""
+        """Return whether the call of the turn is the same call, and has no decision of a user and no changed arguments."""
         own = self._call
         is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
         return is_same and call.tool is own.tool and call.decided is None and call.replaced is None

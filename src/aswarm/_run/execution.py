@@ -23,7 +23,7 @@ import anyio.lowlevel
 
 from aswarm._runtime.backend import current_loop
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
-from aswarm._tools.conversion import as_result, parse_arguments, sendable, to_text
+from aswarm._tools.conversion import as_result, sendable, to_text, valid_arguments
 from aswarm._tools.filled import Filled
 from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold
 from aswarm._tools.toolbox import toolbox
@@ -143,7 +143,7 @@ class ToolCaller:
         if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
             return False
         try:
-            call.tool.schema.validate(parse_arguments(call.arguments))
+            valid_arguments(call.tool, call.arguments)
         except ToolArgumentsError:
             return False
         _start(call, emit)
@@ -156,7 +156,7 @@ class ToolCaller:
         tool = call.tool
         if tool is None:
             raise ToolNotFound(_not_found(call))
-        arguments = tool.schema.validate(parse_arguments(call.arguments))
+        arguments = valid_arguments(tool, call.arguments)
         if call.decided is not None and call.has_other_arguments:
             raise NeedsApproval(REPLACED)
         if (tool.approve is not False or tool.is_external) and not call.is_approved:

@@ -165,11 +165,14 @@ class MiddlewareStack:
 
     def wrap(self, handlers: Handlers) -> Handlers:
         """Return the handlers with all middleware around them."""
-        for field in reversed(fields(self)):
-            middleware: Middleware | None = getattr(self, field.name)
+        for name in _INSIDE_OUT:
+            middleware: Middleware | None = getattr(self, name)
             if middleware is not None:
                 handlers = middleware(handlers)
         return handlers
+
+
+_INSIDE_OUT = tuple(field.name for field in reversed(fields(MiddlewareStack)))
 
 
 # OpenAI's Swarm calls these methods in `run`, so programs override them in a subclass. Here a middleware wraps a handler

@@ -15,7 +15,16 @@ from typing import Any
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, shown
-from aswarm._values.messages import WAITING, Message, MessageBlock, match_answers, message_blocks, normalize, to_wire
+from aswarm._values.messages import (
+    WAITING,
+    Message,
+    MessageBlock,
+    match_answers,
+    message_blocks,
+    normalize,
+    to_wire,
+    wire_blocks,
+)
 from aswarm._wire.request import is_chat
 from aswarm._wire.responses_request import KnownHistory
 
@@ -30,15 +39,20 @@ class History:
     `messages`: the messages of the run. `unsent`: messages that the user has sent during the run, not yet in `messages`.
     """
 
-    def __init__(self, before: list[Message], settled: int, empty_content: str | None) -> None:
-        """Start a run after the messages `before`. In the first `settled` messages, each tool call has an answer."""
+    def __init__(
+        self, before: list[Message], settled: int, empty_content: str | None, *, is_plain: bool = False
+    ) -> None:
+        """Start a run after the messages `before`. In the first `settled` messages, each tool call has an answer.
+
+        `is_plain`: the messages passed `are_plain`.
+        """
         self.messages: list[Message] = []
         self.unsent: list[Message] = []
         self._before = before
         self._empty_content = empty_content
         self._pending = before[settled:]  # not sent before its calls are answered
-        self._wire = to_wire(before[:settled], empty_content=empty_content)
-        self._known = KnownHistory(is_chat(self._wire))
+        self._wire = [*map(dict, before)] if is_plain else to_wire(before[:settled], empty_content=empty_content)
+        self._known = KnownHistory(is_plain or is_chat(self._wire))
         self._chosen: SentHistory | None = None  # created for the first agent with a `history` function
 
     @property
@@ -61,7 +75,7 @@ class History:
     def settle(self, messages: list[Message]) -> None:
         """Record messages after the last message of the model, such as the tool messages that answer all its calls."""
         self.messages += messages
-        sent = to_wire([*self._pending, *messages], empty_content=self._empty_content)
+        sent = [*wire_blocks([*self._pending, *messages], self._empty_content)]
         if self._known.is_chat:
             self._known.is_chat = is_chat(sent)
         self._wire += sent

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +35,7 @@ class Loop:
     """The loop of one run. Reading `events` drives the run, and `state` contains the result so far.
 
     `make_handlers`: called once, in the event loop of the run, because a client may belong to one event loop.
-    `instruct`: resolves the instructions of an agent.
+    `instruct`: returns the instructions of an agent that has a function for them.
     `deliver`: runs the tools of a turn and yields their events.
     """
 
@@ -56,9 +55,11 @@ class Loop:
             try:
                 while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
                     step = self._run_tools(handlers) if turn.calls else self._complete(handlers)
-                    async with aclosing(step) as events:
-                        async for event in events:
+                    try:
+                        async for event in step:
                             yield event
+                    finally:
+                        await step.aclose()
             finally:
                 if state.close_handlers is not None:
                     await state.close_handlers()
@@ -85,15 +86,20 @@ class Loop:
                 MAX_TURNS,
                 extra=state.log_fields,
             )
-        _ = state.tools  # raises for a function that cannot be a tool, before the function of the instructions runs
-        instructions = await self.instruct(agent, state.context)
-        async with aclosing(handlers.complete(state.request(instructions, self.request_settings))) as chunks:
+        instructions: Any = agent.instructions
+        if callable(instructions):
+            _ = state.tools  # raises for a function that cannot be a tool, before the function of the instructions runs
+            instructions = await self.instruct(agent, state.context)
+        chunks = handlers.complete(state.request(instructions, self.request_settings))
+        try:
             state.turns += 1
             yield TurnStarted(agent, state.turns)
             state.accumulator = accumulator = Accumulator()
             async for chunk in chunks:
                 if (delta := accumulator.feed(chunk)) is not None:
                     yield CompletionDelta(delta if delta["role"] is None else {**delta, "sender": agent.name})
+        finally:
+            await chunks.aclose()
         if state.budget is not None and state.budget.is_cut:
             return
         completion = accumulator.finish()
@@ -109,8 +115,11 @@ class Loop:
                 if not state.end_group(group):
                     break
 
-        async with aclosing(self.deliver(run_groups)) as events:
+        events = self.deliver(run_groups)
+        try:
             async for event in events:
                 yield event
+        finally:
+            await events.aclose()
         if (handoff := state.end_turn()) is not None:
             yield HandedOff(*handoff)

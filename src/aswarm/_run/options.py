@@ -115,7 +115,7 @@ class RunOptions:
             )
         if not isinstance(self.resume, bool | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"resume must be True, or decisions by the id of their call such as {{'call_1': True}}, not {self.resume!r}"
+                f"resume must be True, or a dict of decisions by call id, such as {{'call_1': True}}, not {self.resume!r}"
             )
         checked_budget(self.budget)
         if self.run_id is not None and not (isinstance(self.run_id, str) and self.run_id):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -4,7 +4,7 @@ The rule: after the turn, the context, the active agent and the history must be 
 another, in call order. This module decides only; it runs nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,10 +55,10 @@ class ToolOutcome:
 class Decided:
     """The decisions of users on a call, in this run and earlier ones.
 
-    `arguments`: the arguments by which a user has replaced the arguments of the model, or None.
+    `arguments`: the arguments that a user has set in place of the model's arguments, or None.
     `answer`: the data of `Answer`, if `is_answered`.
-    `data`: the data of the `Hold`, to which the user answered.
-    `is_approval`: whether the decision of this run lets the function run. If the tool has `approve`, an `Answer` does not.
+    `data`: the data of the `Hold` that the user has answered.
+    `is_approval`: whether the decision of this run is an approval, and not only an `Answer`.
     `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
     """
 
@@ -119,12 +119,12 @@ class ToolCall:
 
     @property
     def has_started_inside(self) -> bool:
-        """Whether a function has started in an inner run of this call, for which the call waits or has waited."""
+        """Whether the call waits, or has waited, for an inner run in which a function has started."""
         held, decided = self.hold and self.hold.data, self.decided and self.decided.data
         return has_started_inside(held) or has_started_inside(decided)
 
     def refused(self, text: str, error: Exception | None = None) -> ToolOutcome:
-        """Return the outcome of a call that was not executed. It is unknown if a function of an inner run has started."""
+        """Return the outcome of a call that was not executed; `unknown=True` if a function of an inner run has started."""
         if self.has_started_inside:
             reason = text.removeprefix("not run").removeprefix(": ")
             text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
@@ -164,11 +164,13 @@ def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool
     ]
 
 
-def plan(calls: Iterable[ToolCall], *, concurrent: bool = True, may_hold: bool = False) -> list[list[ToolCall]]:
+def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool = False) -> list[list[ToolCall]]:
     """Return the calls in groups. The groups run one after another; the calls of one group run together.
 
     `may_hold`: whether a middleware of the run may raise Hold for any call, so that the call waits for a decision.
     """
+    if len(calls) == 1:
+        return [[*calls]]
     groups: list[list[ToolCall]] = []
     # `tools`: all tools of the last group. `waiting`: the tools of its calls that may wait for a decision. A dict contains
     # each tool once, so a turn with thousands of calls takes linear time.
@@ -202,7 +204,8 @@ def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
     of them may change context variables that the other uses.
     """
     tool = call.tool
-    if tool is None or call.outcome is not None or tool.is_handoff:  # a handoff to an agent is repeated after the wait
+    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `_reopened` in `turn`.
+    if tool is None or call.outcome is not None or tool.is_handoff:
         return True
     if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):
         return False

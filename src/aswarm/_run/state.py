@@ -21,7 +21,7 @@ from aswarm._values.context import copy_containers, plain_dict
 from aswarm._values.decisions import Decisions, OpenCall
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import is_object
-from aswarm._values.messages import SENT_INPUT, Message, as_sent, last_head, normalize, open_calls
+from aswarm._values.messages import SENT_INPUT, Message, are_plain, as_sent, last_head, normalize, open_calls
 from aswarm._values.output import Output
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
@@ -102,18 +102,22 @@ class RunState:
         self.toolbox = toolbox(agent)
         has_type = output is not None or agent.output is not None
         self._typed = TypedAnswers(output) if has_type else None
-        history = normalize(messages)
-        if any(map(operator.contains, history, repeat(SENT_INPUT))):
+        if is_plain := are_plain(messages):
+            history = list(messages)
+        elif any(map(operator.contains, history := normalize(messages), repeat(SENT_INPUT))):
             history = as_sent(history)
-        self._read_history(history, resume, empty_content)
+        self._read_history(history, resume, empty_content, is_plain=is_plain)
 
-    def _read_history(self, history: list[Message], resume: bool | Decisions, empty_content: str | None) -> None:
-        unanswered = open_calls(history)
+    def _read_history(
+        self, history: list[Message], resume: bool | Decisions, empty_content: str | None, *, is_plain: bool
+    ) -> None:
+        with_calls = [] if is_plain else history  # a long history is not searched in vain
+        unanswered = open_calls(with_calls)
         check_resume(resume, [call["id"] for call in unanswered])
         # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
         settled = last_head(history) if unanswered else len(history)
-        self.history = History(history, settled, empty_content)
-        self._with_results = AgentsWithResults(history, self.agent.name)
+        self.history = History(history, settled, empty_content, is_plain=is_plain)
+        self._with_results = AgentsWithResults(with_calls, self.agent.name)
         tools = self.tools
         self.turn = resumed_turn(history[settled:], unanswered, self.agent, tools, resume) if unanswered else Turn([])
         if self._typed is not None:

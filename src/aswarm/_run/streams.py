@@ -188,7 +188,7 @@ class _Stream(Generic[E]):
 
     @property
     def response(self) -> Response:
-        """The response so far. It is valid at any time, also after an error or a cancellation."""
+        """The response so far. It is valid at any time, even after an error or a cancellation."""
         return self._state.response
 
     @property
@@ -219,7 +219,7 @@ class _Stream(Generic[E]):
             starts = state.accumulator is None or (state.budget is not None and state.budget.may_cut)
             return await (HiddenGenerators(step()) if starts else step())
         except BaseException:
-            self._when_dropped.detach()  # an exception, also StopAsyncIteration, has already closed the generator
+            self._when_dropped.detach()  # an exception, even StopAsyncIteration, has already closed the generator
             raise
         finally:
             reading.is_running = False
@@ -268,7 +268,7 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
 class EventStream(_Stream[Event], AsyncIterator[Event]):
     """The async context manager that `stream()` returns. Inside its block, iterate over it to get live typed events.
 
-    Leaving the block ends the run, also by `break` or an exception: it closes the HTTP response, and cancels and awaits tools.
+    Leaving the block ends the run, even by `break` or an exception: it closes the HTTP response, and cancels and awaits tools.
     """
 
     def __init__(self, state: RunState, events: AsyncGenerator[LoopEvent, None]) -> None:

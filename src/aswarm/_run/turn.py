@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from aswarm._tools.conversion import parse_arguments
+from aswarm._tools.conversion import valid_arguments
 from aswarm._tools.tool import NeedsApproval, Tool, standing_hold
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import Part, text_part
@@ -157,8 +157,8 @@ def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
 def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     """Return the calls whose outcome is not known.
 
-    A call without an outcome is unknown if its function has started, or if a function of an inner run has started and the
-    call cannot be resumed.
+    A call without an outcome is in this list if its function has started. It is also in the list if a function of an inner
+    run has started and the call cannot be resumed.
     """
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
@@ -284,7 +284,7 @@ def _reopened(call: ToolCall) -> ToolCall:
 def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
     """Return whether the arguments are valid. A call with invalid arguments fails, so no user has to decide."""
     try:
-        tool.schema.validate(parse_arguments(call.arguments))
+        valid_arguments(tool, call.arguments)
     except Exception:  # noqa: BLE001 - a validator of the user may raise anything; the call will report it later
         return False
     return True

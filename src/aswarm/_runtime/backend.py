@@ -133,8 +133,8 @@ class TaskResult(Generic[T]):
 class BackgroundTask(Generic[T]):
     """A task without a parent. It runs until its work ends, or `stop` is called.
 
-    A plain `task.cancel()` of the caller's task does not cancel it. `stop` cancels an anyio scope, which respects shields. So
-    `stop` waits for worker threads.
+    A plain `task.cancel()` of the caller's task does not cancel it. `stop` cancels an anyio scope. Work in a shielded scope,
+    such as the wait for a worker thread, is not cancelled, and `stop` waits for it.
     """
 
     def __init__(self, work: Callable[[], Awaitable[T]], on_end: Callable[[], object] = lambda: None) -> None:
@@ -188,7 +188,7 @@ class BackgroundTask(Generic[T]):
 
 
 class HiddenGenerators(Generic[T]):
-    """Awaits one step of a run, and hides the async generators that the step starts from the event loop.
+    """Awaits one step of a run. The event loop does not get to know the async generators that this step starts.
 
     At shutdown, asyncio closes all generators that it knows at the same time. Nested generators then fail with "already
     running". So asyncio gets to know only the outermost generator, which closes the inner generators in order.
@@ -255,7 +255,7 @@ class PerProcess(Generic[T]):
         self._make = make
         # By process id. In a child, the entry of the parent stays, so that the child never collects and closes this value.
         self._values: dict[int, T] = {}
-        # By process id, too. The lock of the parent may have been locked during the fork, so a child needs a new lock.
+        # By process id, like `_values`. The lock of the parent may have been locked during the fork, so a child needs a new lock.
         self._locks: dict[int, threading.Lock] = {}
 
     def get(self) -> T:

@@ -51,7 +51,7 @@ class Slot(Protocol):
         ...
 
     def release(self) -> None:
-        """Release the slot. The caller no longer needs the function."""
+        """Release the slot. The caller no longer needs the result of the function."""
         ...
 
 
@@ -65,26 +65,26 @@ class FunctionRunner:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._tokens: dict[int, anyio.CapacityLimiter] = {}
-        # anyio releases the token of its limiter when the caller stops waiting, even if the thread still runs. So its limiter
-        # is unlimited here, and `_ThreadSlot` releases a token when the thread ends.
+        self._limiters: dict[int, anyio.CapacityLimiter] = {}  # by nesting depth
+        # `anyio.to_thread.run_sync` releases the token of its limiter when the caller stops waiting, even if the thread still
+        # runs. So that limiter is unlimited here, and `_ThreadSlot` releases a token of `_limiters` when the thread ends.
         self._unbounded = anyio.CapacityLimiter(math.inf)
 
     async def acquire(self, *, own_thread: bool = False) -> Slot:  # noqa: ARG002 - here each function has its own thread
         """Wait for a slot. `own_thread`: whether the function may run concurrently with others, or may be abandoned."""
-        tokens = self._tokens.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
-        slot = _ThreadSlot(tokens, self._unbounded)
-        await tokens.acquire_on_behalf_of(slot)
+        limiter = self._limiters.setdefault(_depth.get(), anyio.CapacityLimiter(self._size))
+        slot = _ThreadSlot(limiter, self._unbounded)
+        await limiter.acquire_on_behalf_of(slot)
         return slot
 
 
 class _ThreadSlot:
-    """A slot with one token. The token is free again after `release`; if a thread runs, after the end of the thread too."""
+    """A slot with one token of a limiter. `release` also releases the token. If the thread still runs, the token waits for it."""
 
     was_withdrawn = False  # always False: a thread may start the function at any moment
 
-    def __init__(self, tokens: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
-        self._tokens = tokens
+    def __init__(self, limiter: anyio.CapacityLimiter, unbounded: anyio.CapacityLimiter) -> None:
+        self._limiter = limiter
         self._unbounded = unbounded
         self._call_soon = scheduler()
         self._lock = threading.Lock()
@@ -94,11 +94,11 @@ class _ThreadSlot:
     async def run(self, work: Callable[[], T], *, deadline: float = math.inf, abandon_on_cancel: bool = False) -> T:
         abandon = abandon_on_cancel or deadline < math.inf
         with anyio.CancelScope(shield=not abandon_on_cancel), anyio.CancelScope(deadline=deadline):
-            values = await seams.run_sync(self._enter, work, abandon_on_cancel=abandon, limiter=self._unbounded)
+            values = await seams.run_sync(self._call, work, abandon_on_cancel=abandon, limiter=self._unbounded)
             return values[0]
         raise DeadlinePassed
 
-    def _enter(self, work: Callable[[], T]) -> list[T]:
+    def _call(self, work: Callable[[], T]) -> list[T]:
         # Return the value in a list, because trio raises an error if the function of a thread returns a coroutine.
         with self._lock:
             if self._is_released:  # cancelled before the function started, so its result is not needed
@@ -112,14 +112,14 @@ class _ThreadSlot:
                 is_released = self._is_released
             if is_released:
                 with suppress(RuntimeError):  # the event loop is closed, so its tokens are no longer needed
-                    self._call_soon(self._free)
+                    self._call_soon(self._release_token)
 
     def release(self) -> None:
         with self._lock:
             self._is_released = True
             is_running = self._is_running
         if not is_running:
-            self._free()
+            self._release_token()
 
-    def _free(self) -> None:
-        self._tokens.release_on_behalf_of(self)
+    def _release_token(self) -> None:
+        self._limiter.release_on_behalf_of(self)

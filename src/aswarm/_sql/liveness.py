@@ -1,7 +1,7 @@
 """Locks that show which processes are alive: the operating system or the database releases the lock of a dead process.
 
-No lock depends on a clock. So a process does not count as dead because it is slow, or because a clock was changed. A forked
-child does not keep the lock of its parent. All methods block for a short time, and work in any thread.
+No lock depends on a clock. So a process counts as alive even if it is slow, or if a clock was changed. A forked child
+does not keep the lock of its parent. All methods block for a short time, and work in any thread.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class FileLocks(Liveness):
             return False
         except OSError as error:
             raise ConfigurationError(f"the file system of {self._path} has no locks: {error}") from error
-        # Another process may have removed the file after this process has opened it, and created a new file.
+        # Before this process got the lock, another process may have removed the file. A new file may have its name.
         try:
             return os.path.samestat(os.fstat(file), self._file(name).stat())
         except FileNotFoundError:

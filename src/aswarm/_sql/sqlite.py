@@ -57,11 +57,11 @@ class SQLiteConnection:
                 self._connection.execute("ROLLBACK")
 
     def is_lost(self, error: Exception) -> bool:
-        # Another program has locked the file. Do not retry each single transaction, because each retry would wait as long.
+        # Another program has locked the file. Do not retry each single transaction, because each retry would wait for the lock.
         return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) in _BUSY
 
     def reconnect(self) -> None:
-        """Do nothing: before the next attempt, the other program may release its lock."""
+        """Do nothing: the connection is open, and the other program may soon release its lock."""
 
     def failure(self, error: Exception) -> Exception:
         if not isinstance(error, sqlite3.Error | UnicodeEncodeError):

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str | Callable[[Any], object], Sequence[object]]
-"""A statement and its parameters. Instead of a statement, it may be a function that gets the driver's connection, for a
-library that writes in the same transaction.
+"""A statement and its parameters. In place of the statement, a function may get the driver's connection: with this function,
+a library writes in the same transaction.
 """
 Transaction: TypeAlias = Generator[Statement, Any, T]
 

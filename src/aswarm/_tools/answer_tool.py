@@ -44,7 +44,7 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
 
 @functools.lru_cache(maxsize=128)
 def response_format(answer: AnswerType) -> dict[str, Any]:
-    """Return the `response_format` with which a server enforces the schema. Raises ConfigurationError like `answer_tool`."""
+    """Return the `response_format` that makes a server enforce the schema. Raises ConfigurationError like `answer_tool`."""
     name = "".join(character if character.isascii() and character.isalnum() else "_" for character in answer.name)
     named = {"name": name[:_NAME], "schema": _schema(answer), "strict": answer.strict}
     return {"type": "json_schema", "json_schema": named}

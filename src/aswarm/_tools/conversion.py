@@ -7,13 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import is_object, shown
+
+from .tool import Tool
 
 _SHOWN = 1000  # at most this many characters of invalid arguments are quoted to the model
 
@@ -30,6 +32,17 @@ def parse_arguments(text: str) -> dict[str, Any]:
         kind = type(arguments).__name__
         raise ToolArgumentsError(f"the arguments must be a JSON object, not {kind}; you sent {shown(text, _SHOWN)}")
     return dict(arguments)
+
+
+def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
+    """Return the arguments of a call, validated and converted. Raises ToolArgumentsError."""
+    # One pass over the text of most calls. pydantic accepts numbers that JSON does not have.
+    if tool.schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
+        try:
+            return tool.schema.validate_json(text)
+        except ValidationError:
+            pass
+    return tool.schema.validate(parse_arguments(text))
 
 
 def arguments_or_text(text: str) -> dict[str, Any] | str:

@@ -56,13 +56,15 @@ _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not 
 
 @dataclass(frozen=True, slots=True)
 class FunctionSchema:
-    """The name and the schema of a function for the model. It must not refer to the function, see `_schemas` in `tool`.
+    """The name and the schema of a function for the model. They must not refer to the function, see `_schemas` in `tool`.
 
     `json`: the tool in the form of the API.
     `returns`: the return hint, or `inspect.Parameter.empty`.
     `validate`: converts the arguments from the model. Raises ToolArgumentsError.
-    `fault`: a text about a hint that pydantic cannot describe, with the remedy; empty if there is none. As in Swarm, the
-    schema then has "string".
+    `fault`: the error text for a hint that pydantic cannot describe; empty if there is no such hint. As in Swarm, the
+    parameter with this hint then has the type "string".
+    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text; `validate`
+    then finds the faults. None if some keys have rules that only `validate` knows.
     `filled`: the parameters that the run fills; None if there is none.
     """
 
@@ -71,6 +73,7 @@ class FunctionSchema:
     returns: object
     validate: _Validate
     fault: str = ""
+    validate_json: Callable[[str], dict[str, Any]] | None = None
     filled: Filled | None = None
 
 
@@ -103,6 +106,10 @@ class _Validator:
             raise ToolArgumentsError("\n".join(faults))
         return valid
 
+    def of_json(self, text: str) -> dict[str, Any]:
+        valid: dict[str, Any] = self.named.validator.validate_json(text)
+        return valid
+
 
 def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
     """Return the schema of a function. Raises ConfigurationError with the function and the parameter."""
@@ -121,21 +128,20 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     }
     optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
     accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
+    validator = _Validator(
+        _adapter(accepted, {**_LAX, "extra": "forbid"}),
+        _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
+        # Bound parameters count as known, so that the model cannot set them by `**parameters`.
+        frozenset(hints) | bound_by_partials(function),
+        # In strict mode the model must send all parameters. So null stands for an omitted parameter.
+        frozenset(key for key in optional if strict and not _admits_none(hints[key])),
+    )
     return FunctionSchema(
         name=name,
         json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
         returns=resolved["return"],
-        validate=_hiding(
-            filled,
-            _Validator(
-                _adapter(accepted, {**_LAX, "extra": "forbid"}),
-                _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
-                # Bound parameters count as known, so that the model cannot set them by `**parameters`.
-                frozenset(hints) | bound_by_partials(function),
-                # In strict mode the model must send all parameters. So null stands for an omitted parameter.
-                frozenset(key for key in optional if strict and not _admits_none(hints[key])),
-            ),
-        ),
+        validate=_hiding(filled, validator),
+        validate_json=None if validator.extra or validator.null_is_default else validator.of_json,
         fault=next(iter(faults), ""),
         filled=filled,
     )
@@ -225,7 +231,7 @@ def _refuse_generator(function: Any, name: str) -> None:
 
 
 def description_of(function: object) -> str:
-    """Return the docstring without indentation: of a partial if it has one, of the function, or of the method `__call__`."""
+    """Return the docstring without indentation. A partial may have its own; an instance has it on `__call__` or its class."""
     described = with_attribute(function, "__doc__")
     if described is behind_partials(function) and not hasattr(described, "__name__"):
         kind: Any = type(described)  # pyright: ignore[reportUnknownVariableType]
@@ -271,7 +277,7 @@ def _extra_adapter(name: str, hint: Any, strict: bool, faults: list[str]) -> Typ
 
 
 def _adapter(fields: Mapping[str, Any], config: ConfigDict) -> TypeAdapter[dict[str, Any]]:
-    # A TypedDict, because its keys may have any name. The fields of a pydantic model may not, such as `model_config`.
+    # A TypedDict, because its keys may have any name. A pydantic model rejects some field names, such as `model_config`.
     make: Any = TypedDict  # its fields are known only at run time, which type checkers do not accept
     arguments: Any = make("arguments", dict(fields))
     arguments.__pydantic_config__ = config
@@ -293,7 +299,7 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
     """Return the hint. If pydantic has no JSON schema for it, add a text to `faults` and return Any."""
     if isinstance(hint, type) and hint in (str, int, float, bool):
         return hint
-    # Check the hint first: for the function `any`, a number or `threading.Lock`, pydantic would only warn.
+    # Check the hint first. For some objects that are not types (the builtin `any`, a number), pydantic would only warn.
     is_hint = isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
     if hint is Any:
         return hint

@@ -121,7 +121,7 @@ class Tool(Generic[P, R]):
     def __get__(self, instance: object, owner: type | None = None) -> "Tool[..., R]":
         """Bind a tool in a class body like a method."""
         bind = getattr(self.function, "__get__", None)
-        # Read from the class, a plain function binds to itself. A classmethod or a staticmethod becomes callable.
+        # On the class, `__get__` of a plain function returns the function. A classmethod or a staticmethod becomes callable.
         bound = self.function if bind is None else bind(instance, owner)
         return self if bound is self.function else dataclasses.replace(self, function=bound)
 
@@ -139,7 +139,7 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def classes_without_text(self) -> set[type]:
-        """The classes of results without a text form about which this tool has already logged a warning."""
+        """The classes that this tool has already logged a warning about, because their instances have no text form."""
         return set()
 
     @functools.cached_property
@@ -373,7 +373,7 @@ class NeedsApproval(Hold):
 
 
 def standing_hold(tool: Tool[..., Any]) -> Hold | None:
-    """Return the Hold of a tool whose every call waits, or None for another tool."""
+    """Return the Hold for the calls of the tool if all of them wait. Otherwise return None."""
     if tool.is_external:
         return Hold(RUNS_ELSEWHERE)
     return NeedsApproval(NEEDS_APPROVAL) if tool.approve is True else None
@@ -391,7 +391,7 @@ def writes_context(tool: Tool[..., Any]) -> bool:
 
 
 def names_hold(function: Any) -> bool:
-    """Return whether the code of the function names Hold, under any name, or a subclass of Hold."""
+    """Return whether the code of the function refers to Hold, even under another name, or to a subclass of Hold."""
     while isinstance(function, functools.partial | Tool):
         function = cast("Any", function.func if isinstance(function, functools.partial) else function.function)
     function = inspect.unwrap(function)
@@ -444,5 +444,5 @@ def _admits(hint: Any, kind: type) -> bool:
         return True  # no hint, or a hint without a class (a type variable, a NewType)
     try:
         return issubclass(kind, hint) or issubclass(hint, kind)
-    except TypeError:  # a protocol for which issubclass does not work
+    except TypeError:  # issubclass does not support this protocol
         return True

@@ -36,7 +36,7 @@ TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
 
-# OpenAI's replacement for gpt-4o, the default model of Swarm, which is removed from the API on 2027-01-14
+# OpenAI's replacement for gpt-4o, Swarm's default model. OpenAI removes gpt-4o from the API on 2027-01-14
 # (developers.openai.com/api/docs/deprecations).
 _DEFAULT_MODEL = "gpt-6-luna"
 
@@ -239,7 +239,7 @@ _ATTRIBUTES_OF_OTHER_LIBRARIES = {
 
 
 class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashable
-    """The result of a run. Its history is always valid, also after an error or a cancellation.
+    """The result of a run. Its history is always valid, even after an error or a cancellation.
 
     `model_dump()` has all fields except the `run_id`. `model_dump_json()` and `model_dump(mode="json")` write the agent as its
     name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from such data again,

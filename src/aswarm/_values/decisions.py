@@ -95,7 +95,7 @@ an error. An `Answer` does not approve a call: for a call that waits for an appr
 # The type of the keys is Any, because Mapping is invariant in it. With a union of mappings instead, mypy could not infer the
 # type of `{"a": True, "b": Deny("no")}`.
 Decisions: TypeAlias = Mapping[Any, Decision]
-"""Decisions on calls, by the id of each call, or by its index if several calls have the same id.
+"""A dict of decisions. Its keys are the ids of the calls, or their indexes if several calls have the same id.
 
 A JSON key is always a text, so "0" also means the index 0, if no call has the id "0".
 """

@@ -208,7 +208,7 @@ def error_of_run(error: Exception) -> RunError:
     return wrapped
 
 
-def with_causes(error: BaseException) -> list[BaseException]:
+def error_and_causes(error: BaseException) -> list[BaseException]:
     """Return the error, its causes, and the errors in groups. A connection raises a group if a host has several addresses."""
     errors, seen = [error], {id(error)}
     for each in errors:  # the list grows during the loop

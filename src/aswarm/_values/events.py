@@ -6,7 +6,7 @@
 
 `to_dict()` returns an event as JSON data, for logs and for a browser.
 
-`CompletionDelta` is internal: one delta of the provider, from which the typed events and Swarm's dicts are made.
+`CompletionDelta` is internal: one delta of the provider. The typed events and Swarm's dicts are made from it.
 """
 
 from collections.abc import Iterator

@@ -38,9 +38,9 @@ class Usage:
         """Return the usage of one completion. `reported`: the `usage` object of the provider, or None."""
         if not reported:
             return cls(requests=1)
-        details = _sum({}, reported)
-        prompt, completion, total = (details.pop(key, 0) for key in _COUNTS)
-        return cls(_count(prompt), _count(completion), _count(total), 1, details)
+        prompt, completion, total = map(_count, map(reported.get, _COUNTS))
+        details = {key: value for key, value in reported.items() if key not in _COUNTS}
+        return cls(prompt, completion, total, 1, _sum({}, details) if details else details)
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum as a new object."""
@@ -49,12 +49,12 @@ class Usage:
             self.completion_tokens + other.completion_tokens,
             self.total_tokens + other.total_tokens,
             self.requests + other.requests,
-            _sum(self.details, other.details),
+            _sum(self.details, other.details) if self.details or other.details else {},
         )
 
 
-def _count(number: Any) -> int:
-    return 0 if is_object(number) else int(number)
+def _count(reported: Any) -> int:
+    return int(reported) if _is_number(reported) else 0
 
 
 def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:

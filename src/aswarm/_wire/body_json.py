@@ -29,14 +29,15 @@ def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
     start = _encoded({name: value for name, value in body.items() if name != key} | {key: instructions})[:-2]
     earlier = known.sent
     if earlier is None or len(earlier.items) > len(items) or not all(map(is_, earlier.items, items)):
-        history = _encoded(items)[1:-1]
+        history: tuple[bytes | memoryview, ...] = (_encoded(items)[1:-1],)
     else:
-        history = earlier.content[earlier.start : earlier.end]
-        if new := _encoded(items[len(earlier.items) :])[1:-1]:
-            history = history + b"," + new if history else new
-    content = b"".join((start, b"," if instructions and history else b"", history, b"]}"))
+        sent = memoryview(earlier.content)[earlier.start : earlier.end]  # copied only once, by the join
+        new = _encoded(items[len(earlier.items) :])[1:-1]
+        history = (sent, b",", new) if sent and new else (sent, new)
+    size = sum(map(len, history))
+    content = b"".join((start, b"," if instructions and size else b"", *history, b"]}"))
     end = len(content) - 2
-    known.sent = SentItems(items, content, end - len(history), end)
+    known.sent = SentItems(items, content, end - size, end)
     return content
 
 

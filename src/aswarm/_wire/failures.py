@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias, cast
 
-from aswarm._values.errors import CompletionError, StreamInterrupted, set_attribute, with_causes
+from aswarm._values.errors import CompletionError, StreamInterrupted, error_and_causes, set_attribute
 
 # permanent: the same request would fail again.
 # rate_limited: the provider has rejected the request, and accepts no more requests for now.
@@ -31,7 +31,7 @@ _SERVER_ERRORS = 500
 # minute: "Request too large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278.". They send the same code
 # as for a temporary rejection.
 _PERMANENT = ("request too large", "request_too_large", "context_length_exceeded", "insufficient_quota")
-# Codes of providers in an error inside an answer, which has no HTTP status.
+# Codes of errors inside an answer. These errors have no HTTP status.
 _REJECTED_CODES = ("rate_limit_exceeded", "rate_limit_error")
 _PASSING_CODES = (
     *_REJECTED_CODES,
@@ -42,7 +42,7 @@ _ADVICE = {"true": True, "false": False}
 # A longer Retry-After is ignored. It must be a mistake, such as a timestamp instead of seconds.
 _LONGEST_WAIT = 86_400.0
 # A header value in the error texts of h11 ("Illegal header value b'Bearer ...'"), http.client, requests and h2. It is the
-# `repr` of a str or of bytes. So the text ends at the next quotation mark of the same kind without a backslash.
+# `repr` of a str or of bytes. So the first unescaped quotation mark of the same kind ends it.
 _QUOTED_HEADER = re.compile(
     r"""((?:Illegal|Invalid) header value|in header value:|header value surrounded by whitespace)"""
     r""" b?(['"])(?:\\.|(?!\2).)*\2""",
@@ -97,18 +97,18 @@ def requested_wait(seconds: float | None) -> float:
 
 
 def give_up(error: CompletionError, run_id: str) -> None:
-    """Mark a failure after the last inner retry, so that outer retries of this run do not retry it again."""
-    set_attribute(error, "_given_up_in", run_id)  # names the run: a source may raise the same error in many runs
+    """Mark the failure of the last retry by the rate limiter or by `retry`. An outer `retry` of this run does not retry it."""
+    set_attribute(error, "_given_up_in", run_id)  # the id of the run, because a source may raise one error in many runs
 
 
 def is_given_up(error: CompletionError, run_id: str) -> bool:
-    """Return whether the inner retries of this run have given up."""
+    """Return whether `give_up` has marked this error for this run."""
     return getattr(error, "_given_up_in", None) == run_id
 
 
 def hide_header_values(error: BaseException) -> None:
     """Remove header values, which may be API keys, from the texts of this error, its causes and the errors of a group."""
-    for each in with_causes(error):
+    for each in error_and_causes(error):
         args = tuple(_QUOTED_HEADER.sub(_HIDDEN, arg) if isinstance(arg, str) else arg for arg in each.args)
         if args != each.args:
             set_attribute(each, "args", args)

@@ -14,7 +14,7 @@ from aswarm._values.errors import CompletionError
 from aswarm._values.json import is_array, is_object, shown
 
 from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, OUTPUT_ITEMS, call_of, check_hosted_calls, message_of
-from .sse import AnswerDecoder
+from .sse import AnswerDecoder, whole_answer
 
 Chunk: TypeAlias = Mapping[str, Any]
 
@@ -61,6 +61,12 @@ class ResponsesDecoder:
         """Yield the last chunks, at the end of the body."""
         for event in self._decoder.end():
             yield from self._reader.read(event)
+
+
+def whole_response(body: bytes) -> list[Chunk]:
+    """Return the chunks of a whole body. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
+    reader = ResponseReader()
+    return [chunk for event in whole_answer(body) for chunk in reader.read(event)]
 
 
 @dataclass(slots=True)

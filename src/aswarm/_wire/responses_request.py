@@ -17,10 +17,10 @@ from aswarm._values.messages import Message, text_of
 
 from .responses_items import OUTPUT_ITEMS, Item, items_to_replay, objects_in
 
-# Names of one setting in Chat Completions, and its name in the Responses API.
+# The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
 _LIMITS = {*_RENAMED, "max_output_tokens"}
-# Settings that the Responses API does not have. The value is the default: it has no effect, so it is not an error.
+# Settings that the Responses API does not have, with their defaults. A default has no effect, so it is not an error.
 _CHAT_ONLY: Mapping[str, object] = {
     "audio": None,
     "frequency_penalty": 0,
@@ -124,7 +124,7 @@ def _without_usage(options: Any) -> dict[str, Any]:
 
 
 def _include(body: Mapping[str, Any]) -> list[Any]:
-    """Return the user's `include` with the reasoning for the next request. An empty `include` means: no reasoning."""
+    """Return the user's `include`, and add encrypted reasoning for the next request. An empty `include` prevents this."""
     own = body.get("include")
     include: list[Any] = list(own) if is_array(own) else []
     if (include or not is_array(own)) and _ENCRYPTED_REASONING not in include and _reasons(body):
@@ -133,7 +133,7 @@ def _include(body: Mapping[str, Any]) -> list[Any]:
 
 
 def _readable(body: Mapping[str, Any], include: Sequence[Any]) -> Sequence[str]:
-    """Return the keys of an item from which the model can read earlier reasoning. Without any of them, it is not sent back."""
+    """Return the keys from which the model can read earlier reasoning. Reasoning without any of these keys is not sent back."""
     if not _reasons(body):
         return ()
     return ("content", "encrypted_content") if _ENCRYPTED_REASONING in include else ("content",)
@@ -189,7 +189,7 @@ class InputHistory:
     """Messages and the input items that were made from them. Immutable. Messages are compared by identity.
 
     `readable`: the keys from which the model reads earlier reasoning.
-    `outputs`: fields for the items of tool messages, by call id. They belong to the calls of the last message with calls.
+    `outputs`: fields for the items of tool messages, by call id. It has only the calls of the last message with calls.
     """
 
     readable: Sequence[str] = ()
@@ -266,7 +266,7 @@ def _item_of(message: Message, outputs: Mapping[str, Item]) -> Item:
 
 
 def _outputs_of(items: Sequence[Item]) -> dict[str, Item]:
-    """Return the fields for the answers to calls that are sent back as items: the same id, and the `caller` of the call."""
+    """Return the fields for the answers to the calls in `items`, by call id: the type, the id and the `caller` of the call."""
     outputs: dict[str, Item] = {}
     for item in items:
         if item["type"] in _OUTPUTS:
@@ -282,7 +282,7 @@ def _assistant_item(text: str) -> Item:
 
 
 def _plain_items(message: Message) -> Iterator[Item]:
-    """Yield the items of an assistant message without usable items: from another API, or edited by the caller."""
+    """Yield new items for an assistant message that has no items (from another API), or that the caller has edited."""
     audio: Any = message.get("audio")
     content: Any = message.get("content")
     refusals = (part.get("refusal") or "" for part in objects_in(content) if part.get("type") == "refusal")

@@ -33,7 +33,7 @@ logger = logging.getLogger("aswarm")
 class Batch(AsyncIterator[AnyOutcome]):
     """The async context manager that `AsyncSwarm.batch()` returns. Inside the block, iterate over it to get the outcomes.
 
-    Leaving the block ends the batch, also by `break` or an exception. The batch then cancels and awaits all running items,
+    Leaving the block ends the batch, even by `break` or an exception. The batch then cancels and awaits all running items,
     closes the iterator of the items, and drops unread outcomes. Several tasks may read one batch; each outcome is returned to
     only one of them.
     """

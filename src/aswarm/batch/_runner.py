@@ -94,7 +94,7 @@ class Runner:
         self._early.clear()
 
     def check_journal(self) -> None:
-        """If the journal cannot be written, set this failure of the batch. Only the first call does so."""
+        """If the journal cannot be written, save a RunError for `raise_failure`. Only the first call does so."""
         cause = None if self._journal is None else self._journal.failure
         if cause is not None and not self.has_lost_journal:
             self.has_lost_journal = True
@@ -203,10 +203,10 @@ class Runner:
         name, seconds = _id_of(item, index), anyio.current_time() - start
         try:
             if isinstance(result, Response):
-                return Completed(name, index, result, None, seconds, retries.made, result.usage, item.metadata)
+                return Completed(name, index, result, None, seconds, retries.attempts_made, result.usage, item.metadata)
             partial = response_of(None, result)
             usage = Usage() if partial is None else partial.usage
-            return Failed(name, index, None, seconds, retries.made, usage, item.metadata, error=result)
+            return Failed(name, index, None, seconds, retries.attempts_made, usage, item.metadata, error=result)
         finally:
             del result  # the traceback of an error refers to this frame: avoid a reference cycle
 

@@ -59,7 +59,7 @@ def decisions_in(path: str) -> bool | Decisions:
     if decisions is not True and not is_object(decisions):
         example = '{"call_1": true, "call_2": {"deny": "too late"}}'
         raise SetupError(
-            f"--resume: {path} must contain true, or decisions by the id of the call such as {example}, not "
+            f"--resume: {path} must contain true, or an object of decisions by call id, such as {example}, not "
             f"{shown(decisions, _LINE)}"
         )
     return decisions

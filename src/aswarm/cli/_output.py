@@ -47,7 +47,7 @@ class _NotesHandler(logging.Handler):
 
 @contextmanager
 def log_as_notes() -> Generator[None]:
-    """Inside the block, print the warnings that aswarm logs as notes on stderr."""
+    """Inside the block, print the warnings in the log of aswarm to stderr, as notes."""
     logger, handler = logging.getLogger("aswarm"), _NotesHandler(logging.WARNING)
     logger.addHandler(handler)
     try:

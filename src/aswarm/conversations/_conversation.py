@@ -40,8 +40,8 @@ class Conversation:
         conversation_id: Any text that is not empty.
         swarm: The swarm that runs the agents.
         agent: The agent that starts a new conversation.
-        agents: Other agents that may be the stored agent of the conversation. Agents that these agents can hand off to are
-            found without the list (see `aswarm.graph`).
+        agents: Other agents with which a stored conversation may continue. Agents that can be reached by handoffs need no
+            entry (see `aswarm.graph`).
         context_variables: The context variables of a new conversation.
     """
 
@@ -301,6 +301,6 @@ def _resumed(
 ) -> RunRequest:
     if decisions is False:
         raise ConfigurationError(
-            "resume must be True, or decisions by the id of the call such as {'call_1': False}; not False"
+            "resume must be True, or a dict of decisions by call id, such as {'call_1': False}; not False"
         )
     return RunRequest(options, (), context_variables, agent, decisions, revision)

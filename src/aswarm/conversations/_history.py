@@ -1,8 +1,8 @@
 """Functions for `Agent(history=...)`, which select the blocks of a long history for an agent.
 
-A block is a message, together with the results of its calls. Each function here is pure. It omits blocks rarely, and then many
-at a time. Until it omits more, each request starts with the messages of the previous request. So the provider can use its
-prompt cache.
+A block is a message, together with the results of its calls. Each function here is pure. It rarely omits more blocks, and then
+many at a time. Between these changes, each request starts with the messages of the previous request. So the provider can use
+its prompt cache.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ class ConversationRecorder:
         self._uncertain: Change | None = None  # the change of an interrupted write: it may be in the store
         self._failure: Exception | None = None
         self._is_final = self._is_finished = self._is_refused = False
-        self._wanted = self._written = 0
+        self._wanted = 0  # the number of calls of `save`
+        self._written = 0  # the number of the last call of `save` whose state is in the store
         self._writing: anyio.Event | None = None
 
     # --- the middleware ---

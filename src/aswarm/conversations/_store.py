@@ -90,7 +90,7 @@ class Change:
     unknown_calls: Sequence[UnknownCall] = ()
 
 
-class Conflict(RunError):  # noqa: N818 - reads as what happened
+class Conflict(RunError):  # noqa: N818 - named after the event
     """Another writer has changed the conversation. This write was not stored, and nothing was merged.
 
     `stored`: the conversation that is now in the store, or None if it was deleted. `messages`: the whole history, including the

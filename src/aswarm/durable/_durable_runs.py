@@ -383,7 +383,7 @@ class DurableRuns(LoggedRuns):
     async def purge(self, older_than: float) -> int:
         """Delete the runs that ended at least `older_than` seconds ago, with their logs. Returns their number.
 
-        If `start` created a conversation for a run, it is deleted with its last run; `runs.store.purge(older_than)` deletes the
+        A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(older_than)` deletes the
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
         run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than), reads_only=True)

@@ -54,8 +54,8 @@ class Case:
             - "completion": the model makes one completion, and its calls are not executed. This is the default with only
               `function` and `arguments`.
             - "whole": the run continues to its end, and **its functions really run**. This is the default with `output`,
-              `check` or `judge`. A name in `function` then means any call of the run, and so do `arguments`; a list means all
-              calls.
+              `check` or `judge`. A name in `function` and the `arguments` then apply to any call of the run, and a list to
+              all calls.
             - "nothing": no agent runs, and the judge reads the conversation. This is the default with only `judge`, if the
               conversation ends with an answer of the assistant.
         name: The title in the report; by default the last user message.

@@ -53,7 +53,7 @@ async def evaluate(
 
     Args:
         agent: The agent for cases that have none: an `Agent`, or "module:attribute". None if each case has an agent.
-        cases: Cases from `load_cases` or from Python. A case may be a mapping with the keys of a file.
+        cases: Cases from `load_cases` or from Python. A mapping has the same keys as a case in a file.
         swarm: The swarm that runs the agents; by default `AsyncSwarm()`, with the settings of the environment.
         repeats: The number of attempts for each case.
         concurrency: The maximum number of concurrent attempts. The first attempts of all cases start before the second ones.
@@ -121,7 +121,7 @@ async def assert_case(
 
 @dataclass(frozen=True, slots=True)
 class _PlannedCase:
-    """The report of a case, and its agent, if any. `hint`: a text about an unknown function, which failed attempts show."""
+    """The report of a case, and its agent, if any. `hint`: a text about an unknown function, for the reason of a failed attempt."""
 
     report: CaseReport
     agent: Agent | None

@@ -188,7 +188,7 @@ def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # t
     return named.get((code.co_name, code.co_firstlineno))
 
 
-@functools.lru_cache(maxsize=8)  # a few modules; without the cache, all functions of a module take quadratic time
+@functools.lru_cache(maxsize=8)  # for a few modules; without it, reading all functions of a module takes quadratic time
 def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast.Lambda]]:
     """Return the functions in a source, by name and first line, and the lambdas."""
     named: dict[tuple[str, int], NamedFunction] = {}
@@ -204,7 +204,7 @@ def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast
 
 
 def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | None:
-    """Return the innermost lambda whose body contains all of the code, because several lambdas may be on one line."""
+    """Return the innermost lambda whose body contains all of the code. Its line is not enough: it may have several lambdas."""
     spans = list(_spans(code))
     if not spans:
         return None

@@ -99,7 +99,7 @@ class _InputGuard:
         # Pairs of a message of the user and its replacement. None: the message is removed. The history keeps the originals.
         # Messages are compared by value, because other middleware may send copies, or only a part of the history.
         self._replacements: list[tuple[Message, Message | None]] = []
-        self._sent: Any = None  # the content of a replacement, until a completion adds it to the history
+        self._sent: Any = None  # the content of a replacement that the history does not contain yet
 
     def complete(self, request: CompletionRequest) -> Chunks:
         """Return the completion. If a check is due, the completion waits for the verdict, and may raise Blocked."""
@@ -112,7 +112,7 @@ class _InputGuard:
         return self._handlers.complete(request) if self._sent is None else self._marked(request)
 
     async def _marked(self, request: CompletionRequest) -> Chunks:
-        """Yield the completion, then a chunk with the sent content. It is last, because it would prevent a retry before."""
+        """Yield the completion, then a chunk with the sent content. As the first chunk, it would prevent a retry."""
         async with aclosing(self._handlers.complete(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -124,7 +124,7 @@ class _InputGuard:
             return False
         if self._every_turn or self._passed is None:
             return True
-        passed = self._passed  # compared by value, too
+        passed = self._passed  # compared by value, like `_replacements`
         return any(message not in passed for message in last_of_user(request.body["messages"]))
 
     def _let_pass(self, messages: Sequence[Message]) -> None:

@@ -48,7 +48,11 @@ from ._session import Connection, ServerSession, SessionError, all_tools, error_
 Target: TypeAlias = str | StdioServerParameters | Callable[[], Any] | Any
 
 logger = logging.getLogger("aswarm")
-_SDK_ERRORS = (MCPError, RuntimeError, ValidationError)  # of a request; an invalid result raises the last two
+_SDK_ERRORS = (
+    MCPError,
+    RuntimeError,
+    ValidationError,
+)  # errors of a request; an invalid result: RuntimeError, ValidationError
 _CLOSED = "Connection closed"  # the SDK's text if the server process stopped
 _MOST_ROUNDS = 10  # rounds of questions during one call
 _POLL_SECONDS = 0.1  # pause before the next round, if the server returned a state without a question
@@ -68,7 +72,7 @@ class MCPServer:
         prefix: A prefix for the name of each tool.
         only: The names of the tools to offer, or patterns such as "read_*"; by default all tools.
         approve: The calls that wait for an approval: True for all calls, a function as in `@tool(approve=...)`, or names and
-            patterns of tools. "destructive" means each tool that the server marks neither as read-only nor as not destructive.
+            patterns of tools. "destructive" means all tools except those marked as read-only or as not destructive.
         timeout: Seconds for opening, and for each call.
         on_input: A plain or async function that answers the questions of the server to the user. It gets the message, and the
             request as a dict. It returns the fields as a dict, True, or None to decline. Without this function, the call waits
@@ -96,7 +100,9 @@ class MCPServer:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         if headers is not None and not isinstance(server, str):
-            raise ConfigurationError("headers need a URL; pass the credentials of another server in its own parameters")
+            raise ConfigurationError(
+                "headers need a URL; pass the credentials of this server in its parameters or its transport"
+            )
         if not timeout > 0:
             raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
         self.name = name_of(server)
@@ -150,8 +156,8 @@ class MCPServer:
         """Read the list of tools again. Returns the new `functions`; agents keep the functions that they have.
 
         The list is read only here and at opening. If functions changed during a run, the model would be confused, and the prompt
-        cache of the provider would miss. Raises the ConfigurationError of opening, also if the list cannot be read; `functions`
-        then do not change.
+        cache of the provider would miss. Raises ConfigurationError for the same reasons as opening, or if the list cannot be
+        read. Then `functions` does not change.
         """
         try:
             client = await self._opened().session().opened()
@@ -217,7 +223,7 @@ class MCPServer:
         call = running_call.get()
         decided = None if call is None else call.decided
         if (hold := question_of(decided)) is not None:
-            raise hold  # a new start of the call would repeat its effects before the question
+            raise hold  # without an answer, the call would run from its start and repeat what it did before the question
         result = await send(*responses_of(decided))
         for _ in range(_MOST_ROUNDS):
             if isinstance(result, CallToolResult):

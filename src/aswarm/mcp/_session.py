@@ -19,8 +19,8 @@ from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
 
 _CLOSE_SECONDS = 5.0  # a server has this time to stop; then its process is killed, or its connection is dropped
-# The same time, if the session is still being opened. It is not 0, because asyncio kills a process whose start is cancelled,
-# but does not wait for its end.
+# A server has this time if its session is still being opened. Not 0: asyncio kills a process whose start is cancelled, but does
+# not wait for its end.
 _START_SECONDS = 0.5
 _MOST_PAGES = 100  # of the list of tools, because a broken server may always return another page
 
@@ -109,7 +109,7 @@ class Connection:
         self._is_closed = False
 
     def session(self) -> ServerSession:
-        """Return the current session, or a new session if the current one is lost. Calls that lose it together share the new one.
+        """Return the current session. If it is lost, return a new session, which all calls that lost the old one share.
 
         Raises CallerMistake if the connection is closed.
         """

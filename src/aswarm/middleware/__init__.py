@@ -34,7 +34,7 @@ the call has started, perhaps in an earlier process, and that its outcome is unk
 calls. If `call.is_repeatable`, the call may run again. If a handler raises an exception, the run ends with a RunError that
 has the partial response. A handler must always pass on `anyio`'s cancellation.
 
-`handlers.run.on_end(callback)` calls the callback once at the end of the run, also after an error or a cancellation.
+`handlers.run.on_end(callback)` calls the callback once at the end of the run, even after an error or a cancellation.
 `handlers.run.log_fields` is for log records.
 
 Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarise`.

@@ -38,12 +38,12 @@ _PERCENTILE = 0.95
 def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     """Return middleware that requests a slow stream once more, and uses the stream whose content arrives first.
 
-    The other stream is closed at once. The usage of the run includes an estimate of the tokens of its prompt. The tokens that
-    the model may have written for it are unknown, and not counted. A chunk that has only a role does not count as content.
+    The other stream is closed at once. For this stream, the usage of the run includes an estimate of the prompt tokens. The
+    tokens that the model may have written are unknown, and not counted. A chunk that has only a role does not count as content.
 
-    The time starts when the request is sent. The wait for rate limits, and a pause after a 429, do not count, and during a
-    pause no second request is sent. But outside of batches, and without rate limits, the client itself waits after a 429.
-    This wait does count.
+    The time starts when the request is sent. The wait for rate limits and a pause after a 429 do not count. During a pause,
+    no second request is sent. But outside of batches, and without rate limits, the client itself waits after a 429. This wait
+    does count.
 
     No second request is sent if the answer is not a stream, or if the request has a tool that the provider executes. The same
     is true if the provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
@@ -51,7 +51,8 @@ def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     Args:
         after: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of this
             middleware. Then the first 20 streams get no second request.
-        share: The maximal share of streams that are requested twice, from 0 to 1. Above 0, the first slow stream always is.
+        share: The maximal share of streams that are requested twice, from 0 to 1. Above 0, the first slow stream is
+            always requested twice.
 
     Raises:
         ConfigurationError: If `after` is not a positive number, or `share` is not between 0 and 1.
@@ -157,7 +158,7 @@ class _Attempt:
 
 
 class _Race:
-    """The requests for one stream, until one of them has content. `winner`: this request, or None if all have failed."""
+    """The requests for one stream. `winner`: the request that had content first, or None if all requests have failed."""
 
     def __init__(self, handlers: Handlers, request: CompletionRequest, policy: HedgePolicy) -> None:
         self.winner: _Attempt | None = None
@@ -190,7 +191,7 @@ class _Race:
         await self.attempts[0].wait_after_sending(after)
         if self._policy.claim():
             run = self._handlers.run
-            logger.info("requesting a stream once more, without content after %.1f s", after, extra=run.log_fields)
+            logger.info("requesting a stream again, because no content came in %.1f s", after, extra=run.log_fields)
             # The second request is only an addition to the first, so the client need not retry it.
             self.attempts.append(_Attempt(self._handlers, replace(self._request, max_retries=0)))
             self._open += 1

@@ -31,7 +31,7 @@ def record(path: str | PathLike[str]) -> Middleware:
     """Return middleware that records each request and its completion in a file, as one line of JSON.
 
     The first request replaces an existing file. Headers are not recorded. Messages are recorded as they are sent. Failed or
-    interrupted completions are not recorded. The functions of tools run as always, also in `replay`. If the file cannot be
+    interrupted completions are not recorded. The functions of tools run as always, even in `replay`. If the file cannot be
     written, the run ends with a ConfigurationError. If the file cannot be created, no request is sent.
     """
     recording = _Recording(Path(path))

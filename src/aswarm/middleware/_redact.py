@@ -18,7 +18,7 @@ from aswarm._wire.request import CompletionRequest, without_items
 # Keys whose values are not text of the conversation. A changed id would separate a call from its answer. A server would reject
 # changed encrypted reasoning or base64 audio.
 _STRUCTURE = frozenset({"data", "encrypted_content", "id", "name", "role", "signature", "tool_call_id", "type"})
-# Keys of content parts that may be bytes as base64, in which a match means nothing.
+# Keys of content parts with values that may be base64. A match in base64 means nothing.
 _MEDIA = frozenset({"file_data", "image_url", "url"})
 
 
@@ -76,7 +76,7 @@ class _Cleaner:
         return text
 
     def joined(self, texts: list[str]) -> list[str]:
-        """Replace matches in the texts as if they were one text. The replacement is in the text in which the match starts."""
+        """Replace matches in the texts as if they were one text. The replacement is in the text where the match starts."""
         for pattern in self.patterns:
             whole = "".join(texts)
             matches = [(*match.span(), len(match.expand(self.replacement))) for match in pattern.finditer(whole)]

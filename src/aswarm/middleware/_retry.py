@@ -57,33 +57,33 @@ def retry(attempts: int = 3) -> Middleware:
 class Retries:
     """Retries of one run: at most `attempts` requests for one completion.
 
-    `made`: the attempts so far: 0 before the run, then 1 plus the number of retries. `label`: the prefix of each log message.
+    `attempts_made`: 0 before the run, then 1 plus the number of retries. `label`: the prefix of each log message.
     """
 
-    __slots__ = ("_attempts", "_label", "made")
+    __slots__ = ("_attempts", "_label", "attempts_made")
 
     def __init__(self, attempts: int, label: str = "") -> None:
         self._attempts = attempts
         self._label = label
-        self.made = 0
+        self.attempts_made = 0
 
     def middleware(self, handlers: Handlers) -> Handlers:
         """Return the handlers with a completion handler that retries."""
-        self.made = 1
+        self.attempts_made = 1
 
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            once = replace(request, max_retries=0)
+            without_retries = replace(request, max_retries=0)  # of the client, because they would multiply
             attempt = 1
             while True:
                 has_started = False
-                chunks = handlers.complete(once)
+                chunks = handlers.complete(without_retries)
                 try:
                     async with aclosing(checked(chunks, stream=request.stream)) as passed_on:
                         async for chunk in passed_on:
                             has_started = True
                             yield chunk
                 except CompletionError as error:
-                    if has_started or not self._may_retry(attempt, error, handlers.run.id):
+                    if has_started or not self._should_retry(attempt, error, handlers.run.id):
                         raise
                     own_wait = ATTEMPT_BACKOFF.seconds(attempt, random.random())  # noqa: S311 - not used for security
                     seconds = max(own_wait, requested_wait(error.retry_after))
@@ -93,11 +93,12 @@ class Retries:
                     return
                 await anyio.sleep(seconds)
                 attempt += 1
-                self.made += 1
+                self.attempts_made += 1
 
         return replace(handlers, complete=complete)
 
-    def _may_retry(self, attempt: int, error: CompletionError, run_id: str) -> bool:
+    def _should_retry(self, attempt: int, error: CompletionError, run_id: str) -> bool:
+        """Return whether to retry. After the last attempt, mark the error, so that no outer `retry` retries it."""
         may_pass = classify(error) != "permanent" and not is_given_up(error, run_id)
         if may_pass and attempt == self._attempts:
             give_up(error, run_id)
@@ -119,16 +120,16 @@ async def checked(
             for chunk in received:
                 yield chunk
             return
-        held: list[Mapping[str, Any]] = []
+        delayed: list[Mapping[str, Any]] = []
         accumulator = Accumulator()
         async for chunk in chunks:
-            held.append(chunk)
+            delayed.append(chunk)
             delta = accumulator.feed(chunk) or {}
             if any(value for key, value in delta.items() if key != "role"):
                 break
         else:
             accumulator.finish()
-        for chunk in held:
+        for chunk in delayed:
             yield chunk
         async for chunk in chunks:
             yield chunk

@@ -27,8 +27,8 @@ from aswarm._wire.request import CompletionRequest, RequestSettings, build_reque
 
 _MOST_KEPT = 10_000  # summaries in memory
 _SHOWN = 200
-_TAIL = 1 / 3  # of `above`: the messages after a new summary
-_LEAST = 1 / 4  # of `above`: the least size of the messages that a summary replaces
+_TAIL = 1 / 3  # the share of `above` for the messages after a new summary
+_LEAST = 1 / 4  # the share of `above` that a summary must at least replace
 _HEADING = "Summary of the conversation so far:\n\n"
 _TASK = (
     "Write a summary of the conversation below. It will stand in place of the conversation when that continues, so keep what "
@@ -49,7 +49,7 @@ def summarise(agent: Agent, above: int, *, store: MutableMapping[str, str] | Non
     no model of its own, it uses the model of the request. If an outer `fallback` has switched to another client, the agent uses
     this client, and the model of the request.
 
-    The newest messages stay after the summary, with about a third of `above` tokens. A call is never separated from its answer.
+    The newest messages stay after the summary. They have about `above / 3` tokens. A call is never separated from its answer.
     When requests become too long again, the next summary includes the previous summary. Until then, all requests start with the
     same messages, so that the provider's prompt cache works. The history of the run does not change.
 

@@ -1,7 +1,7 @@
 """The middleware `otel`, and the spans of one run.
 
-The span of a run is the parent of its completions and tool calls. The current span of the caller is the parent of a run. If a
-function of a tool starts a run, this parent is the span of the tool call.
+The parent of a run's span is the current span of the caller. For a run that a tool starts, this is the span of the tool call. The
+run's span is the parent of the spans of its completions and tool calls.
 """
 
 from __future__ import annotations

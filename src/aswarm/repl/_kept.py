@@ -2,7 +2,7 @@
 
 With a store, `Conversation` executes the runs and writes them. Other changes of the history (a reset, a removed message, a
 stopped answer) are written after the line of the user that caused them. `/save FILE` and `--save FILE` write the conversation
-`ID` of a SQLite store. So `--store FILE` can continue it.
+to a SQLite store, with the id `ID`. So `--store FILE` can continue it.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ async def _read_async(chat: Chat, reader: PlainReader | Prompt) -> str:
 
         def interrupted() -> None:
             chat.on_read_error(KeyboardInterrupt())
-            # Not at the first Ctrl-C: the thread of `input` would still read, together with the thread of the next read.
+            # Not at the first Ctrl-C: the thread in `input` cannot be stopped, and would take lines from the next read.
             if chat.is_over:
                 reading.cancel()
 

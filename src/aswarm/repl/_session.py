@@ -138,7 +138,7 @@ class Session:
     def resume(self) -> StartRun | None:
         """Return the run that continues: send the failed message, run the open calls, or repeat the last request.
 
-        Returns None if nothing failed or was stopped.
+        Returns None if the last message is a whole answer, or if there is no message.
         """
         if self.failed_message is not None:
             return self.send(self.failed_message)
@@ -160,9 +160,9 @@ class Session:
     def end_run(self, start: StartRun, response: Response, *, failed: bool, partial: str = "") -> None:
         """Keep the messages of a run, however it ended. `partial`: the part of a stopped answer that the user has read.
 
-        A stopped answer is kept with a mark, because the user has seen it. Without an answer, two messages of the user would
-        follow each other. If the run of a new message failed at once, the message is removed. The provider may have rejected
-        this message, and would then reject each later request too.
+        A stopped answer is kept with a mark, because the user has seen it. Without a text, the mark alone answers a message of
+        the user, so that two messages of the user never follow each other. If the run of a new message failed at once, the
+        message is removed. The provider may have rejected this message, and would then reject each later request too.
         """
         is_lost = failed and not response.messages
         self.failed_message = start.new_message if is_lost else None

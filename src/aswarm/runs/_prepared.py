@@ -353,7 +353,7 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
     if last == "user" or (new.continues and last == "tool" and not stored.waiting):
         return True
     raise AnswersRefused(
-        "the conversation already has everything in the request; send a new message or an answer", "nothing_new", 409
+        "the request adds nothing to the conversation; send a new message or an answer", "nothing_new", 409
     )
 
 

@@ -57,7 +57,7 @@ class Service:
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse it with 401.
             `bearer(...)` and `local_only` are ready-made.
         wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
-        page: Whether to serve the playground at the root, a page for developers. With it, `show` is `everything` by default.
+        page: Whether to serve the playground, a page for developers, at the root. With it, `show` is `everything` by default.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
             a state.

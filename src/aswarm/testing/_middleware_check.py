@@ -19,7 +19,7 @@ from aswarm._run.handlers import Middleware
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response, as_response
-from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, with_causes
+from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, error_and_causes
 from aswarm._values.events import ToolCallStarted
 from aswarm._values.messages import OUTCOME_UNKNOWN
 from aswarm._wire.request import CompletionRequest
@@ -108,7 +108,7 @@ def _line(rule: str, places: list[str]) -> str:
 
 def _rule_of(error: BaseException) -> str:
     """Return the broken rule behind this error of a case."""
-    inner = with_causes(error)
+    inner = error_and_causes(error)
     for each in inner:
         if isinstance(each, _RuleBroken):
             return str(each)

@@ -162,7 +162,7 @@ def test_decisions_that_cannot_be_used() -> None:
     with model() as server:
         result = batch(server, source, "-o", OUT)
     assert (result.exit_code, [line["status"] for line in outcomes()]) == (1, ["error"])
-    assert "'resume' must be true, or an object of decisions by the id of the call, not 3" in result.stderr
+    assert "'resume' must be true, or an object of decisions by call id, not 3" in result.stderr
     assert "messages have no open calls" in result.stderr
 
 

@@ -120,12 +120,11 @@ async def read_request(stream: anyio.abc.ByteStream) -> tuple[str, dict[str, Any
     while b"\r\n\r\n" not in data:
         data += await stream.receive()
     head, _, body = data.partition(b"\r\n\r\n")
-    length = next(
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
-    )
+    lines = head.lower().split(b"\r\n")
+    length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
     while len(body) < length:
         body += await stream.receive()
-    parsed: dict[str, Any] = json.loads(body)
+    parsed: dict[str, Any] = json.loads(body or b"{}")
     return head.decode("latin-1"), parsed
 
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     "--resume",
     metavar="FILE",
     help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON, or - for stdin: an "
-    'object by the id of the call, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
+    'object of decisions by call id, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
     '"call_4": {"answer": data}, "call_5": "text for the model"}; or true, which runs them all.',
 )
 @click.option(
@@ -200,8 +200,8 @@ def _warn_of_unknown_calls(response: Response) -> None:
 def _exit_code(response: Response, how: str) -> ExitCode:
     """Return the exit code of the run. Without an answer, print the reason to stderr. `how`: the options that continue the run.
 
-    A call with an unknown outcome decides the code even if there is no answer, because the call may have had its effect. It is
-    the same in a batch.
+    A call with an unknown outcome decides the code even if there is no answer, because the call may have had its effect. A
+    batch does the same.
     """
     unknown = ExitCode.UNKNOWN_CALLS if response.unknown_calls else None
     refused = bool(response.messages and response.messages[-1].get("refusal"))

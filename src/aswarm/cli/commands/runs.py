@@ -143,7 +143,8 @@ def _runs_command(
 @click.option(
     "--status",
     type=click.Choice(_STATUSES),
-    help="Only runs with this status; waiting: runs that wait for an answer; unreachable: queued runs of another version or agent.",
+    help="Only runs with this status; waiting: runs that wait for an answer; unreachable: queued runs with a version or an agent "
+    "that TARGET does not have.",
 )
 @click.option(
     "--limit",
@@ -170,8 +171,8 @@ async def show(client: DurableRuns, run_id: str) -> None:
 
 @_runs_command(
     "cancel",
-    "Stop a run, and wait until its functions stop.\n\nAny worker may execute it. A run that waits for an answer can be "
-    f"stopped too: its waiting calls do not run. {_OR_URL}",
+    "Stop a run in any worker, and wait until its functions stop.\n\nA run that waits for an answer can be stopped too: its "
+    f"waiting calls do not run. {_OR_URL}",
 )
 @click.argument("run_id")
 async def cancel(client: DurableRuns, run_id: str) -> None:

@@ -26,8 +26,8 @@ class TurnCall:
     """A call of the turn. `id`: its public id, empty until the provider sends an id.
 
     `is_announced`: whether the first frame of the call was sent. `is_whole`: whether its arguments are complete. `is_started`:
-    whether its function has started. `has_started_inside`: for an agent as a tool, whether its run has started a function and
-    then waited for an answer.
+    whether its function has started. `has_started_inside`: for an agent as a tool, whether a function of its run had
+    started before this run waited for an answer.
     """
 
     index: int
@@ -157,8 +157,8 @@ class Turns:
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
         """Return the calls of the turn that get an answer from the last entry of the log, in call order.
 
-        If the run was stopped or failed, each call gets an answer, because a call without an outcome will not run. If the run
-        finished, such a call stays open.
+        If the run was stopped or failed, calls without an outcome get an answer too, because they will not run. If the run
+        finished, they stay open.
         """
         calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
         contents = self._recorded(calls, entry)
@@ -168,9 +168,10 @@ class Turns:
         return [(call, content) for call, content in pairs if content is not None and not call.is_answered]
 
     def _recorded(self, calls: Sequence[TurnCall], entry: Entry) -> list[str | None]:
-        """Return the answers to these calls in the last entry. They follow the message that made the calls, or the last message.
+        """Return the answers to these calls in the last entry, from the block of the message that made the calls.
 
-        If the process of the run died, the log may lack the last turns. Then the calls are not in the last message.
+        If no message made these calls, the answers are in the last block. If the process of the run died, the log may lack
+        the last turns. Then the calls are not in the last message.
         """
         recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
         made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
@@ -185,7 +186,7 @@ class Turns:
 def _made_by(head: Message) -> list[tuple[str, str]] | None:
     """Return the ids and the arguments of the calls of a message.
 
-    Returns None for the empty message that comes before answers to calls of an earlier run.
+    Returns None for an empty message, which `message_blocks` yields with answers to calls of an earlier run.
     """
     return [(str(call["id"]), _named(call)[1]) for call in head.get("tool_calls") or ()] if head else None
 

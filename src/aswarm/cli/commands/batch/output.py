@@ -144,7 +144,7 @@ class FileOutput(BatchOutput):
         super().__init__()
         self._path = path.resolve()
         self._is_new = not path.exists()
-        # Without a buffer, a line is in the file at once. Python also does not write a line later whose write has failed.
+        # Without a buffer, a line is in the file at once. If a write fails, Python does not repeat it later.
         self._file = path.open("ab", buffering=0)
         try:
             if not lock(self._file):

@@ -293,9 +293,7 @@ def _decisions(resume: Any) -> bool | dict[str, Any]:
     if resume is None or isinstance(resume, bool):
         return bool(resume)
     if not is_object(resume):
-        raise ValueError(
-            f"'resume' must be true, or an object of decisions by the id of the call, not {shown(resume, _LINE)}"
-        )
+        raise ValueError(f"'resume' must be true, or an object of decisions by call id, not {shown(resume, _LINE)}")
     return dict(resume)
 
 

@@ -110,7 +110,7 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
         key=idempotency_key(request),
         context_variables=None if service.context is None else await service.context(request),
         tools=asked.tools if service.client_tools == "offer" else (),
-        on_disconnect="cancel",  # a client cannot reconnect to a run without a conversation
+        on_disconnect="cancel",  # no client can reconnect to this run, because it has no conversation
     )
 
 

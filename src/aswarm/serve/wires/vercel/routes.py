@@ -33,7 +33,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
 
 
 async def _resume(service: Service, request: Request, user: str) -> Response:
-    """Stream the running run from its start. Without one, return 204: the client sends this request whenever a page loads."""
+    """Stream the active run from its start. If no run is active, return 204: the client asks whenever a page loads."""
     run = await last_run(service, user, request.path_params["conversation"])
     if run is None or not run.record.is_running:
         return Response(status_code=204)
