@@ -387,7 +387,8 @@ def reads_context(tool: Tool[..., Any]) -> bool:
 
 def writes_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function may write to the context variables: it gets them, and not to read only."""
-    return takes_context(tool) and not reads_context(tool)
+    filled = tool.schema.filled
+    return filled is not None and filled.context is not None and not filled.is_read_only
 
 
 def names_hold(function: Any) -> bool:
