@@ -436,9 +436,20 @@ class WithClientInModel(BaseModel, arbitrary_types_allowed=True):
     http: httpx.AsyncClient
 
 
+class UndefinedItems(TypedDict):
+    price: Money  # type: ignore[name-defined] # noqa: F821
+
+
+@dataclass
+class UndefinedField:
+    price: Money  # type: ignore[name-defined] # noqa: F821
+
+
 @pytest.mark.parametrize(
     ("hint", "fault"),
     [
+        (UndefinedItems, "cannot have the type UndefinedItems: "),
+        (UndefinedField, "cannot have the type UndefinedField: "),
         (Plain, "cannot have the type Plain; use a TypedDict, a dataclass, a pydantic model, a dict or a Mapping"),
         (Pair, "cannot have the type Pair; use"),
         (str, "cannot have the type str; use"),

@@ -168,7 +168,7 @@ def _has_fields(hint: Any) -> bool:
 def _fields_of(kind: Any) -> list[str] | None:
     """Return the names of the fields that a view has; None for a class of another kind."""
     if typing_extensions.is_typeddict(kind):
-        return list(readable_hints(kind))
+        return [*kind.__required_keys__, *kind.__optional_keys__]
     if issubclass(kind, BaseModel):
         return list(kind.model_fields)
     if dataclasses.is_dataclass(kind):
@@ -216,7 +216,11 @@ def _properties(schema: Any) -> set[str]:
 
 def _without_json(kind: Any) -> ConfigurationError | None:
     """Return the error for the first field whose type has no JSON form, such as a client; None if there is none."""
-    for name, hint in readable_hints(kind).items():
+    try:
+        hints = readable_hints(kind)
+    except Exception:  # noqa: BLE001 - a name in a hint has no value
+        return None
+    for name, hint in hints.items():
         try:
             TypeAdapter(modern(_plain_item(hint))).json_schema(mode="serialization")
         except Exception:  # noqa: BLE001 - the reason is in the cause

@@ -56,7 +56,7 @@ def _inside(hint: Any) -> Any:
     while True:
         if get_origin(hint) in (Annotated, *_QUALIFIERS):
             hint = get_args(hint)[0]
-        elif isinstance(hint, typing_extensions.TypeAliasType):
+        elif type(hint).__name__ == "TypeAliasType":  # of `typing`, or of typing_extensions
             hint = hint.__value__
         elif isinstance(hint, typing.NewType):
             hint = hint.__supertype__
