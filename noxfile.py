@@ -24,6 +24,12 @@ nox.options.sessions = ["lint", "tests"]
 PROJECT = nox.project.load_toml("pyproject.toml")
 # Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
 SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
+# The schemas of the files for GitHub.
+FORMS = {
+    "workflows": "workflows/*.yml",
+    "issue-forms": "ISSUE_TEMPLATE/[!c]*.yml",
+    "issue-config": "ISSUE_TEMPLATE/config.yml",
+}
 # Rooms whose tests need no process and no socket. The few slow tests in these rooms are left out.
 QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 QUICK += ["-m", "not slow", "--hypothesis-profile=quick"]
@@ -62,14 +68,24 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Run ruff, codespell, import-linter, mypy and pyright. The code of the pages is type-checked too."""
+    """Run ruff, codespell, import-linter, mypy and pyright, also on the code of the pages; check the files for GitHub and the public names."""
     session.install(".", *group("lint"), *group("types"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell")
     session.run("lint-imports")
+    for kind, files in FORMS.items():
+        session.run(
+            "check-jsonschema",
+            "--quiet",
+            f"--builtin-schema=vendor.github-{kind}",
+            *map(os.fspath, Path(".github").glob(files)),
+        )
+    session.run("zizmor", "--offline", "--quiet", ".github")
     session.run("mypy")
     session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
+    # Public names, against the last tag; there is none before the first release.
+    session.run("python", "tests/support/contract/stability.py")
     with tempfile.TemporaryDirectory() as folder:
         # The code of README and docs. A page may tell its reader to save a module and import it: such a module is not found.
         session.run("python", "tests/support/contract/documentation.py", folder, env=SUPPORT)
@@ -159,19 +175,52 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Build the wheel and the sdist in `dist`, check them, and run the tests against both.
+    """Build the wheel and the sdist in `dist`, twice, check them, write the SBOM, and run the quick tests against both.
 
     HEAD must have the tag of the version, the work tree must be clean, and the changelog must have a heading for the version.
-    `-- --dry-run` skips these three checks. Other arguments are passed to pytest.
+    `-- --dry-run` skips these three checks. Other arguments are passed to pytest. Uncommitted changes are not in the files.
     """
     options = [option for option in session.posargs if option != "--dry-run"]
     if options == session.posargs:
         check_tag(session)
     session.install(*group("release"))
-    shutil.rmtree("dist", ignore_errors=True)
-    session.run("python", "-m", "build", "--no-isolation")  # the sdist, and the wheel from the sdist
-    session.run("twine", "check", "--strict", *map(os.fspath, Path("dist").iterdir()))
+    again = Path(session.create_tmp(), "again").absolute()
+    build(session, Path("dist").absolute())
+    build(session, again)
+    artifacts = sorted(map(os.fspath, Path("dist").iterdir()))
+    session.run("twine", "check", "--strict", *artifacts)
+    session.run("check-wheel-contents", "dist")
+    # The two other points are for an e-mail address of the author.
+    session.run("pyroma", "--min=8", *(path for path in artifacts if path.endswith(".gz")))
+    session.run("python", "tests/support/contract/artifacts.py", "check", "dist", os.fspath(again))
+    write_sbom(session, next(path for path in artifacts if path.endswith(".whl")))
     run_deep(session, "tests_artifact", *options)
+
+
+def build(session: nox.Session, target: Path) -> None:
+    """Build the sdist, and the wheel from the sdist, of the commit in a new clone, with the time of the commit."""
+    shutil.rmtree(target, ignore_errors=True)
+    time = session.run("git", "show", "--no-patch", "--format=%ct", "HEAD", external=True, silent=True) or ""
+    with tempfile.TemporaryDirectory() as folder:
+        session.run("git", "clone", "--quiet", "--no-hardlinks", ".", folder, external=True)
+        command = ["python", "-m", "build", "--no-isolation", f"--outdir={target}", folder]
+        session.run(*command, env={"SOURCE_DATE_EPOCH": time.strip()}, silent=True)
+
+
+def write_sbom(session: nox.Session, wheel: str) -> None:
+    """Write a CycloneDX file of the wheel, its dependencies as they install today, and the scripts that it contains."""
+    with tempfile.TemporaryDirectory() as folder:
+        session.run("python", "-m", "venv", folder)
+        python = os.fspath(
+            next(path for path in (Path(folder, "bin/python"), Path(folder, "Scripts/python.exe")) if path.exists())
+        )
+        session.run(python, "-m", "pip", "install", "--quiet", wheel, external=True)
+        session.run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools", "pip", external=True)
+        target = f"build/{Path(wheel).name.removesuffix('.whl')}.cdx.json"
+        Path("build").mkdir(exist_ok=True)
+        options = ["--pyproject=pyproject.toml", "--output-reproducible", "--of=JSON", f"--output-file={target}"]
+        session.run("cyclonedx-py", "environment", *options, python)
+    session.run("python", "tests/support/contract/artifacts.py", "sbom", target)
 
 
 def check_tag(session: nox.Session) -> None:

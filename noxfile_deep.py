@@ -78,21 +78,37 @@ def tests_any_order(session: nox.Session) -> None:
     session.run("pytest", "--numprocesses=auto", *session.posargs)
 
 
-ARTIFACTS = {"wheel": "*.whl", "sdist": "*.tar.gz"}
+# What is installed from `dist`, with which versions, and the artifact's pattern.
+ARTIFACTS = {"wheel": ("*.whl", []), "wheel-lowest": ("*.whl", LOWEST), "sdist": ("*.tar.gz", [])}
+QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 
 
 @nox.session(reuse_venv=False)  # a new wheel may have the version of the old one, and pip would then keep the old one
-@nox.parametrize("pattern", list(ARTIFACTS.values()), ids=list(ARTIFACTS))
-def tests_artifact(session: nox.Session, pattern: str) -> None:
-    """Run the tests against the wheel and the sdist of `nox -s release`, in a new environment."""
+@nox.parametrize(("pattern", "versions"), list(ARTIFACTS.values()), ids=list(ARTIFACTS))
+def tests_artifact(session: nox.Session, pattern: str, versions: list[str]) -> None:
+    """Run the quick tests and README against the wheel and the sdist of `nox -s release`, in a new environment; `-- tests`: all."""
     (artifact,) = Path("dist").glob(pattern)
-    session.install(os.fspath(artifact), *group("test"), *group("mcp"))
+    session.install(os.fspath(artifact), *versions, *group("test"), *([] if versions else group("mcp")))
     folder = Path(session.create_tmp(), "unpacked").absolute()
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.unpack_archive(next(Path("dist").glob(ARTIFACTS["sdist"])), folder)
+    shutil.unpack_archive(next(Path("dist").glob("*.tar.gz")), folder)
     # Run the tests of the sdist in the folder of the sdist, so that they cannot import the sources of this work tree.
     with session.chdir(next(folder.iterdir())):
-        session.run("pytest", "-q", "--numprocesses=auto", *session.posargs)
+        session.run("python", "-c", "import aswarm; assert 'site-packages' in aswarm.__file__, aswarm.__file__")
+        if session.posargs:
+            session.run("pytest", "-q", "--numprocesses=auto", *session.posargs)
+            return
+        session.run("pytest", "-q", "--numprocesses=auto", *QUICK, *FAST)
+        session.run("pytest", "-q", "tests/contract/test_docs.py", "-k", "README or readme")
+
+
+@nox.session
+def extras(session: nox.Session) -> None:
+    """Resolve the extras from wheels alone for each Python and platform, and install them on the Pythons of this machine."""
+    session.install("uv", "build", "hatchling", "hatch-fancy-pypi-readme")
+    with tempfile.TemporaryDirectory() as folder:
+        session.run("python", "-m", "build", "--no-isolation", "--wheel", f"--outdir={folder}", silent=True)
+        session.run("python", "tests/support/contract/extras.py", os.fspath(next(Path(folder).glob("*.whl"))))
 
 
 @nox.session

@@ -37,6 +37,8 @@ CHECKOUT = "checkout:"  # prefix for the path of a project file that is not a pa
 LINK = re.compile(
     r"(?P<image>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<address>[^)\s]+)\)|(`+)(?!`).+?(?<!`)\4(?!`)", re.DOTALL
 )
+# Inline code matches too, because it may show a comment.
+COMMENT = re.compile(r"(?P<code>`[^`]*`)|<!--.*?-->\n?", re.DOTALL)
 FENCE = re.compile(r"(^(`{3,}).*?^\2[ ]*$)", re.MULTILINE | re.DOTALL)
 
 
@@ -65,7 +67,7 @@ def forget() -> None:
 def text_of(page: Path) -> str:
     """Return the page with the directives of the reference, and without the comments that are only for tests."""
     text = reference.expand(page, page.read_text(encoding="utf-8"))
-    return _outside_fences(text, lambda part: re.sub(r"<!--.*?-->\n?", "", part, flags=re.DOTALL)) + _code_of(page)
+    return _outside_fences(text, lambda part: COMMENT.sub(lambda match: match["code"] or "", part)) + _code_of(page)
 
 
 @cache

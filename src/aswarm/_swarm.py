@@ -41,11 +41,12 @@ from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
 from ._values.output import Output, as_output
 from ._wire.request import CompletionSource, RequestSettings
+from .batch._batch import Batch
+from .batch._item import Items
+from .batch._settings import BatchSettings
 
 if TYPE_CHECKING:
     from ._record.recorder import Recorder
-    from .batch._batch import Batch
-    from .batch._item import Items
 
 T = TypeVar("T")
 
@@ -359,9 +360,7 @@ class AsyncSwarm:
         Raises:
             ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
         """
-        from .batch._batch import Batch  # noqa: PLC0415 - most programs run no batch
-        from .batch._settings import BatchSettings  # noqa: PLC0415
-        from .graph._directory import listed_by_name  # noqa: PLC0415
+        from .graph._directory import listed_by_name  # noqa: PLC0415 - most programs do not use the graph
 
         check_keywords("batch", keywords, ItemKeywords)
         settings = BatchSettings(

@@ -269,3 +269,10 @@ def test_a_link_in_the_built_site_to_nothing_is_found(tmp_path: Path) -> None:
     page = '<h1 id="top"></h1><a href="#top">1</a><a href="#gone">2</a><a href="gone.html">3</a><a href="index.html#no">4</a>'
     (tmp_path / "index.html").write_text(page, encoding="utf-8")
     assert [line.split()[3] for line in checks.check(tmp_path)] == ["#gone,", "gone.html,", "index.html#no,"]
+
+
+def test_a_comment_in_inline_code_is_shown() -> None:
+    """CONTRIBUTING explains the comments of pages; without them, the backticks would enclose the links behind them."""
+    shown = pages.text_of(pages.PROJECT / "CONTRIBUTING.md")
+    assert "`<!-- index: ... -->`" in shown
+    assert "``," not in shown

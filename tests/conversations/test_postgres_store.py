@@ -79,12 +79,12 @@ async def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
         PostgresStore("")
 
 
-async def test_another_version_is_refused(conninfo: str, admin: psycopg.Connection) -> None:
+async def test_a_newer_version_is_refused(conninfo: str, admin: psycopg.Connection) -> None:
     """The text says which versions."""
     async with PostgresStore(conninfo):
         pass
     admin.execute("UPDATE aswarm_format_61737763 SET version = 99")
-    with pytest.raises(ConfigurationError, match="their format is 99, this version reads 3"):
+    with pytest.raises(ConfigurationError, match="its format is 99, this version reads 3"):
         async with PostgresStore(conninfo):
             pass
 

@@ -76,13 +76,13 @@ async def test_a_database_of_another_program_is_refused(path: Path) -> None:
             pass
 
 
-async def test_another_version_is_refused(path: Path) -> None:
+async def test_a_newer_version_is_refused(path: Path) -> None:
     """The text says which versions."""
     async with SQLiteStore(path):
         pass
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigurationError, match=r"its format is 99, this version reads 3"):
+    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 3\)"):
         async with SQLiteStore(path):
             pass
 

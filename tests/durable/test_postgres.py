@@ -104,7 +104,7 @@ def cut(url: str) -> None:
         )
 
 
-async def test_tables_of_another_version_are_refused(tmp_path: Path, url: str, shop: Shop) -> None:
+async def test_tables_of_a_newer_version_are_refused(tmp_path: Path, url: str, shop: Shop) -> None:
     """The text says which version is needed."""
     async with durable(tmp_path, [], shop, url=url, concurrency=0):
         pass
@@ -113,7 +113,7 @@ async def test_tables_of_another_version_are_refused(tmp_path: Path, url: str, s
         ((table,),) = found
         connection.execute(f"UPDATE {table} SET version = version + 99")
         try:
-            with pytest.raises(ConfigurationError, match="another version of aswarm"):
+            with pytest.raises(ConfigurationError, match="newer version of aswarm"):
                 async with durable(tmp_path, [], shop, url=url):
                     pass
         finally:

@@ -47,14 +47,14 @@ async def test_the_journal_of_another_batch(path: Path, fingerprint: dict[str, s
 
 
 @pytest.mark.asyncio
-async def test_the_journal_of_another_version(path: Path) -> None:
+async def test_the_journal_of_a_newer_version(path: Path) -> None:
     """A journal of another format is refused, and the error names both formats."""
     await made(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
     with pytest.raises(
-        ConfigurationError, match=r"written by another version of aswarm .its format is 7, this version reads 2"
+        ConfigurationError, match=r"written by a newer version of aswarm .its format is 7, this version reads 2"
     ):
         async with Journal(path, BATCH):
             pass

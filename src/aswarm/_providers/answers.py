@@ -41,7 +41,7 @@ class OpenResponse(Protocol):
         ...
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
-        """Return a function that returns, when awaited, the next bytes; b"" at the end."""
+        """Return the function that reads the next bytes; b"" at the end."""
         ...
 
     async def aclose(self) -> None:
@@ -101,7 +101,7 @@ class HttpxResponse:
         return body
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
-        """Return a function that returns, when awaited, the next bytes; b"" at the end."""
+        """Return the function that reads the next bytes; b"" at the end."""
         next_of: Any = anext  # no type checker knows its overloads in a partial
         self._pieces = self._response.aiter_bytes()
         return functools.partial(next_of, self._pieces, b"")

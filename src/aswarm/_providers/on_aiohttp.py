@@ -37,7 +37,7 @@ class AiohttpResponse:
         return self._response.content.is_eof()
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
-        """Return a function that returns, when awaited, the next bytes; b"" at the end."""
+        """Return the function that reads the next bytes; b"" at the end."""
         return self._response.content.readany
 
     async def aclose(self) -> None:

@@ -62,7 +62,7 @@ class Journal:
         async with Journal("run.sqlite", {"agent": agent.name}) as journal:
             response = await journal.run("item 7", RunOptions(agent, messages), run_recorded)
 
-    Opening raises ConfigurationError for the journal of another batch or of another version, for a journal that another
+    Opening raises ConfigurationError for the journal of another batch or of a newer version, for a journal that another
     process has open, and for a file of another kind. If `run` raises an exception, only this item has failed. But if `failure`
     is set, the journal can no longer be written, and the batch must stop.
     """

@@ -2,6 +2,8 @@
 
 An open call is a tool call without an answer in the history. `decide` determines which calls run, which get an answer at
 once, and which stay open. The history cannot approve a call: it contains only the reason why the call waits. No I/O.
+
+Security: Open calls at the end of `messages` run only with `resume=`.
 """
 
 from __future__ import annotations

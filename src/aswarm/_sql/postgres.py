@@ -51,7 +51,7 @@ class PostgresConnection:
 
     `sender`: the text in the notifications of this process, so that it can ignore them.
 
-    Opening raises ConfigurationError if the server cannot be reached, or if the tables are of another version.
+    Opening raises ConfigurationError if the server cannot be reached, or if the tables are of a newer version.
     """
 
     def __init__(self, conninfo: str, schema: Schema, sender: str = "") -> None:
@@ -64,7 +64,7 @@ class PostgresConnection:
             raise ConfigurationError(f"{schema.kind} cannot be opened in PostgreSQL: {str(error).strip()}") from error
 
     def _prepare(self, schema: Schema) -> None:
-        """Check the version of the tables, or create them. A lock lets only one process at a time do this."""
+        """Create the tables, or migrate the tables of an older version. A lock lets only one process at a time do this."""
         table = f"aswarm_format_{schema.application:x}"
         try:
             with self._connection.transaction():
@@ -75,14 +75,15 @@ class PostgresConnection:
                     for statement in schema.tables:
                         self.execute(statement.format(**_TYPES))
                 ((version,),) = self.execute(f"SELECT version FROM {table}")  # noqa: S608 - as above
-            if version != schema.format:
-                raise ConfigurationError(
-                    f"the tables were made by another version of aswarm (their format is {version}, this version reads "
-                    f"{schema.format}); use that version, or another database"
-                )
+                if version != schema.format:
+                    schema.migrate(version, f"{schema.kind} in PostgreSQL", self._migrate)
+                    self.execute(f"UPDATE {table} SET version = ?", (schema.format,))  # noqa: S608 - as above
         except BaseException:
             self.close()
             raise
+
+    def _migrate(self, statement: str | Callable[[Any], object], parameters: Sequence[object]) -> Any:
+        return self.execute(statement.format(**_TYPES) if isinstance(statement, str) else statement, parameters)
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
         """Execute a statement with `?` for its parameters."""

@@ -1,4 +1,7 @@
-"""SQLite: files, and a database in memory. Every call blocks."""
+"""SQLite: files, and a database in memory. Every call blocks.
+
+Security: A new file of a store, a journal or a cache has mode 0600, and so do the files that SQLite puts beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 from aswarm._values.errors import ConfigurationError, StoreError
@@ -87,7 +91,7 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
     """Open a file, or create one that only its owner can read.
 
     `exclusive`: whether to lock the file until the connection is closed. Raises ConfigurationError for a file of another kind
-    or version, and if the file cannot be opened.
+    or of a newer version, and if the file cannot be opened.
     """
     place = f"{schema.kind} {path}"
     try:
@@ -124,7 +128,10 @@ def _make_tables(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def _check_kind(connection: sqlite3.Connection, place: str, schema: Schema) -> None:
-    """Check the kind of the file, and create the tables in a new file. Never change a file of another program."""
+    """Check the kind of the file; create the tables of a new file, and migrate the tables of an older version.
+
+    A file of another program, or of a newer version, is not changed.
+    """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     # If the program has launched DBOS itself, the file of its durable runs may already have the tables of DBOS.
@@ -138,10 +145,16 @@ def _check_kind(connection: sqlite3.Connection, place: str, schema: Schema) -> N
             f"{place} is a database of another program, not {schema.kind} of aswarm; give another path"
         )
     elif version != schema.format:
-        raise ConfigurationError(
-            f"{place} was written by another version of aswarm (its format is {version}, this version reads "
-            f"{schema.format}); use that version, or give another path"
-        )
+        schema.migrate(version, place, partial(_migrate, connection))
+        connection.execute(f"PRAGMA user_version = {schema.format}")
+
+
+def _migrate(
+    connection: sqlite3.Connection, statement: str | Callable[[Any], object], parameters: Sequence[object]
+) -> Any:
+    if not isinstance(statement, str):
+        return statement(connection)
+    return connection.execute(statement.format(**_TYPES), parameters).fetchall()  # pyright: ignore[reportArgumentType] - as above
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, place: str) -> None:

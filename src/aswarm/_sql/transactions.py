@@ -11,9 +11,11 @@ if another transaction in the same commit fails. So each transaction must have t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
+
+from aswarm._values.errors import ConfigurationError
 
 T = TypeVar("T")
 Statement: TypeAlias = tuple[str | Callable[[Any], object], Sequence[object]]
@@ -21,6 +23,7 @@ Statement: TypeAlias = tuple[str | Callable[[Any], object], Sequence[object]]
 a library writes in the same transaction.
 """
 Transaction: TypeAlias = Generator[Statement, Any, T]
+Execute: TypeAlias = Callable[[str | Callable[[Any], object], Sequence[object]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +31,48 @@ class Schema:
     """The tables of one kind of database.
 
     `application`: the application id of a SQLite file.
-    `format`: the version of the tables.
+    `format`: the version of the tables and of the data in them.
     `kind`: the kind of the file for error messages, such as "a store".
     `tables`: CREATE statements. {text}, {number}, {blob} and {big} stand for the types that differ between databases.
+    `migrations`: the migration from each older format to the next format. Its statements may use the same types. Opening a
+    database runs the migrations in the transaction that checks the format.
+
+    A released format keeps its migration, and its example in tests/sql/formats.
     """
 
     application: int
     format: int
     kind: str
     tables: tuple[str, ...]
+    migrations: Mapping[int, Callable[[], Transaction[None]]] = field(default_factory=dict[int, Any])
+
+    def migrate(self, found: int, place: str, execute: Execute) -> None:
+        """Bring tables of the format `found` to this format. Raises ConfigurationError if that is not possible."""
+        steps = range(found, self.format)
+        if found > self.format:
+            raise ConfigurationError(
+                f"{place} was written by a newer version of aswarm (its format is {found}, this version reads "
+                f"{self.format}); upgrade aswarm, or use another place"
+            )
+        if missing := [step for step in steps if step not in self.migrations]:
+            raise ConfigurationError(
+                f"{place} was written by another version of aswarm (its format is {found}, this version reads "
+                f"{self.format}, and has no migration from {missing[0]}); use that version, or another place"
+            )
+        for step in steps:
+            carry_out(self.migrations[step](), execute)
+
+
+def carry_out(transaction: Transaction[T], execute: Execute) -> T:
+    """Execute the statements of a transaction one after another. Returns its value."""
+    rows = None
+    while True:
+        try:
+            statement, parameters = transaction.send(rows)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+        rows = execute(statement, parameters)
 
 
 def single(statement: str, *parameters: object) -> Transaction[Any]:

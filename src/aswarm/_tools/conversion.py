@@ -1,4 +1,7 @@
-"""Converts the model's text to arguments, and the result of a function to text. It never calls a function."""
+"""Converts the model's text to arguments, and the result of a function to text. It never calls a function.
+
+Security: The arguments of a call are validated before the function runs; invalid arguments never reach it.
+"""
 
 from __future__ import annotations
 

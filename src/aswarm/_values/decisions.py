@@ -1,6 +1,8 @@
 """Tool calls that wait for a decision of a user, and the decisions.
 
 The module only defines values. `_run.resuming` applies decisions to a run.
+
+Security: Nothing in a history or in an answer of a model approves a call; only `resume=` does.
 """
 
 import json

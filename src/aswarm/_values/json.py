@@ -1,4 +1,7 @@
-"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and short texts of values."""
+"""JSON-like data: type guards for objects, arrays and counts, any value as JSON data, and short texts of values.
+
+Security: aswarm stores JSON and texts: it neither unpickles nor executes stored data.
+"""
 
 from __future__ import annotations
 

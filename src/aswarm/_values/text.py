@@ -2,6 +2,8 @@
 
 Texts of models, tools and users can contain control characters, which a terminal would execute. Symbols replace them, but only
 in displayed text.
+
+Security: A terminal shows a symbol for each control character in a text of a model, a tool or a user.
 """
 
 from __future__ import annotations

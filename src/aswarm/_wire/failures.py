@@ -5,6 +5,8 @@ user's own source. The module never waits and never sends.
 
 It reads the same headers as the openai SDK. It does not read `x-ratelimit-reset-*`: these headers contain the time until the
 whole limit is available again, but a single request may succeed earlier.
+
+Security: No error text, traceback or log record of aswarm contains an API key or the value of a request header.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ standard: lines end with CR, LF or CRLF, the `data` lines of one event are joine
 empty data is skipped, and `[DONE]` ends the answer.
 
 See: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+
+Security: An event of a stream has at most 64 MiB, and its decoding takes time in proportion to its size.
 """
 
 from __future__ import annotations

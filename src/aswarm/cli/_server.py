@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -122,8 +123,10 @@ def listening(host: str, port: int) -> socket.socket:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = stack.enter_context(socket.socket(family, kind, number))
-            # Otherwise a restart would fail while old connections are in TIME_WAIT.
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Otherwise a restart would fail while old connections are in TIME_WAIT. On Windows, the same option would allow a
+            # port that another process uses.
+            reuse = "SO_REUSEADDR" if os.name == "posix" else "SO_EXCLUSIVEADDRUSE"
+            listener.setsockopt(socket.SOL_SOCKET, getattr(socket, reuse), 1)
             listener.bind(address)
             listener.listen(2048)  # the backlog of uvicorn; from now on, a client may connect
         except OSError as error:

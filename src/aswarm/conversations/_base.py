@@ -1,4 +1,7 @@
-"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Each method is a transaction of a `Database`."""
+"""The included stores: in memory, in a SQLite file, and in PostgreSQL. Each method is a transaction of a `Database`.
+
+Security: A deleted conversation is overwritten in the file, at the latest when the store is closed.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +146,7 @@ class PostgresStore(SQLStore):
 
     `conninfo`: a connection string such as "postgresql://user@host/database". Needs the extra `postgres`.
 
-    Opening raises ConfigurationError if the server cannot be reached, or if its tables have another version. A method raises
+    Opening raises ConfigurationError if the server cannot be reached, or if its tables have a newer version. A method raises
     StoreError if the server cannot be reached for ten seconds.
     """
 

@@ -6,6 +6,8 @@ cases:
     {"agent": "agents:triage_agent", "cases": [{"conversation": "Where is my bag?", "function": "find_bag"}]}
 
 A results file is a JSON list with one record for each evaluation, as in Swarm's evals.
+
+Security: A YAML file creates no objects; it imports only the modules that it names.
 """
 
 from __future__ import annotations

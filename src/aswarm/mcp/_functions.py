@@ -1,6 +1,8 @@
 """The tools of a server as functions of an agent: their names and their schemas.
 
 The module decides which tools are offered, which tools need an approval, and which tools run alone.
+
+Security: A tool that needs an approval is not called before the approval.
 """
 
 from __future__ import annotations

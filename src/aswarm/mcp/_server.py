@@ -1,6 +1,8 @@
 """`MCPServer`: the tools of a server of the Model Context Protocol as functions of agents.
 
 `MCPServer` sends the calls, repeats a lost call if that is safe, and turns errors into tool messages.
+
+Security: A new or changed tool of a server is offered only after `refresh()`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The name of a server in error texts. It omits the parts of a URL or a command that may be secret."""
+"""The name of a server in error texts. It omits the parts of a URL or a command that may be secret.
+
+Security: The name of a server in errors and logs contains no password, token or argument.
+"""
 
 from __future__ import annotations
 

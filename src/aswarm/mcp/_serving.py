@@ -2,6 +2,8 @@
 
 A client gets the answer or an error, the progress of the run, and the questions to its user. If the client cancels a call, its
 run is cancelled too. The server keeps nothing for the next call. The SDK has the transports.
+
+Security: The state of a waiting run that a client keeps is encrypted, and a state that this process did not make is refused.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The SDK's client must be entered and exited in the same task. Other tasks only set events or wait for them. So one task may open
 a session, a second may use it, and a third may close it. Sessions may be closed in any order.
+
+Security: A server that lists tools or asks questions without an end gets an error.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""Cache of completions, as middleware."""
+"""Cache of completions, as middleware.
+
+Security: A cache separates requests with different headers or query parameters, and a shared file contains no header.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -117,8 +121,11 @@ class _File:
 
         self._connect = partial(sqlite3.connect, path)
         try:
+            # It has the texts of users. Without this, the umask would decide who can read a new file.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._execute("CREATE TABLE IF NOT EXISTS completion (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"the cache {path} cannot be opened: {error}") from error
 
     def get(self, key: str) -> str | None:

@@ -1,4 +1,7 @@
-"""Redaction of texts in each request, so that they do not reach the provider, as middleware."""
+"""Redaction of texts in each request, so that they do not reach the provider, as middleware.
+
+Security: The provider gets no match of `redact` in a text: in messages, arguments, results, and items of the Responses API.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Without `content`, a span has the type of an error, but never its text. The text could contain the prompt, or arguments of a
 function.
+
+Security: A span contains no messages, arguments, results or texts of errors without `content=True`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Each wire converts its requests to these values. They have no field for an assistant message or for the result of a function
 that runs here. So a client cannot invent history.
+
+Security: On the native, Vercel and AG-UI wires, a request adds only messages of the user, and answers to calls that are open on
+the server.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ There is no buffer for each reader, so a slow reader delays nothing. A caller ma
 repeated call has no further effect.
 
 Each implementation must pass `tests/runs/test_runs_contract.py`. This module does no I/O.
+
+Security: `Limits` bounds the bytes of a request, the characters of a message, and the runs of a user and of the service.
 """
 
 from __future__ import annotations

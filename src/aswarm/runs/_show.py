@@ -1,6 +1,8 @@
 """Filters for the entries that a client may see: `everything`, or `answers` for users of a service.
 
 The log has the unfiltered history, context variables and errors. Readers get them only if the service allows it.
+
+Security: Readers get neither context variables nor texts of errors, unless `show=everything`.
 """
 
 from __future__ import annotations

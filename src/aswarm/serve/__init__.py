@@ -3,6 +3,8 @@
 The log of a run is a list of entries. A wire turns entries into the frames of one protocol, and reads the requests of its
 clients. This package uses `aswarm.runs`, and decides nothing inside a run. The history, the state and the approvals that a
 client sends are only data: they never replace the history of the server.
+
+Security: A service does not start without `auth`, and answers a request without a user with 401.
 """
 
 from aswarm._values import public as _public

@@ -2,6 +2,10 @@
 
 An `auth` function gets a request and returns the id of its user, or None to refuse the request. All data of a service belongs
 to a user.
+
+Security: A page of another origin changes nothing.
+
+Security: `local_only` refuses other machines, names other than those of loopback, and requests of a proxy.
 """
 
 from __future__ import annotations

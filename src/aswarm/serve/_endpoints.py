@@ -1,4 +1,7 @@
-"""Functions for all endpoints: authenticate, read the body of a request, return errors as responses, and start a run."""
+"""Functions for all endpoints: authenticate, read the body of a request, return errors as responses, and start a run.
+
+Security: The state of a client sets only the context variables in `client_context`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Routes of the playground: its files, the graph of the agents, and the test of a run."""
+"""Routes of the playground: its files, the graph of the agents, and the test of a run.
+
+Security: The playground loads nothing from other hosts, and runs no text as code.
+"""
 
 from __future__ import annotations
 

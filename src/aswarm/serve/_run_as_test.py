@@ -1,4 +1,7 @@
-"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O."""
+"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O.
+
+Security: Texts of a run are literals in the code of its test, whatever they contain.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 `Service` decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process.
 `Runs` has the agents, the conversations and the limits, and decides everything about runs.
+
+Security: A user reads and changes only their own runs and conversations; for all others the response is 404.
 """
 
 from __future__ import annotations

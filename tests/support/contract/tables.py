@@ -18,7 +18,9 @@ import anyio
 import scenes
 from _site import signatures
 
+from aswarm._record.journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
+from aswarm.conversations._statements import SCHEMA as STORE
 
 PROJECT = Path(__file__).resolve().parents[3]
 DOCS = PROJECT / "docs"
@@ -101,6 +103,21 @@ def told() -> str:
 def exit_codes() -> str:
     """What the commands end with."""
     return table(["code", "means"], ([str(code.value), code.meaning] for code in ExitCode))
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def formats() -> str:
+    """The formats of the databases that this version writes and reads."""
+    rows = []
+    for name, schema in {
+        "a store, with conversations and runs (also durable runs)": STORE,
+        "the journal of a batch": JOURNAL,
+    }.items():
+        older = ", ".join(map(str, sorted(schema.migrations))) or "none released"
+        rows.append([name, str(schema.format), older, f"`0x{schema.application:x}`"])
+    return table(["database", "format", "older formats that it migrates", "SQLite's `application_id`"], rows)
 
 
 # --- dialects ---------------------------------------------------------------------------------------------------------
@@ -199,6 +216,7 @@ MADE: dict[str, Callable[[], str]] = {
     "matrix": matrix,
     "told": told,
     "exit_codes": exit_codes,
+    "formats": formats,
     "dialects": dialects,
     "costs": costs,
     "costs_short": costs_short,

@@ -17,6 +17,7 @@ from aswarm._values.agent import Agent
 from aswarm.cli._command import AppCommand, command
 from aswarm.cli._exits import SetupError
 from aswarm.cli._load import extra, load_runs
+from aswarm.cli._signals import received
 
 if TYPE_CHECKING:
     from aswarm._values.decisions import Decision
@@ -56,19 +57,19 @@ def worker(target: str, drain: float) -> None:
 async def _work(runs: DurableRuns, drain: float) -> None:
     if runs.concurrency < 1:
         raise SetupError("these runs have concurrency=0, so no process executes them; a worker needs at least 1")
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with received(signal.SIGTERM, signal.SIGINT) as signals:
         async with runs.factory.swarm, runs:
             click.echo(
                 f"executing runs of the version {runs.version}, {runs.concurrency} at once (Ctrl-C ends it)", err=True
             )
-            await anext(aiter(signals))
+            await anext(signals)
             async with anyio.create_task_group() as group:
                 group.start_soon(_drain_at_once, runs, signals)
                 await runs.drain(drain)
                 group.cancel_scope.cancel()
 
 
-async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[signal.Signals]) -> None:
+async def _drain_at_once(runs: DurableRuns, signals: AsyncIterator[int]) -> None:
     """Wait for another signal, and then stop waiting for runs."""
     await anext(signals)
     await runs.drain(0)

@@ -1,4 +1,7 @@
-"""`aswarm serve`: agents over HTTP, with a playground."""
+"""`aswarm serve`: agents over HTTP, with a playground.
+
+Security: `aswarm serve` listens for other machines only with a token.
+"""
 
 from __future__ import annotations
 
