@@ -240,7 +240,7 @@ def test_two_answers_to_one_call_are_one_fault() -> None:
 @pytest.mark.asyncio
 @APIS
 async def test_a_scripted_break_breaks_a_whole_answer_too(api: Any) -> None:
-    """`Answer(break_after=...)` is a lost connection in a plain run too."""
+    """`ScriptedAnswer(break_after=...)` is a lost connection in a plain run too."""
     model = ScriptedModel([ScriptedAnswer("Hello", break_after=1)], api=api)
     with pytest.raises(CompletionError) as caught:
         await AsyncSwarm(client=model.client()).run(Agent(), "Hi")
