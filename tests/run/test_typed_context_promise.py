@@ -92,7 +92,9 @@ def functions(*, is_typed: bool, other: Agent, inner: Agent) -> list[Any]:
             return seen(context_variables)
 
         ways = {
-            "async": tool(timeout=0.01, name=f"write_async_{place}")(hinted(asynchronous, writer)),
+            "async": tool(name=f"write_async_{place}")(hinted(asynchronous, writer)),
+            # Only a function that never ends has a timeout: on a busy machine, others would reach it too.
+            "timed": tool(timeout=0.01, name=f"write_timed_{place}")(asynchronous),
             "thread": tool(name=f"write_thread_{place}")(hinted(plain, writer)),
             "loop": tool(name=f"write_loop_{place}", thread=False)(plain),
             "own thread": tool(name=f"write_own_thread_{place}", timeout=30)(plain),
@@ -134,9 +136,9 @@ def _call(made: dict[str, Any], key: str) -> Any:
         return call(f"read_{made['type']}", call_id=key)
     if name != "write":
         return call(name, call_id=key)
-    end = "return" if made["end"] == "time out" and way != "async" else made["end"]
+    way = "timed" if made["end"] == "time out" else way
     name = f"write_{way.replace(' ', '_')}_{made['type']}"
-    return call(name, call_id=key, what=made["write"], number=made["number"], end=end)
+    return call(name, call_id=key, what=made["write"], number=made["number"], end=made["end"])
 
 
 async def carried_out(
