@@ -207,8 +207,8 @@ def durable(session: nox.Session) -> None:
 
 @nox.session
 def simulate(session: nox.Session) -> None:
-    """Run random programs in random simulated universes. `-- SECONDS SEED [PROGRAM ...]`; by default an hour."""
-    session.install(".")
+    """Random programs in random universes, with crashes; `-- SECONDS SEED [PROGRAM ...]`. An hour by default."""
+    session.install(".[serve]", "httpx")
     arguments = session.posargs or ["3600", str(random.randrange(10_000_000))]
     session.log(f"seconds and seed: {' '.join(arguments)}")
     session.run("python", "tests/support/testing/universes.py", *arguments)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from cli_runs import AGENTS, invoke, model
+from cli_server import running
 
 pytestmark = pytest.mark.sampled
-
-URL = re.compile(r"http://\S+/")
 
 
 @pytest.fixture(autouse=True)
@@ -95,22 +89,6 @@ def test_a_store_that_is_no_database_is_refused(monkeypatch: pytest.MonkeyPatch,
     assert "notes.txt" in result.stderr
     assert "http://" not in result.stderr
     assert Path("notes.txt").read_bytes() == content
-
-
-@contextmanager
-def running(*command: str) -> Generator[tuple[subprocess.Popen[str], str]]:
-    """A command that serves, and its address."""
-    environment = {**os.environ, "OPENAI_API_KEY": "none"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "aswarm", *command, "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        try:
-            assert process.stderr is not None
-            found = URL.search(process.stderr.readline())
-            assert found is not None
-            yield process, found.group()
-        finally:
-            process.kill()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from virtual_time import virtual_backend
+from virtual_time import run_virtual
 
 from aswarm import (
     Agent,
@@ -87,8 +87,7 @@ async def streamed(swarm: AsyncSwarm, agent: Agent | None = None) -> Seen:
 
 
 def run(backend: str, *arguments: Any) -> Any:
-    name, options = virtual_backend(backend)
-    return anyio.run(*arguments, backend=name, backend_options=options)
+    return run_virtual(backend, *arguments)
 
 
 # --- the decision, on numbers alone ---

@@ -12,7 +12,6 @@ import pytest
 from eager_desk import BOTH, Desk, calls_of, in_virtual_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from virtual_time import virtual_backend
 
 from aswarm import (
     Agent,
@@ -116,8 +115,10 @@ def test_the_timeout_of_an_eager_call_counts_from_its_start(backend: str) -> Non
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_run_ends_after_its_eager_calls(backend: str, way: str, kind: str, api: Any) -> None:
     """However the run is left during the completion, no function runs afterwards, and the history has no trace of it."""
-    name, options = virtual_backend(backend)
-    anyio.run(_leave, way, kind, api, backend=name, backend_options=options if kind != "thread" else {})
+    if kind == "thread":
+        anyio.run(_leave, way, kind, api, backend=backend)
+    else:
+        in_virtual_time(backend, _leave, way, kind, api)
 
 
 async def _leave(way: str, kind: str, api: Any) -> None:
@@ -375,10 +376,9 @@ async def _played(eager: Any, face: str, api: Any, turns: Any, cut: int, broken:
 )
 def test_a_run_is_the_same_as_without(backend: str, turns: Any, cut: int, api: Any, broken: int | None) -> None:
     """History, context, usage, unknown calls and events are equal, for whole and for broken completions."""
-    name, options = virtual_backend(backend)
 
     def played(eager: Any, face: str) -> list[Any]:
-        return anyio.run(_played, eager, face, api, turns, cut, broken, backend=name, backend_options=options)
+        return in_virtual_time(backend, _played, eager, face, api, turns, cut, broken)
 
     assert played(True, "stream") == played(False, "stream")
     if broken is None:

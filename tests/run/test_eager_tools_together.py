@@ -13,7 +13,6 @@ import anyio
 import pytest
 from eager_desk import BOTH, Desk, calls_of, in_virtual_time
 from run_scenes import until
-from virtual_time import virtual_backend
 
 from aswarm import (
     Agent,
@@ -305,8 +304,7 @@ def test_record_and_replay(backend: str, api: Any, tmp_path: Path, first: Any, s
         _, again = await played(Desk(), [], api=api, options=options(replay(path), second))
         assert shown[0]["messages"] == again[0]["messages"]
 
-    name, _ = virtual_backend(backend)
-    anyio.run(main, backend=name)  # the file is written in a thread
+    anyio.run(main, backend=backend)  # the file is written in a thread
 
 
 # --- leaving ----------------------------------------------------------------------------------------------------------

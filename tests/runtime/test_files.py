@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aswarm._runtime import files
+from aswarm._runtime import files, seams
 from aswarm._runtime.files import SideLock, lock, replacing
 
 
@@ -95,7 +95,7 @@ def test_a_forked_child_keeps_no_lock(tmp_path: Path) -> None:
     parents, copied = SideLock.acquire(str(tmp_path / "file"), 0), SideLock.acquire(str(tmp_path / "other"), 0)
     assert parents is not None
     assert copied is not None
-    files._close_in_child()
+    seams._abandon_in_child()
     copied.release()
     assert (tmp_path / "other-lock").exists()
     reopened = SideLock.acquire(str(tmp_path / "file"), 0)

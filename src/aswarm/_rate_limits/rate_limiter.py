@@ -25,7 +25,7 @@ from typing import Any
 import anyio
 
 from aswarm._run.handlers import Handlers, Middleware, RunInfo
-from aswarm._runtime import seams
+from aswarm._runtime import clocks
 from aswarm._runtime.backend import PerLoop, current_loop, scheduler
 from aswarm._values.errors import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import provider_error
@@ -131,7 +131,7 @@ class RateLimiter:
         self._queues: dict[object, WaitQueue] = {}
         self._offsets = PerLoop(self._offset)
         self._latest = 0.0
-        self._made_at = seams.monotonic()
+        self._made_at = clocks.monotonic()
         # Reentrant, because the garbage collector may close a request while this thread has the lock.
         self._lock = threading.RLock()
 
@@ -165,7 +165,7 @@ class RateLimiter:
 
         Requests after the creation of this limiter are ignored, because they are already counted.
         """
-        now, own_age = self._now(), seams.monotonic() - self._made_at
+        now, own_age = self._now(), clocks.monotonic() - self._made_at
         with self._lock:
             self._policy.count_earlier((now - age, tokens) for age, tokens in requests if age > own_age)
 
@@ -334,4 +334,4 @@ class RateLimiter:
     def _offset(self) -> float:
         # Each event loop has its own clock: trio's starts at a random time, and a clock of a test may run ahead. But the policy
         # needs one clock.
-        return max(seams.monotonic(), self._latest) - anyio.current_time()
+        return max(clocks.monotonic(), self._latest) - anyio.current_time()

@@ -32,11 +32,11 @@ conversation, but clients need unique ids. See `public_ids`.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from aswarm._runtime import clocks
 from aswarm._values.messages import Message
 
 # The reasons for a stop: a code for programs, and a sentence for people.
@@ -129,7 +129,7 @@ def entries_of(rows: Iterable[tuple[int, int, bytes]], after: int = -1) -> list[
 
 def now() -> int:
     """Return the time in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
+    return int(clocks.time() * 1000)
 
 
 def as_json(data: object) -> bytes:

@@ -25,7 +25,6 @@ an object in the context variables (a client, a cart), this change is not record
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any, Self, TypeAlias
@@ -34,6 +33,7 @@ from pydantic_core import to_jsonable_python
 
 from aswarm._run.options import RunOptions
 from aswarm._run.plan import ToolCall
+from aswarm._runtime import clocks
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError, StoreError
 from aswarm._values.events import CallWaiting, CompletionFinished, Event, ToolCallFinished, ToolCallStarted, TurnStarted
@@ -74,7 +74,7 @@ class Journal:
             raise ConfigurationError(f"journal must be the path of a file, or None for no journal, not {self.path!r}")
         self._fingerprint = fingerprint
         self._file = JournalFile(path)
-        self._writer = JournalWriter(self._file, uuid.uuid4().hex)
+        self._writer = JournalWriter(self._file, clocks.urandom(16).hex())
         self._agents = agents
         self._lookups: dict[int, AgentDirectory] = {}
 

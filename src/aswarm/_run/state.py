@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
 
+from aswarm._runtime import clocks
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
@@ -89,7 +89,7 @@ class RunState:
     ) -> None:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
-        self.id = run_id or os.urandom(16).hex()
+        self.id = run_id or clocks.urandom(16).hex()
         self.agent = agent
         self.context = _own_context(context_variables)
         self.spending = spending or Spending()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
-from weakref import WeakSet
+
+from . import clocks, seams
 
 _SECONDS_BETWEEN_ATTEMPTS = 0.02
 
@@ -43,8 +43,6 @@ def _for_owner(path: str, flags: int) -> int:
 
 # --- locks ------------------------------------------------------------------------------------------------------------
 
-_locked_files: WeakSet[FileIO] = WeakSet()
-
 
 def lock(file: FileIO) -> bool:
     """Lock a file until it is closed or the process ends. Return False if this or another process has already locked it.
@@ -62,18 +60,8 @@ def lock(file: FileIO) -> bool:
         return False
     except OSError:
         return True
-    _locked_files.add(file)
+    seams.held.add(file)
     return True
-
-
-def _close_in_child() -> None:
-    # A forked child inherits the lock. Without this, the file would stay locked after the end of the parent.
-    for file in _locked_files:
-        file.close()
-
-
-if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
-    os.register_at_fork(after_in_child=_close_in_child)
 
 
 class SideLock:
@@ -94,7 +82,7 @@ class SideLock:
         name = f"{os.path.realpath(path)}-lock"
         if find_spec("fcntl") is None:
             return cls(None, name)
-        deadline = time.monotonic() + seconds
+        deadline = clocks.monotonic() + seconds
         while True:
             file = FileIO(name, "a")
             is_locked = lock(file)
@@ -103,9 +91,9 @@ class SideLock:
             file.close()
             if is_locked:  # the last owner has just removed this side file: try again with a new file
                 continue
-            if time.monotonic() >= deadline:
+            if clocks.monotonic() >= deadline:
                 return None
-            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+            clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
     def release(self) -> None:
         """Release the lock. A forked child does nothing: the lock belongs to the parent."""

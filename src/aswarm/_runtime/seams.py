@@ -1,29 +1,92 @@
-"""The threads and the clock of this process, so that a simulation can replace them.
+"""The threads and the locks of this process, which a simulation replaces together with `clocks`.
 
-Callers use the attributes of this module at each call (`seams.run_sync(...)`). So a program without a simulation has no
-additional stack frame.
+Callers read them from this module at each call (`seams.run_sync(...)`), so that a program without a simulation has no
+additional frame.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from io import FileIO
+from typing import Any, Protocol, TypeAlias
+from weakref import WeakSet
 
 import anyio.to_thread
 
+from . import clocks
+
+Steps: TypeAlias = Generator[float, None, None]
+"""The work of a thread. It yields the seconds until its next step, `math.inf` for a step after the next `wake`."""
+
 run_sync = anyio.to_thread.run_sync
-monotonic = time.monotonic
+
+
+def start_thread(steps: Steps, name: str) -> Callable[[], None]:
+    """Start a daemon thread for the steps. Returns the function `wake`, which starts the next step at once."""
+    # A lock and not an Event, because both of its methods are C functions. It is locked while there is no `wake`.
+    signal = threading.Lock()
+    signal.acquire()
+
+    def work() -> None:
+        for seconds in steps:
+            signal.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # it was woken before
+            signal.release()
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return wake
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+class Locks(Protocol):
+    """An object with locks of the operating system."""
+
+    def abandon(self) -> None:
+        """Close the files and sockets of the locks in a process that does not own the locks."""
+        ...
+
+
+held: WeakSet[FileIO | Locks] = WeakSet()
+"""The locks of this process that the operating system would keep until a forked child ends too."""
+
+
+def abandon(locks: FileIO | Locks) -> None:
+    """Close a locked file, or the locks of an object."""
+    if isinstance(locks, FileIO):
+        locks.close()
+    else:
+        locks.abandon()
+
+
+def _abandon_in_child() -> None:
+    for locks in list(held):
+        abandon(locks)
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
+    os.register_at_fork(after_in_child=_abandon_in_child)
+
+
+# --- the simulation ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def replaced(threads: Any, clock: Any) -> Generator[None]:
-    """Replace the threads and the clock during the block, for all event loops of this process."""
-    global run_sync, monotonic
-    before = run_sync, monotonic
-    run_sync, monotonic = threads, clock
+def replaced(threads: Mapping[str, Any], of_clocks: Mapping[str, Any]) -> Generator[None]:
+    """Replace names of this module, and of `clocks`, during the block, for all event loops of this process."""
+    names_of_clocks: Any = vars(clocks)
+    modules = ((globals(), threads), (names_of_clocks, of_clocks))
+    before = [(module, {name: module[name] for name in names}) for module, names in modules]
+    for module, names in modules:
+        module.update(names)
     try:
         yield
     finally:
-        run_sync, monotonic = before
+        for module, names in before:
+            module.update(names)

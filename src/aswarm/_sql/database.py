@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import anyio
 
+from aswarm._runtime import clocks, seams
+from aswarm._runtime.seams import Steps
 from aswarm._values.errors import ConfigurationError, StoreError
 
 from .jobs import PendingTransaction, ThreadEvent
@@ -71,7 +72,7 @@ class Database(ABC):
     @property
     def is_failing(self) -> bool:
         """Whether the last write failed less than ten seconds ago. An older failure does not predict the next write."""
-        return time.monotonic() - self._failed_at < _FAILING_SECONDS
+        return clocks.monotonic() - self._failed_at < _FAILING_SECONDS
 
     @abstractmethod
     async def open(self) -> None:
@@ -126,7 +127,7 @@ class Database(ABC):
     def _finish(self, jobs: Sequence[PendingTransaction]) -> None:
         for job in jobs:
             if not job.reads_only:
-                self._failed_at = time.monotonic() if isinstance(job.error, StoreError) else -float("inf")
+                self._failed_at = clocks.monotonic() if isinstance(job.error, StoreError) else -float("inf")
             if job.done is not None:
                 job.done(job)
             if job.waits:
@@ -145,7 +146,8 @@ class ThreadedDatabase(Database):
         self._connect = connect
         self._retry_seconds = retry_seconds
         self._process = 0  # the id of the process that has the database open
-        self._changed = threading.Condition()
+        self._jobs_lock = threading.Lock()  # of `_pending` and `_due`
+        self._wake: Callable[[], None]  # starts the next step of the thread
         self._pending: list[PendingTransaction] = []
         self._due = float("inf")  # the time at which the pending jobs must run
         self._busy_until = 0.0
@@ -164,9 +166,8 @@ class ThreadedDatabase(Database):
             raise RuntimeError(f"{self.place} is already open; share it, or create another one")
         opened, failures = ThreadEvent(), list[Exception]()
         self._process, self._is_closing = os.getpid(), False
-        self._changed, self._pending, self._due = threading.Condition(), [], float("inf")
-        thread = threading.Thread(target=self._work, args=(opened, failures), name="aswarm database", daemon=True)
-        thread.start()
+        self._jobs_lock, self._pending, self._due = threading.Lock(), [], float("inf")
+        self._wake = seams.start_thread(self._work(opened, failures), "aswarm database")
         try:
             await opened.wait()
         except BaseException:
@@ -181,9 +182,8 @@ class ThreadedDatabase(Database):
     async def aclose(self) -> None:
         if self.is_open:
             self._process, self._ended = 0, ThreadEvent()
-            with self._changed:
-                self._is_closing = True
-                self._changed.notify()
+            self._is_closing = True
+            self._wake()
             await self._ended.wait_shielded()
 
     def _put(self, job: PendingTransaction, within: float) -> None:
@@ -193,16 +193,17 @@ class ThreadedDatabase(Database):
             )
         if job.waits:
             job.event = ThreadEvent()
-        due = time.monotonic() + within
-        with self._changed:
+        due = clocks.monotonic() + within
+        with self._jobs_lock:
             self._pending.append(job)
-            if due < self._due:
-                self._due = due
-                self._changed.notify()
+            if due >= self._due:
+                return
+            self._due = due
+        self._wake()
 
     # --- in the thread ---
 
-    def _work(self, opened: ThreadEvent, failures: list[Exception]) -> None:
+    def _work(self, opened: ThreadEvent, failures: list[Exception]) -> Steps:
         try:
             connection = self._connect()
         except Exception as error:  # noqa: BLE001 - raised by `open`
@@ -210,37 +211,36 @@ class ThreadedDatabase(Database):
             opened.set()
             return
         opened.set()
-        while jobs := self._next_jobs():
+        while jobs := (yield from self._next_jobs()):
             self._run_with_retries(connection, jobs)
             self._finish(jobs)
-            self._busy_until = time.monotonic() + _BUSY_SECONDS
+            self._busy_until = clocks.monotonic() + _BUSY_SECONDS
         connection.close()
         assert self._ended is not None  # noqa: S101 - `aclose` has set it
         self._ended.set()
 
-    def _next_jobs(self) -> list[PendingTransaction]:
+    def _next_jobs(self) -> Generator[float, None, list[PendingTransaction]]:
         """Wait until transactions are due, and return them; an empty list after `aclose`."""
-        with self._changed:
-            while not self._is_closing and (wait := self._due - time.monotonic()) > 0:
-                self._changed.wait(None if wait == float("inf") else wait)
-        if not self._is_closing and time.monotonic() < self._busy_until:
-            time.sleep(_GATHER_SECONDS)
-        with self._changed:
+        while not self._is_closing and (wait := self._due - clocks.monotonic()) > 0:
+            yield wait
+        if not self._is_closing and clocks.monotonic() < self._busy_until:
+            yield _GATHER_SECONDS  # `_put` does not wake the thread now, because `_due` has passed
+        with self._jobs_lock:
             jobs, self._pending = self._pending[:_TOGETHER], self._pending[_TOGETHER:]
             self._due = 0.0 if self._pending else float("inf")
         return jobs
 
     def _run_with_retries(self, connection: DatabaseConnection, jobs: Sequence[PendingTransaction]) -> None:
-        deadline = time.monotonic() + self._retry_seconds
+        deadline = clocks.monotonic() + self._retry_seconds
         while True:
             try:
                 run_jobs(connection, jobs)
             except Exception as error:  # noqa: BLE001 - raised in each waiting task
-                if connection.is_lost(error) and time.monotonic() < deadline and not self._is_closing:
+                if connection.is_lost(error) and clocks.monotonic() < deadline and not self._is_closing:
                     try:
                         connection.reconnect()
                     except Exception:  # noqa: BLE001 - the next attempt raises it or another error
-                        time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+                        clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
                     continue
                 for job in jobs:
                     job.error = connection.failure(error)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
+from aswarm._runtime import clocks, seams
 from aswarm._values.errors import ConfigurationError
 
 _SAME_NAME = "another live process has the executor id {!r}; give each process an id of its own"
@@ -36,14 +35,14 @@ class Liveness(ABC):
 
     def hold(self, name: str) -> None:
         """Hold the lock of this process until `close`. Raises ConfigurationError if another process holds it."""
-        _inherited.add(self)
+        seams.held.add(self)
         self._own = name
-        deadline = time.monotonic() + _ACQUIRE_SECONDS
+        deadline = clocks.monotonic() + _ACQUIRE_SECONDS
         while not self._acquire():
-            if time.monotonic() > deadline:
+            if clocks.monotonic() > deadline:
                 self.close()
                 raise ConfigurationError(_SAME_NAME.format(name))
-            time.sleep(0.02)
+            clocks.sleep(0.02)
 
     @abstractmethod
     def _acquire(self) -> bool:
@@ -73,18 +72,6 @@ class Liveness(ABC):
     @abstractmethod
     def abandon(self) -> None:
         """Close the inherited files and sockets in a forked child, so that the locks end with the parent."""
-
-
-_inherited: WeakSet[Liveness] = WeakSet()
-
-
-def _after_fork() -> None:
-    for locks in list(_inherited):
-        locks.abandon()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class FileLocks(Liveness):
@@ -210,7 +197,7 @@ class PostgresLocks(Liveness):
         if name == self._own:  # a session can acquire its own lock a second time
             return False
         if self._connection is None:  # this process does not hold its own lock
-            _inherited.add(self)
+            seams.held.add(self)
             self._connection = self._connect()
         ((is_taken,),) = self._connection.execute("SELECT pg_try_advisory_lock(%s)", (_key(name),)).fetchall()
         return bool(is_taken)

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 
-from aswarm._runtime import seams
+from aswarm._runtime import clocks, seams
 
 from .database import Database
 from .databases import PostgresServer, SQLiteFile
@@ -26,7 +26,7 @@ class Processes:
     """The processes that share a database. `name`: the name of this process."""
 
     def __init__(self, database: Database, name: str | None = None) -> None:
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(6).hex()}"
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{clocks.urandom(6).hex()}"
         self._database = database
         self._locks: Liveness | None = None
         self._listener: _Listener | None = None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any
 
+from aswarm._runtime import clocks
 from aswarm._values.errors import ConfigurationError, StoreError
 
 from .transactions import Schema
@@ -158,15 +158,15 @@ def _migrate(
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection, place: str) -> None:
-    deadline = time.monotonic() + _BUSY_SECONDS
+    deadline = clocks.monotonic() + _BUSY_SECONDS
     while True:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
             # Another process is changing the mode too, and SQLite does not wait for this process.
-            if error.sqlite_errorcode not in _BUSY or time.monotonic() > deadline:
+            if error.sqlite_errorcode not in _BUSY or clocks.monotonic() > deadline:
                 raise
-            time.sleep(0.02)
+            clocks.sleep(0.02)
         else:
             break
     if mode != "wal":

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
@@ -273,7 +273,7 @@ class CallSoFar:
         """Return the call for the history. A call without an id gets a new id."""
         payload = "input" if self.kind == "custom" else "arguments"
         message: Message = {
-            "id": self.id or f"call_{uuid.uuid4().hex[:24]}",
+            "id": self.id or f"call_{clocks.urandom(12).hex()}",
             "type": self.type or self.kind,
             self.kind: {"name": self.name, payload: "".join(self.arguments)},
         }

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias, cast
 
+from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted, error_and_causes, set_attribute
 
 # permanent: the same request would fail again.
@@ -138,7 +139,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if at is None:
         return None
     # The clock of this machine may be wrong, so compare with the `Date` of the server if there is one.
-    return max(0.0, (at - (now or datetime.now(UTC))).total_seconds())
+    return max(0.0, (at - (now or datetime.fromtimestamp(clocks.time(), UTC))).total_seconds())
 
 
 def should_retry(headers: Mapping[str, str]) -> bool | None:

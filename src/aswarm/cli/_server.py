@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aswarm._values.agent import Agent
     from aswarm.serve import Runs
 
+    from ._opened import Logs
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOOPBACK = "127.0.0.1"
@@ -75,8 +77,12 @@ def serve_until_stopped(
     store: str | None,
     code_version: str | None = None,
     servers: Sequence[str] = (),
+    logs: Logs | None = None,
 ) -> None:
-    """Serve the agents with the playground and all wires, until Ctrl-C. The first agent gets the tools of the MCP `servers`."""
+    """Serve the agents until Ctrl-C, with the playground and all wires.
+
+    `servers`: MCP servers, whose tools the first agent gets. `logs`: recorded runs that the playground shows too.
+    """
     if token is None and host not in _LOCAL_HOSTS:
         raise SetupError(
             f"--host {host} can be reached from other machines: set ASWARM_TOKEN, or use --host {LOOPBACK}"
@@ -86,8 +92,10 @@ def serve_until_stopped(
 
         from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
 
+        from ._opened import show_logs  # noqa: PLC0415 - as above
+
         runs = _runs(swarm, agents, store, code_version)
-    auth = local_only if token is None else bearer(token)
+    auth, user = (local_only, "local") if token is None else (bearer(token), "user")
     service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True)
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:
@@ -95,6 +103,8 @@ def serve_until_stopped(
         async def serve() -> None:
             _ = swarm.client  # a missing key fails here, and not at the first message
             async with swarm, with_mcp_servers(agents[0], servers), runs:
+                if logs is not None:
+                    await show_logs(runs, user, logs)
                 names = ", ".join(agent.name for agent in agents)
                 click.echo(f"{names}: http://{shown_address(listener)}/ (Ctrl-C ends it)", err=True)
                 await server.serve(sockets=[listener])

@@ -5,14 +5,13 @@ Security: A deleted conversation is overwritten in the file, at the latest when 
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
+from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
 from aswarm._sql.transactions import single
@@ -57,13 +56,13 @@ class SQLStore(Store):
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
         """See `Store`."""
-        key, now = checked_id(conversation_id), time.time()
+        key, now = checked_id(conversation_id), clocks.time()
         await self.database.submit(partial(_statements.write, key, change, now), durable=True)
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
         """See `Store`."""
-        source, copy, revision = checked_id(conversation_id), checked_id(new_id), os.urandom(8).hex()
-        now = time.time()
+        source, copy, revision = checked_id(conversation_id), checked_id(new_id), clocks.urandom(8).hex()
+        now = clocks.time()
         await self.database.submit(partial(_statements.fork, source, copy, until, revision, now), durable=True)
 
     async def list(
@@ -95,7 +94,7 @@ class SQLStore(Store):
         """See `Store`."""
         if not older_than >= 0:
             raise ConfigurationError(f"older_than must be a number of seconds, at least 0, not {older_than!r}")
-        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", time.time() - older_than)
+        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", clocks.time() - older_than)
         return int((await self.database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:

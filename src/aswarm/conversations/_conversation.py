@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
 from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keywords
+from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decisions
@@ -260,7 +260,7 @@ class Conversation:
                 target.agents.check(agent, HANDED_OVER)
             change = Change(
                 stored.revision,
-                os.urandom(8).hex(),
+                clocks.urandom(8).hex(),
                 0,
                 normalize(messages),
                 stored.agent if agent is None else agent.name,

@@ -6,7 +6,8 @@ However the run ends, its response is written and its slot is released.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -25,6 +26,8 @@ from aswarm._values.messages import (
     INTERRUPTED,
     OUTCOME_UNKNOWN,
     Message,
+    call_arguments,
+    call_name,
     last_head,
     match_answers,
     message_blocks,
@@ -201,9 +204,23 @@ def closed(history: list[Message], stored: Stored) -> list[Message]:
     end = last_head(history)
     [(head, answers)] = message_blocks(history[end:])
     calls: list[Message] = head["tool_calls"]
-    unknown, started = {call.id for call in stored.unknown_calls}, started_inside(head, history[end + 1 :])
+    pairs, started = [*zip(calls, match_answers(calls, answers), strict=True)], started_inside(head, history[end + 1 :])
+    unknown = _unknown(stored, pairs)
     closing = [
-        answer or tool_message(call, OUTCOME_UNKNOWN if call["id"] in unknown or index in started else INTERRUPTED)
-        for index, (call, answer) in enumerate(zip(calls, match_answers(calls, answers), strict=True))
+        answer or tool_message(call, OUTCOME_UNKNOWN if _key(call) in unknown or index in started else INTERRUPTED)
+        for index, (call, answer) in enumerate(pairs)
     ]
     return [*history[: end + 1], *closing]
+
+
+def _unknown(stored: Stored, pairs: Iterable[tuple[Message, Message | None]]) -> Counter[tuple[str, str, str]]:
+    """Return the calls with an unknown outcome, without the calls whose answers say so. A provider may repeat an id."""
+    unknown = Counter((call.id, call.name, call.arguments) for call in stored.unknown_calls)
+    unknown.subtract(
+        _key(call) for call, answer in pairs if answer and str(answer["content"]).startswith(OUTCOME_UNKNOWN)
+    )
+    return +unknown
+
+
+def _key(call: Message) -> tuple[str, str, str]:
+    return str(call["id"]), call_name(call), call_arguments(call)

@@ -10,7 +10,6 @@ for a write at the same time share one write.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ import anyio
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._run.state import RunState
+from aswarm._runtime import clocks
 from aswarm._runtime.backend import BackgroundTask, raise_if_own, wait_shielded
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, CallerMistake, Hold, RunRefused
@@ -222,7 +222,7 @@ class ConversationRecorder:
             and (stored.agent, stored.stop, stored.unknown_calls) == (agent, stop, response.unknown_calls)
             and repr(stored.context_variables) == repr(context)  # as text, because 1 == True == 1.0
         )
-        revision = os.urandom(8).hex()
+        revision = clocks.urandom(8).hex()
         change = Change(stored.revision, revision, keep, messages[keep:], agent, context, stop, response.unknown_calls)
         return None if is_stored and stored.revision else change, fault or context_fault
 

@@ -9,7 +9,6 @@ Security: A span contains no messages, arguments, results or texts of errors wit
 from __future__ import annotations
 
 import importlib
-import time
 import types
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -18,6 +17,7 @@ from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.metrics import Histogram, MeterProvider, get_meter
 from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, get_tracer, set_span_in_context
 
+from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, RunError
 from aswarm._values.json import jsonable
 
@@ -76,7 +76,7 @@ class Operation:
             attributes={names.OPERATION_NAME: operation, **attributes},
         )
         self.context = self._current = set_span_in_context(self.span, parent)
-        self._started = time.perf_counter()
+        self._started = clocks.monotonic()
 
     @types.coroutine
     def run(self, step: Awaitable[T]) -> Generator[Any, Any, T]:
@@ -115,7 +115,7 @@ class Operation:
 
     @property
     def seconds(self) -> float:
-        return time.perf_counter() - self._started
+        return clocks.monotonic() - self._started
 
     def end(self, attributes: Attributes, error: BaseException | None = None) -> None:
         """End the span. If `error` is not an `Exception`, but a cancellation or the like, the run was closed early."""

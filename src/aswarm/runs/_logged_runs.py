@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,6 +25,7 @@ from aswarm._record.entries import Entry, entries_of, now
 from aswarm._record.fold import whole_end
 from aswarm._record.log import RunRow
 from aswarm._run.handlers import NO_RUN
+from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
@@ -98,7 +97,7 @@ class LoggedRuns(ABC):
 
     def _owner(self) -> str | None:
         """Return a unique name for the first attempt of a new run. Return None if a queue assigns the run to a process."""
-        return f"{self._processes.name}#{os.urandom(6).hex()}"
+        return f"{self._processes.name}#{clocks.urandom(6).hex()}"
 
     def _enqueue(self, run_id: str) -> Transaction[None]:  # noqa: ARG002 - a subclass with a queue reads it
         """Put the run into the queue, in the transaction that records the run. Without a queue, do nothing."""
@@ -214,7 +213,7 @@ class LoggedRuns(ABC):
                 return started  # pyright: ignore[reportPossiblyUnboundVariable] - nothing cancels the shielded scope
 
     async def _start(self, new: NewRun, *, has_changed: bool) -> RunRecord:
-        run_id, key = new.run_id or uuid.uuid4().hex, ""
+        run_id, key = new.run_id or clocks.urandom(16).hex(), ""
         if new.conversation is not None:
             key = conversation_key(new.user, new.conversation)
         found = await self._database.submit(lambda: _starting.look_up(new, run_id, key), reads_only=True, snapshot=True)
@@ -402,7 +401,7 @@ class LoggedRuns(ABC):
 
     async def _take_run(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
         """Start the next attempt of a run in this process. Returns None for an ended run."""
-        token = os.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
+        token = clocks.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
         take = partial(_starting.take, run_id, self._processes.name, token, most_deaths)
         return await self.retry(lambda: self._database.submit(take, notifies=True))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -12,6 +10,7 @@ from aswarm._record import log
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
+from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
 from aswarm._values.messages import Message
@@ -112,7 +111,7 @@ def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transac
     record, run = start.record, start.run
     yield from _check_limits(record.user, start.limits)
     if run.key:
-        yield from _statements.write(run.key, run.first_change(start.stored), time.time())
+        yield from _statements.write(run.key, run.first_change(start.stored), clocks.time())
     row = RunToStart(
         record.id, record.user, record.digest, record.conversation, record.agent, record.key, str(record.on_disconnect),
         start.version, start.owner,
@@ -136,14 +135,15 @@ def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Trans
     """
     row = live.unwritten(last)
     assert row is not None  # noqa: S101 - the row has at least the last entry
-    if not (yield from log.end(live.record.id, live.attempt, row, _ending_of(last))):
+    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last))):
         return False
     if change is not None:
-        yield from _statements.write(key, change, time.time())
+        yield from _statements.write(key, change, clocks.time())
     return True
 
 
-def _ending_of(last: Entry) -> Ending:
+def ending_of(last: Entry) -> Ending:
+    """Return the status and the reason of a run with this last entry."""
     match last.type:
         case "RunFinished":
             stop = last.response["stop"] if last.response else "answer"
@@ -162,7 +162,7 @@ async def stop_waiting(database: Database, record: RunRecord, reason: str, entri
 
     `entries`: the log of the run. If an answer arrives first, nothing changes.
     """
-    revision = os.urandom(8).hex()
+    revision = clocks.urandom(8).hex()
     while True:
         try:
             await database.submit(lambda: _stop(record, reason, entries[-1], revision), notifies=True)
@@ -187,7 +187,7 @@ def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transact
 
 
 def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
-    """Close the open calls of a conversation. Returns the new messages. Raises Conflict."""
+    """Close the open calls of a conversation. Returns their new messages. Raises Conflict."""
     stored = yield from _statements.load(key)
     if stored is None:
         return []
@@ -197,5 +197,6 @@ def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
         stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables, "cancelled",
         stored.unknown_calls,
     )  # fmt: skip
-    yield from _statements.write(key, change, time.time())
-    return history[keep:]
+    yield from _statements.write(key, change, clocks.time())
+    kept = set(map(id, stored.messages))  # the run has recorded the answers of its finished calls
+    return [message for message in history[keep:] if id(message) not in kept]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from aswarm._record.entries import public_ids
 from aswarm._record.entry_maker import kind_of
+from aswarm._runtime import clocks
 from aswarm._values.decisions import waiting_entries
 from aswarm.conversations import Conflict, Stored
 from aswarm.runs._prepared import conversation_id, conversation_key, user_prefix
@@ -128,7 +128,7 @@ async def _fork(service: Service, request: Request, user: str) -> Response:
     """Fork a conversation. The body has `after`, the number of messages to keep (default: all), and `id` (default: random)."""
     name = request.path_params["conversation"]
     body = an_object(await read_json(request, service.runs.limits.body), "body")
-    after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or secrets.token_urlsafe(12)
+    after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or clocks.urandom(12).hex()
     if not body.keys() <= {"after", "id"}:
         raise invalid("body", "an object with only the keys after and id", body)
     if after is not None and (not isinstance(after, int) or isinstance(after, bool) or after < 0):

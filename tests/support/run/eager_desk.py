@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from virtual_time import virtual_backend
+from virtual_time import run_virtual
 
 from aswarm import Agent, current_call, progress, tool
 from aswarm.testing import ScriptedAnswer, call
@@ -49,5 +49,4 @@ class Desk:
 
 
 def in_virtual_time(backend: str, test: Any, *args: Any) -> Any:
-    name, options = virtual_backend(backend)
-    return anyio.run(test, *args, backend=name, backend_options=options)
+    return run_virtual(backend, test, *args)

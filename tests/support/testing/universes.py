@@ -1,101 +1,30 @@
 """Random programs for the simulation: agents, scripts, readers and faults, all drawn from the seed of a world.
 
-`python universes.py SECONDS [SEED]` runs them one after another, and prints the number of universes.
+`python universes.py SECONDS [SEED [PROGRAM ...]]` runs them one after another, and prints the number of universes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import gc
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
+from crashing import CRASHING
+from drawn import agent, budget, provider, several
+from serving import SERVING
 
-from aswarm import Agent, AswarmError, Budget, Hold, RateLimits, Result, tool
+from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.runs import LocalRuns, NewRun, Run
-from aswarm.testing import ScriptedAnswer, ScriptedCall, check_history
-from aswarm.testing.simulate import Provider, Simulation, World
-
-FAULTS = ("429", "500", "refused", "cut", "ids")
-TOOLS = ("plain", "together", "reads", "writes", "slow", "fails", "waits", "unknown")
-
-
-def plain(number: int) -> str:
-    return f"plain {number}"
-
-
-async def together(number: int) -> str:
-    await anyio.sleep(0.001 * number)
-    return f"together {number}"
-
-
-async def reads(number: int, context_variables: Mapping[str, Any]) -> Result:
-    await anyio.sleep(0.001)
-    return Result(value="read", context_variables={f"read {number}": len(context_variables)})
-
-
-async def writes(number: int, context_variables: dict[str, Any]) -> str:
-    before = context_variables.get("sum", 0)
-    await anyio.sleep(0.002)
-    context_variables["sum"] = before + number
-    return f"wrote {number}"
-
-
-@tool(timeout=0.01)
-async def slow(number: int) -> str:
-    await anyio.sleep(0.005 * number)
-    return "slow"
-
-
-async def fails(number: int) -> str:
-    await anyio.sleep(0.001)
-    raise ValueError(f"failed {number}")
-
-
-async def waits(number: int) -> str:
-    if number > 2:
-        raise Hold("approval")
-    return "did not wait"
-
-
-def script(world: World, name: str) -> list[Any]:
-    """Draw the answers of a model: up to three turns with calls, then a text."""
-    steps: list[Any] = []
-    for turn in range(world.draw(f"{name}: turns", 4)):
-        calls = []
-        for index in range(1 + world.draw(f"{name}: calls", 4)):
-            number = world.draw(f"{name}: number", 4)
-            which = TOOLS[world.draw(f"{name}: tool", len(TOOLS))]
-            calls.append(ScriptedCall(which, f'{{"number": {number}}}', f"{turn}-{index}"))
-        steps.append(ScriptedAnswer(calls=calls))
-    return [*steps, "finished"] * 3  # a run after a failure goes on
-
-
-def agent(name: str) -> Agent:
-    return Agent(name=name, functions=[plain, together, reads, writes, slow, fails, waits])
-
-
-async def ends(world: World, work: Awaitable[object]) -> None:
-    """Await the run, and accept an error of aswarm or the end of the time."""
-    try:
-        await work
-    except (AswarmError, TimeoutError):
-        return
-
-
-async def several(world: World, one: Callable[[str], Awaitable[object]]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for number in range(1 + world.draw("concurrent runs", 3)):
-            group.create_task(ends(world, one(f"run {number}")))
-
-
-def provider(world: World, name: str) -> Provider:
-    return Provider(world, script(world, name), faults=FAULTS, name=name)
-
+from aswarm.testing import ScriptedCall, check_history
+from aswarm.testing.simulate import Provider, Simulation, SimulationError, World
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 
@@ -107,14 +36,19 @@ async def exits(world: World) -> None:
         seconds = (None, 0.001, 0.005, 0.05)[world.draw(f"{name}: timeout", 4)]
         swarm = world.swarm(provider(world, name))
         async with asyncio.timeout(seconds):
-            budget = Budget(tool_calls=4) if world.draw(f"{name}: budget", 2) else None
-            await world.run(swarm, agent(name), "go", {"start": 1}, name=name, may_leave=True, budget=budget)
+            limits = budget(world, name)
+            await world.run(swarm, agent(name), "go", {"start": 1}, name=name, may_leave=True, budget=limits)
 
     await several(world, one)
 
 
 async def waiting_calls(world: World) -> None:
-    """Runs with calls that wait, which are answered in any order, and some of them rejected."""
+    """Runs with calls that wait, which are approved, denied or answered; some of them stay open."""
+
+    def decided(name: str, call: OpenCall) -> Any:
+        if call.name == "needs_approval":
+            return (True, Deny("no"), "rejected")[world.draw(f"{name}: decision", 3)]
+        return (Answer("yes"), "rejected")[world.draw(f"{name}: answer", 2)]
 
     async def one(name: str) -> None:
         swarm, history = world.swarm(provider(world, name)), [{"role": "user", "content": "go"}]
@@ -123,7 +57,7 @@ async def waiting_calls(world: World) -> None:
             if not response.waiting:
                 return
             history = [*history, *response.messages]
-            decisions = {call.index: "rejected" for call in response.waiting}
+            decisions = {call.index: decided(name, call) for call in response.waiting}
             response = await world.run(
                 swarm, agent(name), history, response.context_variables, name=f"{name} {round_}", resume=decisions
             )
@@ -209,25 +143,45 @@ async def batches(world: World) -> None:
     assert len(started) == len(set(started)), f"calls started twice: {started}"
 
 
-PROGRAMS = {each.__name__: each for each in (exits, waiting_calls, conversations, local_runs, rate_limits, batches)}
+PLAIN = (exits, waiting_calls, conversations, local_runs, rate_limits, batches)
+PROGRAMS = {**{each.__name__: each for each in PLAIN}, **CRASHING, **SERVING}
 # The programs of stores and limits share state between runs, so that there is no sequential universe to compare with.
 SEQUENTIAL = {"exits", "waiting_calls"}
 
 
 def simulation(name: str) -> Simulation:
-    return Simulation(PROGRAMS[name], sequential=name in SEQUENTIAL)
+    return Simulation(PROGRAMS[name], sequential=name in SEQUENTIAL, folder=None)
 
 
-def main(seconds: float, seed: int, names: list[str]) -> None:
+def main(seconds: float, seed: int, names: Sequence[str], counts_file: str | None) -> int:
+    """Run universes for some seconds. Returns the number of failures, which are printed."""
     logging.disable()  # runs that fail on purpose
-    end, counts = time.monotonic() + seconds, dict.fromkeys(names, 0)
+    end, counts, failures = time.monotonic() + seconds, dict.fromkeys(names, 0), list[str]()
+    first = seed
     while time.monotonic() < end:
         for name in names:
-            simulation(name).check(seed)
+            try:
+                simulation(name).check(seed)
+            except SimulationError as error:
+                failures.append(f"{name} {seed}")
+                print(f"{name}: {error}", flush=True)
             counts[name] += 1
         seed += 1
-    print(f"{sum(counts.values())} universes without a failure: {counts}, up to seed {seed - 1}")
+        if seed == first + 1:  # later universes need not search the modules that are loaded now for garbage
+            gc.collect()
+            gc.freeze()
+        summary = f"{sum(counts.values())} universes, {len(failures)} failures: {counts}, seeds {first} to {seed - 1} {failures}"
+        if counts_file is not None:
+            Path(counts_file).write_text(f"{summary}\n")
+    print(summary)
+    return len(failures)
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), int((sys.argv[2:] or ["0"])[0]), sys.argv[3:] or list(PROGRAMS))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seconds", type=float)
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
+    parser.add_argument("--counts", help="a file for the number of universes so far")
+    given = parser.parse_args()
+    sys.exit(min(1, main(given.seconds, given.seed, given.programs, given.counts)))

@@ -26,16 +26,34 @@ if TYPE_CHECKING:
     "also gets the tools of --mcp. Without --host, only this machine can reach the server. The playground shows everything: "
     "instructions, context variables and errors. Needs the extra serve.",
 )
-@click.argument("agent", nargs=-1, required=True)
+@click.argument("agent", nargs=-1)
+@click.option(
+    "--open",
+    "file",
+    metavar="FILE",
+    help="Show the runs of a file in the playground, such as the file of a failed simulation. Then no AGENT is needed.",
+)
 @server_options
 @mcp_option
 @provider_options
-def serve(agent: tuple[str, ...], base_url: str | None, model: str | None, api: ApiName, **options: Any) -> None:
+def serve(
+    agent: tuple[str, ...], file: str | None, base_url: str | None, model: str | None, api: ApiName, **options: Any
+) -> None:
     """Serve until Ctrl-C."""
     agents = [load_agent(target) for target in agent]
+    if file is None and not agents:
+        raise click.UsageError("Missing argument 'AGENT...'.")
     if model is not None:  # the page shows it too
         for each in agents:
             for reached in reachable_agents(each):
                 reached.model = model
+    if file is None:
+        with provider(base_url):
+            serve_until_stopped(AsyncSwarm(model=model, api=api), agents, **options)
+        return
+    from aswarm.cli._opened import read_logs, shown_agents, shown_swarm  # noqa: PLC0415 - rare
+
+    logs = read_logs(file)
     with provider(base_url):
-        serve_until_stopped(AsyncSwarm(model=model, api=api), agents, **options)
+        swarm = AsyncSwarm(model=model, api=api) if agents else shown_swarm()
+        serve_until_stopped(swarm, agents or shown_agents(logs), logs=logs, **options)

@@ -10,8 +10,11 @@ A universe has a virtual clock, so its delays take no time. Equal seeds are equa
 
 from aswarm._values import public as _public
 
+from ._clients import Clients
+from ._crash import Crash
 from ._invariants import (
     DEFAULT,
+    budget_kept,
     context_as_sequential,
     log_folds_to_history,
     nothing_twice,
@@ -21,22 +24,27 @@ from ._invariants import (
 from ._loop import Deadlock, Endless
 from ._provider import Fault, Provider
 from ._pytest import pytest_addoption, pytest_configure, simulate
-from ._search import Invariant, Program, Simulation, SimulationError, timeline
-from ._world import DELAYS, SimulatedRun, World
+from ._report import timeline
+from ._search import Invariant, Program, Simulation, SimulationError
+from ._world import DELAYS, SimulatedCall, SimulatedRun, World
 
 __all__ = [
     "DEFAULT",
     "DELAYS",
+    "Clients",
+    "Crash",
     "Deadlock",
     "Endless",
     "Fault",
     "Invariant",
     "Program",
     "Provider",
+    "SimulatedCall",
     "SimulatedRun",
     "Simulation",
     "SimulationError",
     "World",
+    "budget_kept",
     "context_as_sequential",
     "log_folds_to_history",
     "nothing_twice",

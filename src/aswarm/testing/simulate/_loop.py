@@ -1,7 +1,7 @@
 """Event loops of a universe: asyncio's own loop with a virtual clock, and with the real clock for the confirmation.
 
 Ready callbacks run in the order of `call_soon`, and timers in the order of their times, because asyncio does the same. The
-choices are the times of arrivals (I/O, ends of worker threads), the order of simultaneous arrivals, and stalls of the loop.
+choices are the times of arrivals (I/O, steps of threads), the order of simultaneous arrivals, and stalls of the loop.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from functools import partial
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 _STEP = 1e-5  # seconds of one iteration, so that a program that waits for a deadline reaches it
 _MOST_STEPS = 1_000_000
+_REPORT_DELAYS = (0.0, 0.0, 0.001, 0.02)  # from a callback of a thread to its call on the loop
 Arrival: TypeAlias = tuple[float, int, asyncio.Handle]
 
 
@@ -27,7 +30,93 @@ class Endless(Exception):  # noqa: N818 - named after the event
     """The program did not end within a million iterations of the loop."""
 
 
-class UniverseLoop(asyncio.BaseEventLoop):
+class Owner(Protocol):
+    """A process of the universe, which owns tasks and callbacks."""
+
+    is_dead: bool
+
+    def step(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call the callback, unless the process is dead."""
+        ...
+
+    def add(self, task: asyncio.Task[Any]) -> None:
+        """Note a new task of the process."""
+        ...
+
+
+owner: ContextVar[Owner | None] = ContextVar("aswarm_process", default=None)
+"""The process that a callback belongs to; None for the world around the processes."""
+
+
+def _owned(callback: Callable[..., object], context: Context | None) -> Callable[..., object]:
+    process = owner.get() if context is None else context.get(owner)
+    return callback if process is None else partial(process.step, callback)
+
+
+class ProcessLoop(asyncio.BaseEventLoop):
+    """An event loop that drops the callbacks of dead processes.
+
+    A killed process runs no `finally` block, so its tasks cannot be cancelled: they must never be resumed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reported: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda _, context: self.reported.append(context))
+        self._owners: dict[int, Owner] = {}  # by the id of an async generator
+
+    def arrive(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call a function after a delay, as the selector does for I/O."""
+        return self.call_later(delay, callback, *args, context=context)
+
+    @contextmanager
+    def in_thread(self) -> Generator[None]:
+        """Mark the block as the work of a thread."""
+        yield
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        task = super().create_task(coro, **options)
+        context = options.get("context")
+        process = owner.get() if context is None else context.get(owner)
+        if process is not None:
+            process.add(task)
+        return task
+
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        return super().call_soon(_owned(callback, context), *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:  # type: ignore[override]
+        return super().call_at(when, _owned(callback, context), *args, context=context)
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        return super().call_soon_threadsafe(_owned(callback, context), *args, context=context)
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        super()._asyncgen_firstiter_hook(agen)  # type: ignore[misc]
+        self._owners.pop(id(agen), None)
+        if (process := owner.get()) is not None:
+            self._owners[id(agen)] = process
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        process = self._owners.pop(id(agen), None)
+        if process is None or not process.is_dead:
+            super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
+
+    def forget_generators(self, process: Owner) -> None:
+        """Do not close the generators of a dead process at the end of the loop."""
+        generators = cast("set[Any]", self._asyncgens)  # type: ignore[attr-defined]
+        for agen in list(generators):
+            if self._owners.get(id(agen)) is process:
+                generators.discard(agen)
+
+
+class RealLoop(ProcessLoop, asyncio.SelectorEventLoop):  # pyright: ignore[reportIncompatibleMethodOverride] - asyncio calls it
+    """asyncio's own loop with the real clock."""
+
+
+class UniverseLoop(ProcessLoop):
     """An event loop with a virtual clock. It waits for nothing: `select` moves the clock to the next timer or arrival.
 
     `draw`: `draw(name, below)` returns the choice of this universe, a number from 0.
@@ -44,17 +133,45 @@ class UniverseLoop(asyncio.BaseEventLoop):
         self._steps = 0
         self._numbers = count()
         self._arrivals: list[Arrival] = []
-        self.reported: list[dict[str, Any]] = []
-        self.set_exception_handler(lambda _, context: self.reported.append(context))
+        self._reports: list[Arrival] = []  # callbacks from threads, which keep their order
+        self._reported_at = 0.0
+        self._is_in_thread = False
 
     def time(self) -> float:
         """Return the virtual time in seconds; a universe starts at 0."""
         return self._now
 
-    def arrive(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
-        """Call a function after a delay, as the selector does for I/O."""
-        handle = asyncio.Handle(callback, args, self)
+    def move_on(self, seconds: float) -> None:
+        """Move the clock on, as if the loop were blocked."""
+        self._now += seconds
+
+    def arrive(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(_owned(callback, context), args, self, context)
         heapq.heappush(self._arrivals, (self._now + delay, next(self._numbers), handle))
+        return handle
+
+    # --- threads: everything runs on the loop ---
+
+    @contextmanager
+    def in_thread(self) -> Generator[None]:
+        """Mark the block as the work of a thread, so that its callbacks arrive after drawn delays."""
+        before, self._is_in_thread = self._is_in_thread, True
+        try:
+            yield
+        finally:
+            self._is_in_thread = before
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
+        if not self._is_in_thread:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        self._check_closed()  # type: ignore[attr-defined]
+        delay = _REPORT_DELAYS[self._draw("thread reports", len(_REPORT_DELAYS))]
+        self._reported_at = max(self._reported_at, self._now + delay)
+        handle = asyncio.Handle(_owned(callback, context), args, self, context)
+        heapq.heappush(self._reports, (self._reported_at, next(self._numbers), handle))
+        return handle
 
     def call_in_thread(self, before: float, work: Callable[[], Any], after: float) -> asyncio.Future[Any]:
         """Call a function on this loop after a delay, as if in a thread, and return the future of its result."""
@@ -64,7 +181,8 @@ class UniverseLoop(asyncio.BaseEventLoop):
 
     def _enter(self, future: asyncio.Future[Any], work: Callable[[], Any], after: float) -> None:
         try:
-            finish = partial(future.set_result, work())
+            with self.in_thread():
+                finish = partial(future.set_result, work())
         except StopIteration as error:  # a future refuses it
             finish = partial(future.set_exception, RuntimeError(repr(error)))
         except BaseException as error:  # noqa: BLE001 - raised in the waiting task
@@ -76,26 +194,32 @@ class UniverseLoop(asyncio.BaseEventLoop):
         before, after = self._draw("executor starts", 2), self._draw("executor ends", 2)
         return self.call_in_thread(before / 1000, partial(func, *args), after / 1000)
 
+    # --- the selector ---
+
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
         """Return the arrivals up to the next timer. Raises Deadlock if nothing can happen any more."""
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise Endless(f"the program did not end in {_MOST_STEPS} iterations, at {self._now:.3f} s")
         self._now += _STEP
-        if timeout is None and not self._arrivals:
+        times = [arrivals[0][0] for arrivals in (self._arrivals, self._reports) if arrivals]
+        if timeout is None and not times:
             raise Deadlock(f"nothing can happen any more, at {self._now:.3f} s")
         if timeout != 0:
-            timer = float("inf") if timeout is None else self._now + timeout
-            arrival = self._arrivals[0][0] if self._arrivals else timer
-            self._now = max(self._now, min(timer, arrival)) + (0.0, 0.0, 0.0, 0.001)[self._draw("stall", 4)]
+            times += [] if timeout is None else [self._now + timeout]
+            self._now = max(self._now, min(times)) + (0.0, 0.0, 0.0, 0.001)[self._draw("stall", 4)]
         return self._due()
 
     def _due(self) -> list[asyncio.Handle]:
-        due: list[asyncio.Handle] = []
-        while self._arrivals and self._arrivals[0][0] <= self._now:
-            due.append(heapq.heappop(self._arrivals)[2])
+        due = self._until_now(self._arrivals)
         first = self._draw("order", len(due)) if len(due) > 1 else 0
-        return due[first:] + due[:first]
+        return due[first:] + self._until_now(self._reports) + due[:first]
+
+    def _until_now(self, arrivals: list[Arrival]) -> list[asyncio.Handle]:
+        due: list[asyncio.Handle] = []
+        while arrivals and arrivals[0][0] <= self._now:
+            due.append(heapq.heappop(arrivals)[2])
+        return due
 
     def _process_events(self, event_list: list[asyncio.Handle]) -> None:
         self._ready.extend(event_list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import anyio
 import httpx
@@ -15,7 +15,7 @@ from aswarm.testing._scripted_model import Failure, RawAnswer, Request, Script, 
 
 from ._world import World
 
-Fault: TypeAlias = Literal["429", "500", "refused", "cut", "hang", "ids"]
+Fault: TypeAlias = Literal["429", "500", "refused", "reset", "cut", "hang", "ids"]
 """A fault of a provider: see `Provider`."""
 
 
@@ -27,12 +27,12 @@ class Provider(ScriptedModel):
     Args:
         world: The world.
         script: As for `ScriptedModel`. A failed request uses no step.
-        faults: The faults that may happen: "429" with and without `Retry-After`, "500", "refused" (the connection fails before
-            the answer), "cut" (the connection breaks at any byte of a stream), "hang" (no more bytes arrive), "ids" (the calls
-            of an answer have equal or empty ids).
+        faults: The faults that may happen: "429" with and without `Retry-After`, "500", "refused" (no connection), "reset" (the
+            connection breaks before the answer), "cut" (it breaks at any byte of the answer), "hang" (no more bytes arrive
+            after any byte), "ids" (the calls of an answer have equal or empty ids).
         name: The name of the provider in the time line and in the names of its choices.
         cut: As for `ScriptedModel`.
-        api: As for `ScriptedModel`.
+        api: As for `ScriptedModel`: Chat Completions or Responses.
     """
 
     def __init__(
@@ -64,8 +64,13 @@ class Provider(ScriptedModel):
         if fault in {"429", "500"}:
             return self._failure(int(fault))
         response = await super().respond(request)
-        if isinstance(response.stream, httpx.AsyncByteStream) and response.is_success:
-            response.stream = _FaultyBody(self._world, self._name, response.stream, fault)
+        if fault == "reset":
+            raise httpx.ReadError("the connection was reset")
+        if response.is_success and isinstance(response.stream, httpx.AsyncByteStream):
+            stream: Any = response.stream
+            size = len(response.content) if isinstance(stream, httpx.ByteStream) else stream.size
+            body = _FaultyBody(self._world, self._name, stream, fault, size)
+            return httpx.Response(response.status_code, headers=response.headers, stream=body)
         return response
 
     def next_step(self, request: Request) -> Step:
@@ -86,13 +91,13 @@ class Provider(ScriptedModel):
 class _FaultyBody(httpx.AsyncByteStream):
     """The body of a response whose pieces arrive after delays, and that breaks or hangs at a drawn byte."""
 
-    def __init__(self, world: World, name: str, body: httpx.AsyncByteStream, fault: str) -> None:
+    def __init__(self, world: World, name: str, body: httpx.AsyncByteStream, fault: str, size: int) -> None:
         self._world = world
         self._name = name
         self._body = body
         self._pieces = aiter(body)
         self._fault = fault if fault in {"cut", "hang"} else ""
-        self._left = world.draw(f"{name}: byte of the fault", 1200) if self._fault else math.inf
+        self._left = world.draw(f"{name}: byte of the fault", size) if self._fault else math.inf
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self

@@ -6,16 +6,22 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
+from os import PathLike
 from typing import Any
 
 from ._invariants import DEFAULT
-from ._search import Invariant, Simulation
+from ._search import FOLDER, Invariant, Simulation
 
 _SEED = "ASWARM_SIMULATE_SEED"  # set by the option of pytest, and read at the start of each test
 
 
 def simulate(
-    runs: int = 100, *, seed: int = 0, invariants: Sequence[Invariant] = (), sequential: bool = True
+    runs: int = 100,
+    *,
+    seed: int = 0,
+    invariants: Sequence[Invariant] = (),
+    sequential: bool = True,
+    folder: str | PathLike[str] | None = FOLDER,
 ) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., None]]:
     """Return a decorator that runs an async program in many universes, as a plain function and test of pytest.
 
@@ -27,12 +33,14 @@ def simulate(
         seed: The seed of the first universe; the next universes have the next numbers.
         invariants: Functions of a world that raise AssertionError, in addition to `DEFAULT`.
         sequential: Also compare the context variables with the same universe with one call at a time.
+        folder: The folder for the files of failed universes, for `aswarm serve --open FILE`; None writes no file.
     """
 
     def decorate(program: Callable[..., Awaitable[object]]) -> Callable[..., None]:
         @wraps(program)
         def test(**fixtures: Any) -> None:
-            simulation = Simulation(partial(program, **fixtures), (*DEFAULT, *invariants), sequential)
+            given = wraps(program)(partial(program, **fixtures))
+            simulation = Simulation(given, (*DEFAULT, *invariants), sequential, folder)
             chosen = os.environ.get(_SEED)
             for each in range(seed, seed + runs) if chosen is None else (int(chosen),):
                 simulation.check(each)

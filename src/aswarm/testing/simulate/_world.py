@@ -1,36 +1,40 @@
-"""`World`: one universe as its program sees it: choices from a seed, delays, swarms, recorded runs."""
+"""`World`: one universe as its program sees it: choices from a seed, delays, files, swarms, recorded runs and calls."""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
-import time
+import os
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.lowlevel
-import anyio.to_thread
-import sniffio
 
+from aswarm._record.entries import Entry
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
+from aswarm._values.budget import Budget
 from aswarm._values.events import Event
 
+from ._entries import RunEntries
 from ._loop import UniverseLoop
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from ._process import Process
 
 # Seconds of a drawn delay. The short ones are often equal, so that arrivals coincide.
 DELAYS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005, 0.02, 0.1)
 """The delays that `World.delay` chooses from, in seconds."""
+START = 1_800_000_000.0
+"""The time at which each universe starts, in seconds since the epoch."""
+_MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory: a universe needs no disk
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class SimulatedRun:
         events: The typed events, each with its virtual time in seconds.
         response: The response; None before the end.
         error: The exception of the run, or None.
+        budget: The budget of the run, or None.
+        entries: The entries that a log of the run would have, in the report of a failure.
     """
 
     name: str
@@ -50,6 +56,33 @@ class SimulatedRun:
     events: list[tuple[float, Event]] = field(default_factory=list[tuple[float, Event]])
     response: Response | None = None
     error: BaseException | None = None
+    budget: Budget | None = None
+    entries: list[Entry] = field(default_factory=list[Entry])
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCall:
+    """A function that a swarm of `World.swarm` has started.
+
+    Args:
+        at: The virtual time in seconds.
+        run: The id of its run. A run that continues after a crash has the same id.
+        turn: The number of completions of the run, from 1; 0 for the calls that a resumed run starts with.
+        index: The position of the call in its message.
+        id: The id of the call.
+        name: The name of the tool.
+        arguments: The arguments as JSON text.
+        repeatable: Whether the function may run again after a crash.
+    """
+
+    at: float
+    run: str
+    turn: int
+    index: int
+    id: str
+    name: str
+    arguments: str
+    repeatable: bool
 
 
 class World:
@@ -62,6 +95,8 @@ class World:
 
     Attributes:
         runs: The runs of `run`, in the order of their starts.
+        calls: The functions that the swarms of `swarm` have started.
+        logs: The entries of recorded runs, by the id of the run, as `Clients` have read them.
         notes: The time line: virtual times and texts.
         drawn: The choices other than 0 so far, by name.
     """
@@ -70,10 +105,16 @@ class World:
         self.seed = seed
         self.sequential = sequential
         self.runs: list[SimulatedRun] = []
+        self.calls: list[SimulatedCall] = []
+        self.logs: dict[str, Sequence[Entry]] = {}
         self.notes: list[tuple[float, str]] = []
+        self.processes: list[Process] = []
+        self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
+        self.has_entries = False  # whether runs have `entries`
         self._choices = choices
         self._counts: Counter[str] = Counter()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     # --- choices ---
 
@@ -108,7 +149,21 @@ class World:
 
     def note(self, text: str) -> None:
         """Add a line to the time line."""
-        self.notes.append((anyio.current_time(), text))
+        self.notes.append((asyncio.get_running_loop().time(), text))
+
+    # --- files ---
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of this universe. The files are deleted at its end."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(dir=_MEMORY if Path(_MEMORY).is_dir() else None)
+        return os.fspath(Path(self._folder.name, name))
+
+    def delete_files(self) -> None:
+        """Delete the files of this universe."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     # --- runs ---
 
@@ -120,9 +175,13 @@ class World:
         lock = anyio.Lock() if self.sequential else nullcontext()
 
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            async def note_start() -> None:
+                await started()
+                self.calls.append(_simulated_call(handlers, call))
+
             async with lock:
                 await self.pause(f"start of {call.name}")
-                outcome = await handlers.call_tool(call, context, started)
+                outcome = await handlers.call_tool(call, context, note_start)
                 await self.pause(f"end of {call.name}")
                 return outcome
 
@@ -151,14 +210,17 @@ class World:
             **keywords: As for `AsyncSwarm.stream`.
         """
         history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        recorded = SimulatedRun(name or f"run {len(self.runs) + 1}", history)
+        recorded = SimulatedRun(name or f"run {len(self.runs) + 1}", history, budget=keywords.get("budget"))
         self.runs.append(recorded)
         leaves_after = self.draw(f"reader of {recorded.name}", 24) if may_leave else 0
         stream = swarm.stream(agent, messages, context_variables, **keywords)
+        entries = self._entries(recorded, agent, context_variables) if self.has_entries else None
         try:
             async with stream as run:
                 async for event in run:
                     recorded.events.append((anyio.current_time(), event))
+                    if entries is not None:
+                        entries.add(event, run.response)
                     if len(recorded.events) == leaves_after:
                         break
         except BaseException as error:
@@ -166,43 +228,22 @@ class World:
             raise
         finally:
             recorded.response = stream.response
+            if entries is not None:
+                entries.end(recorded.response, recorded.error)
         return recorded.response
+
+    def _entries(self, run: SimulatedRun, agent: Agent, context: Mapping[str, Any] | None) -> RunEntries:
+        name = f"seed {self.seed} {run.name}"
+        return RunEntries(run.entries, name, agent, run.messages, context)
+
+
+def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
+    turn, now = handlers.run._state.turns, anyio.current_time()  # noqa: SLF001 - a middleware of aswarm itself
+    return SimulatedCall(
+        now, handlers.run.id, turn, call.position, call.id, call.name, call.arguments, repeatable=call.is_repeatable
+    )
 
 
 def _set(future: asyncio.Future[Any], value: Any) -> None:
     if not future.done():
         future.set_result(value)
-
-
-# --- worker threads ---
-
-
-def _in_real_thread(before: float, work: Callable[[], T], after: float) -> T:
-    time.sleep(before)
-    try:
-        return work()
-    finally:
-        time.sleep(after)
-
-
-async def run_sync(
-    world: World,
-    function: Callable[..., Any],
-    *args: Any,
-    abandon_on_cancel: bool = False,
-    limiter: anyio.CapacityLimiter | None = None,
-) -> Any:
-    """Replace `anyio.to_thread.run_sync`: the function runs on the loop of the universe, after and before drawn delays."""
-    work = functools.partial(function, *args)
-    loop = asyncio.get_running_loop()
-    before, after = world.delay("thread starts"), world.delay("thread ends")
-    if not isinstance(loop, UniverseLoop):
-        work = functools.partial(_in_real_thread, before, work, after)
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=abandon_on_cancel, limiter=limiter)
-    await anyio.lowlevel.checkpoint_if_cancelled()
-    async with limiter or nullcontext():
-        context = contextvars.copy_context()
-        context.run(sniffio.current_async_library_cvar.set, None)
-        future = loop.call_in_thread(before, functools.partial(context.run, work), after)
-        with anyio.CancelScope(shield=not abandon_on_cancel):
-            return await future

@@ -7,7 +7,6 @@ the server, and the server reads only the new messages of the user.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from aswarm._record.entries import Entry
 from aswarm._run.handlers import NO_RUN
+from aswarm._runtime import clocks
 from aswarm.runs._prepared import TASK_MODEL
 from aswarm.runs._requests import ClientRequest
 from aswarm.runs._runs import AgentNotFound, NewRun, Run
@@ -48,7 +48,7 @@ _SERVER_ERRORS = 500
 
 def openai_routes(service: Service) -> list[BaseRoute]:
     """Return the routes of Chat Completions."""
-    created = int(time.time())
+    created = int(clocks.time())
 
     async def models(service: Service, request: Request, user: str) -> Response:
         return json_response(models_body(_models(service), created))

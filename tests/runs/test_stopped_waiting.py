@@ -1,0 +1,66 @@
+"""A run that is stopped while one of its calls waits has one answer for each call, in its log and in its conversation."""
+
+from __future__ import annotations
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, UnknownCall, tool
+from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
+from aswarm.conversations import Stored
+from aswarm.conversations._recorded_run import closed
+from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.runs._starting import stop_waiting
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(approve=True)
+async def pay() -> str:
+    return "paid"
+
+
+async def look() -> str:
+    return "looked"
+
+
+async def test_a_stopped_run_has_each_answer_once() -> None:
+    """Its open call stands before a finished call; the end of the log repeats no answer."""
+    model = ScriptedModel([[call("pay", call_id="1"), call("look", call_id="2")]])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        assert (await run.result()).response["stop"] == "waiting"
+        record = await runs.get(run.id, user="ann")
+        await stop_waiting(runs.store.database, record, "cancelled", await runs.recorded(run.id))
+        messages = (await run.result()).response["messages"]
+        stored = await runs.store.load("ann/c")
+    assert stored is not None
+    assert [message.get("tool_call_id") for message in messages] == [None, "2", "1"]
+    assert [message.get("tool_call_id") for message in stored.messages] == [None, None, "1", "2"]
+    for history in (messages, stored.messages):
+        check_history(history, ordered=False)
+
+
+async def test_a_call_with_the_id_of_an_unknown_call_did_not_run() -> None:
+    """A provider may give all calls of a message one id; only the call that has started has an unknown outcome."""
+    names = ("look", "pay", "look")
+    calls = [
+        {"id": "same", "type": "function", "function": {"name": name, "arguments": f'{{"n": {number}}}'}}
+        for number, name in enumerate(names)
+    ]
+    head = {"role": "assistant", "content": None, "tool_calls": calls}
+    answer = {"role": "tool", "tool_call_id": "same", "tool_name": "look", "content": OUTCOME_UNKNOWN}
+    unknown = [UnknownCall("same", "look", '{"n": 0}', "a")]
+    stored = Stored(
+        "1", "1", [{"role": "user", "content": "Hi"}, head, answer], "a", stop="waiting", unknown_calls=unknown
+    )
+    texts = [message["content"] for message in closed(stored.messages, stored)[2:]]
+    assert texts == [OUTCOME_UNKNOWN, INTERRUPTED, INTERRUPTED]
+
+
+async def test_an_open_call_that_has_started_has_an_unknown_outcome() -> None:
+    """The process died while its function ran."""
+    call_ = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    head = {"role": "assistant", "content": None, "tool_calls": [call_]}
+    stored = Stored("1", "1", [head], "a", unknown_calls=[UnknownCall("1", "look", "{}", "a")])
+    assert closed(stored.messages, stored)[-1]["content"] == OUTCOME_UNKNOWN
