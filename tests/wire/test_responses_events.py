@@ -16,14 +16,14 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
 from aswarm._wire.responses_items import DONE_CALL, OUTPUT_ITEMS, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
-from aswarm.testing import Answer, call, chunks, completion, response, response_events
+from aswarm.testing import ScriptedAnswer, call, chunks, completion, response, response_events
 
 Json = dict[str, Any]
 
 texts = st.none() | st.text(max_size=20)
 calls = st.lists(st.builds(lambda x: call("f", call_id="c1", x=x), st.text(max_size=8)), max_size=3)
 answers = st.builds(
-    lambda text, made, reasoning: Answer(text, made, {"reasoning_content": reasoning} if reasoning else {}),
+    lambda text, made, reasoning: ScriptedAnswer(text, made, {"reasoning_content": reasoning} if reasoning else {}),
     texts,
     calls,
     texts,
@@ -75,7 +75,7 @@ def plain(message: Json) -> Json:
 
 
 @given(answers, st.integers(1, 4))
-def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
+def test_both_apis_give_the_same_completion(answer: ScriptedAnswer, cut: int) -> None:
     """Message, finish reason and usage are equal, streamed and whole; the joined deltas are the same texts."""
     over_chat, _ = read(
         b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks(answer, cut)), decoder=AnswerDecoder()
@@ -95,7 +95,7 @@ def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
 
 
 @given(answers, st.integers(0), st.integers(0))
-def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, second: int) -> None:
+def test_it_does_not_matter_where_the_bytes_are_cut(answer: ScriptedAnswer, first: int, second: int) -> None:
     """If the bytes of an answer arrive in three pieces, the message is the same for any two places of the cuts."""
     sent = encoded(list(response_events(answer, 3)))
     start, end = sorted((first % len(sent), second % len(sent)))
@@ -110,7 +110,9 @@ def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, 
 def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[str, ...]) -> None:
     """A call has this mark even if a server omits some events. The mark is not shown, and calls of the last event have no mark."""
     made = [call("f", call_id=f"c{number}", x=number) for number in range(2)]
-    events = [event for event in response_events(Answer(calls=made), 3) if not event["type"].endswith(left_out or "-")]
+    events = [
+        event for event in response_events(ScriptedAnswer(calls=made), 3) if not event["type"].endswith(left_out or "-")
+    ]
     reader, accumulator = ResponseReader(), Accumulator()
     marked: list[int] = []
     for event in events:
@@ -130,7 +132,7 @@ def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[st
 def test_a_call_of_the_last_event_has_no_mark() -> None:
     """The turn of such a call starts at once."""
     reader, accumulator = ResponseReader(), Accumulator()
-    *_, end = response_events(Answer(calls=[call("f", x=1)]))
+    *_, end = response_events(ScriptedAnswer(calls=[call("f", x=1)]))
     for chunk in reader.read(end):
         accumulator.feed(chunk)
     assert [each.is_done for each in accumulator.calls] == [False]
@@ -139,7 +141,7 @@ def test_a_call_of_the_last_event_has_no_mark() -> None:
 @pytest.mark.slow
 @given(answers, texts, st.lists(custom_items, max_size=2, unique_by=lambda item: item["id"]), st.integers(1, 4))
 def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
-    answer: Answer, refusal: str | None, custom: list[Json], cut: int
+    answer: ScriptedAnswer, refusal: str | None, custom: list[Json], cut: int
 ) -> None:
     """Message, items, finish reason and usage are equal, even with a refusal, or with calls that have a payload other than JSON."""
     answer = replace(answer, extra={**answer.extra, **({"refusal": refusal} if refusal else {})})
@@ -164,7 +166,7 @@ def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
 
 
 @given(answers, st.integers(0))
-def test_a_stream_that_ends_early_is_interrupted(answer: Answer, at: int) -> None:
+def test_a_stream_that_ends_early_is_interrupted(answer: ScriptedAnswer, at: int) -> None:
     """Only the last event is the end of a response."""
     events = list(response_events(answer, 3))
     with pytest.raises(StreamInterrupted):

@@ -32,7 +32,7 @@ from aswarm import Answer as given
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import Block, guard_tool, hold_answer
 from aswarm.middleware import Middleware
-from aswarm.testing import Answer, Failure, ScriptedModel, Step, call, check_history
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 USER = {"role": "user", "content": "Go"}
 SECONDS = 30.0  # nothing here takes as long
@@ -107,7 +107,7 @@ def exits() -> list[Exit]:
         ),
         Exit("no answer has the output type", ["x"] * 5, options={"output": int}),
         Exit("the provider refuses or fails", [call("quick"), Failure(400, message="no")]),
-        Exit("the stream breaks", [call("quick"), Answer("Hello there", break_after=2)]),
+        Exit("the stream breaks", [call("quick"), ScriptedAnswer("Hello there", break_after=2)]),
         Exit("`tool_error=` raises", [[call("quick"), call("broken")]], of_swarm={"tool_error": _raise}),
         Exit(
             "a guard blocks the answer",

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import scenes
+from _site import signatures
 
 from aswarm._record.journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
@@ -200,6 +201,14 @@ def _report() -> Any:
         sys.path.pop()
 
 
+# --- public names -----------------------------------------------------------------------------------------------------
+
+
+def public_names() -> str:
+    """All public names with their signatures, by module."""
+    return signatures.listing()
+
+
 # --- blocks of pages --------------------------------------------------------------------------------------------------
 
 MADE: dict[str, Callable[[], str]] = {
@@ -211,6 +220,7 @@ MADE: dict[str, Callable[[], str]] = {
     "dialects": dialects,
     "costs": costs,
     "costs_short": costs_short,
+    "public_names": public_names,
 }
 
 
