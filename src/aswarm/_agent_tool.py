@@ -155,6 +155,7 @@ class _AgentTool:
                 # The budget of the outer run applies; the default budget of the swarm is not added.
                 budget=None if outer.budget is None else Budget(),
                 output=self.output,
+                resources=outer.resources,
             )
             state, events = run.start(options)
             await _report(typed(events), is_live=run.call_soon is not None)
