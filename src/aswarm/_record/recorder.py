@@ -10,8 +10,8 @@ is committed. The run does not wait for a commit of completions and results: the
 | after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
 | after the result was recorded | answers the call from the record |
 
-A call whose function makes calls of the run (`Tool.is_replayed`) is not answered as unknown: its function runs again, and the
-table applies to the calls inside.
+Some functions make calls themselves (`Tool.is_replayed`). A call of such a function is not answered as unknown. Its function
+runs again, and the table applies to the calls inside.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class Recorder:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
             except ConfigurationError:
-                self._note_end(call, outcome)  # the run fails, but the call has finished: record it
+                self._note_end(call, outcome)  # the run fails, but the call has finished: record its end
                 raise
 
     def _record_exit(
