@@ -146,7 +146,7 @@ class ThreadedDatabase(Database):
         self._connect = connect
         self._retry_seconds = retry_seconds
         self._process = 0  # the id of the process that has the database open
-        self._jobs_lock = threading.Lock()  # of `_pending` and `_due`
+        self._jobs_lock = threading.Lock()  # guards `_pending` and `_due`
         self._wake: Callable[[], None]  # starts the next step of the thread
         self._pending: list[PendingTransaction] = []
         self._due = float("inf")  # the time at which the pending jobs must run

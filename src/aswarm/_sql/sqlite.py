@@ -1,6 +1,6 @@
 """SQLite: files, and a database in memory. Every call blocks.
 
-Security: A new file of a store, a journal or a cache has mode 0600, and so do the files that SQLite puts beside it.
+Security: A new file of a store, a journal or a cache has mode 0600. The files that SQLite puts beside it also have this mode.
 """
 
 from __future__ import annotations
