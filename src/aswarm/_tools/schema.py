@@ -148,7 +148,7 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
 
 
 def _hiding(filled: Filled | None, validate: _Validate) -> _Validate:
-    """Return the check of the arguments, which drops resources that the model sends."""
+    """Return a check of the arguments that first drops resources that the model sends."""
     if filled is None or not filled.resources:
         return validate
     names = {each.name for each in filled.resources}
