@@ -23,7 +23,7 @@ running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", de
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 # The outermost handler of the run, for a tool whose function makes calls of the run.
 running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
-# What an earlier attempt has recorded of the start of the code in the current call; None for code that starts.
+# The recorded data of an earlier start of the code in the current call; None if the code starts for the first time.
 recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
 _UNDECIDED = Decided()
 

@@ -114,7 +114,7 @@ class ToolCall:
 
     @property
     def parent(self) -> ToolCall | None:
-        """The call whose function makes this call; None for a call of the model."""
+        """The outer call whose function makes this call; None for a call of the model."""
         return None
 
     @property
@@ -167,7 +167,7 @@ class ToolCall:
 
 @dataclass(eq=False, slots=True)
 class CallInside(ToolCall):
-    """One call that the function of another call makes. `position`: its number in that call. `outer`: that call."""
+    """One call that the function of an outer call makes. `position`: its number in the outer call. `outer`: the outer call."""
 
     outer: ToolCall | None = None
 

@@ -274,7 +274,7 @@ class RunState:
         return (source, self.agent) if self.agent is not source else None
 
     def _check_target(self, target: Agent) -> None:
-        """Raise ConfigurationError if the context or the resources do not suit the target of a handoff, which then fails."""
+        """Raise ConfigurationError if the context or the resources do not suit the target. The handoff then fails."""
         try:
             self.toolbox = tools = toolbox(target)
             if tools.needs or callable(target.instructions):

@@ -67,7 +67,7 @@ class Turn:
         return [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
 
     def fail_handoffs(self, reason: str) -> None:
-        """Record that no handoff of the turn happens. Recorded results never change, so their messages name the reason."""
+        """Remove the handoffs of the turn. The recorded results do not change; the messages of the calls get the reason."""
         for call in self.calls:
             if (outcome := call.outcome) and outcome.result and outcome.agent:
                 content = _with_note(outcome.content, f" ({reason})")
