@@ -87,8 +87,8 @@ class AsyncSwarm:
         limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
         budget: The budget of each run that has no budget of its own.
-        resources: Clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. The
-            swarm neither copies, records nor closes them.
+        resources: Clients and connections for functions, by the names of the parameters with the hint `Resource[T]`. The swarm
+            does not copy, record or close them.
 
     Raises:
         ConfigurationError: For an unusable argument.
