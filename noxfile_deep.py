@@ -78,7 +78,7 @@ def tests_any_order(session: nox.Session) -> None:
     session.run("pytest", "--numprocesses=auto", *session.posargs)
 
 
-# What is installed from `dist`, with which versions, and the artifact's pattern.
+# For each artifact in `dist`: the pattern of its name, and the versions to install with it.
 ARTIFACTS = {"wheel": ("*.whl", []), "wheel-lowest": ("*.whl", LOWEST), "sdist": ("*.tar.gz", [])}
 QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 
@@ -86,7 +86,7 @@ QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_li
 @nox.session(reuse_venv=False)  # a new wheel may have the version of the old one, and pip would then keep the old one
 @nox.parametrize(("pattern", "versions"), list(ARTIFACTS.values()), ids=list(ARTIFACTS))
 def tests_artifact(session: nox.Session, pattern: str, versions: list[str]) -> None:
-    """Run the quick tests and README against the wheel and the sdist of `nox -s release`, in a new environment; `-- tests`: all."""
+    """Run the quick tests and README against the wheel and the sdist of `nox -s release`, in a new environment; `-- tests`: all tests."""
     (artifact,) = Path("dist").glob(pattern)
     session.install(os.fspath(artifact), *versions, *group("test"), *([] if versions else group("mcp")))
     folder = Path(session.create_tmp(), "unpacked").absolute()
