@@ -123,7 +123,7 @@ class _AgentTool:
             if decided.arguments is not earlier.arguments:
                 raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
             agent = self._agent_of(waited)
-            RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
+            RunState(agent, waited["messages"], None, resume=decisions_inside(decided), output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
@@ -142,7 +142,7 @@ class _AgentTool:
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
                 agent, variables = self._agent_of(waited), _changed(context, waited)
-                decisions = _decisions(call.decided or Decided())
+                decisions = decisions_inside(call.decided or Decided())
             outer = run.options
             options = RunOptions(
                 agent,
@@ -155,6 +155,7 @@ class _AgentTool:
                 # The budget of the outer run applies; the default budget of the swarm is not added.
                 budget=None if outer.budget is None else Budget(),
                 output=self.output,
+                resources=outer.resources,
             )
             state, events = run.start(options)
             await _report(typed(events), is_live=run.call_soon is not None)
@@ -211,8 +212,8 @@ def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     return data if is_run_inside(data) else None
 
 
-def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
-    """Return the decisions on the calls of the inner run. Raises ConfigurationError for an answer without decisions."""
+def decisions_inside(decided: Decided) -> bool | Mapping[str, Any]:
+    """Return the decisions on the calls of the inner run, or of code. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
             f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass a dict of decisions by inner call id, such as "

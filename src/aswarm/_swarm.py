@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from threading import get_ident
@@ -25,6 +25,7 @@ from ._run.current_call import OuterRun, running_call, running_run
 from ._run.debug import debug_middleware
 from ._run.eager import EagerTools, checked_eager_tools, eager_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
+from ._run.filling import checked_resources
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, check_steps, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
@@ -86,6 +87,8 @@ class AsyncSwarm:
         limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
         budget: The budget of each run that has no budget of its own.
+        resources: Clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. The
+            swarm neither copies, records nor closes them.
 
     Raises:
         ConfigurationError: For an unusable argument.
@@ -109,6 +112,7 @@ class AsyncSwarm:
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
+        resources: Mapping[str, object] | None = None,
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -127,7 +131,8 @@ class AsyncSwarm:
         self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
         self._closed_loops: WeakSet[object] = WeakSet()
         self._runners = PerLoop(partial(self._runner_class, max_threads))
-        self._instruct = partial(resolve_instructions, function_runner=self._runners.get)
+        self._resources = checked_resources(resources)
+        self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
         self._rate_limiter = RateLimiter(limits)
         self._middleware = chain(middleware)
         self._budget = checked_budget(budget)
@@ -253,7 +258,7 @@ class AsyncSwarm:
                 Without a limit, the run logs a warning after 100 completions.
             execute_tools: False: return when the model calls tools. The calls stay open.
             output: The type of the answer, or an `Output`, for every agent of the run. Read the answer from `response.output`.
-            **keywords: See `RunKeywords`: `resume`, `run_id` and `budget`.
+            **keywords: See `RunKeywords`: `resume`, `run_id`, `budget` and `resources`.
 
         Raises:
             ConfigurationError: A mistake of the caller.
@@ -350,7 +355,7 @@ class AsyncSwarm:
             agents: The agents among which a rerun with `journal` first looks for a name. Then it looks among the agents that
                 handoffs reach.
             output: As for `run`.
-            **keywords: `budget`, as for `run`.
+            **keywords: `budget` and `resources`, as for `run`.
 
         Raises:
             ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
@@ -420,7 +425,15 @@ class AsyncSwarm:
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=middleware.get("retries"))
         make_handlers = partial(self._make_handlers, state, options, start, is_live, middleware)
-        instruct = self._instruct if state.budget is None else instruct_in_time(self._instruct, state.budget)
+        instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]] = self._instruct
+        state.resources = self._resources
+        if options.resources is not None:
+            state.resources = {**self._resources, **checked_resources(options.resources)}
+            instruct = partial(self._instruct, resources=state.resources)
+        if state.toolbox.needs or callable(options.agent.instructions):
+            state.check_agent()
+        if state.budget is not None:
+            instruct = instruct_in_time(instruct, state.budget)
         # `start` has no recorder, so only this run is recorded, not the runs inside its tools.
         delivery = deliver if recorded is None else recorded(deliver)
         loop = Loop(state, options, settings, make_handlers, instruct, delivery, self._concurrent_tools)

@@ -71,6 +71,7 @@ class Swarm:
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
+        resources: Mapping[str, object] | None = None,
     ) -> None:
         self._engine = BlockingEngine(
             client,
@@ -85,6 +86,7 @@ class Swarm:
             limits=limits,
             middleware=middleware,
             budget=budget,
+            resources=resources,
         )
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()

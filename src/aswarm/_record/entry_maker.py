@@ -35,6 +35,7 @@ from aswarm._values.messages import STARTED_INSIDE, Message, call_name, has_star
 from aswarm._wire.request import CompletionRequest
 
 from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
+from .facts import INSIDE
 from .fold import Folded
 
 # The data of a call to a tool that the client itself has defined. An external tool is defined by the agent.
@@ -236,7 +237,8 @@ class EntryMaker:
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
         """Return the entry of a call whose start was reported, but whose function did not run."""
-        return self._make("ToolCallWithdrawn", {"index": call.position, "id": call.id, "name": call.name})
+        kind, fields = withdrawal(call)
+        return self._make(kind, fields)
 
     # --- differences between the response and the entries so far ---
 
@@ -280,6 +282,15 @@ class EntryMaker:
                 fields[STARTED_INSIDE] = True
             described.append(fields)
         return described
+
+
+def withdrawal(call: ToolCall) -> tuple[str, dict[str, Any]]:
+    """Return the type and the fields of the entry of a call that was announced, but whose function did not run."""
+    fields = {"index": call.position, "id": call.id, "name": call.name}
+    if (outer := call.parent) is None:
+        return "ToolCallWithdrawn", fields
+    progress = {"index": outer.position, "id": outer.id, "name": outer.name}
+    return "ToolProgress", {**progress, "value": {"type": "ToolCallWithdrawn", **fields}, INSIDE: True}
 
 
 def _fields(event: Event) -> dict[str, Any]:

@@ -36,11 +36,20 @@ from aswarm._run.plan import ToolCall
 from aswarm._runtime import clocks
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError, StoreError
-from aswarm._values.events import CallWaiting, CompletionFinished, Event, ToolCallFinished, ToolCallStarted, TurnStarted
+from aswarm._values.events import (
+    CallWaiting,
+    CompletionFinished,
+    Event,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    TurnStarted,
+)
 from aswarm._values.messages import has_started_inside
 from aswarm.graph._directory import AgentDirectory
 
 from .entries import Entry, entries_of, now
+from .entry_maker import withdrawal
 from .facts import Facts
 from .fingerprints import item_fingerprint
 from .journal_file import JournalFile, JournalWriter, StoredItem, check_batch, entries_since
@@ -211,12 +220,14 @@ class _ItemLog:
         if isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if has_started_inside(event.data) else [_entry("ToolCallWithdrawn", {"index": event.index})]
+        if isinstance(event, ToolProgress):
+            return [_entry("ToolProgress", {**_of_code(event), **private})] if private else []
         fields = _fields(event)
         return [_entry(type(event).__name__, {**fields, **(private or {})})] if fields else []
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
         """Return the entry of a call whose start was reported, but whose function did not run."""
-        return _entry("ToolCallWithdrawn", {"index": call.position})
+        return _entry(*withdrawal(call))
 
 
 def _fields(event: Event) -> dict[str, Any]:
@@ -234,6 +245,16 @@ def _fields(event: Event) -> dict[str, Any]:
             return {"index": event.index, "content": event.content, **error, **still_running}
         case _:
             return {}
+
+
+def _of_code(event: ToolProgress) -> dict[str, Any]:
+    """Return the fields that record a call inside code, or the start of the code; see `Facts`."""
+    value = event.value
+    if isinstance(value, CallWaiting):  # a rerun decides again whether the call must wait
+        value = {"type": "ToolCallWithdrawn", "index": value.index, "name": value.name}
+    elif isinstance(value, ToolCallStarted | ToolCallFinished):
+        value = {"type": type(value).__name__, "name": value.name, **_fields(value)}
+    return {"index": event.index, "value": value}
 
 
 def _entry(kind: str, fields: Mapping[str, Any]) -> Entry:

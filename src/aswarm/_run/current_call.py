@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,6 +21,10 @@ from .state import RunState
 # Each tool call runs in its own task and sets both variables there, so concurrent calls do not see each other's values.
 running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
+# The outermost handler of the run, for a tool whose function makes calls of the run.
+running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
+# What an earlier attempt has recorded of the start of the code in the current call; None for code that starts.
+recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
 _UNDECIDED = Decided()
 
 
@@ -77,9 +81,11 @@ class CurrentCall:
         same id in each attempt. Only the function of the call gets the key; in a middleware the key is empty.
         """
         run = running_run.get()
-        if run is None or not any(call is self._call for call in (*run.state.turn.calls, *run.state.eager_calls)):
+        outer = self._call.parent or self._call
+        if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
             return ""
-        return f"{run.state.id}:{run.state.turns}:{self._call.position}"
+        inside = "" if outer is self._call else f".{self._call.position}"
+        return f"{run.state.id}:{run.state.turns}:{outer.position}{inside}"
 
     @property
     def agent(self) -> Agent:

@@ -161,7 +161,7 @@ class _EagerCalls:
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Return the outcome of the call if it has started early. Otherwise execute it now."""
-        eager = self._eager.pop(call.position, None)
+        eager = self._eager.pop(call.position, None) if call.parent is None else None
         if eager is not None:
             if eager.fits(call):
                 return await eager.finish(call, context, started)

@@ -4,6 +4,8 @@ The rule: after the turn, the context, the active agent and the history must be 
 another, in call order. This module decides only; it runs nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,9 @@ from aswarm._values.errors import Hold
 from aswarm._values.events import ToolProgress
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
+# The type of the progress that records the start of code; see `Tool.is_replayed`.
+CODE_STARTED = "CodeStarted"
+OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
 
@@ -108,6 +113,11 @@ class ToolCall:
         self.arguments = call_arguments(self.message)
 
     @property
+    def parent(self) -> ToolCall | None:
+        """The call whose function makes this call; None for a call of the model."""
+        return None
+
+    @property
     def id(self) -> str:
         """The id from the provider, or a generated id if the provider sent none."""
         return str(self.message["id"])
@@ -153,6 +163,17 @@ class ToolCall:
     def as_unknown(self) -> UnknownCall:
         """The call in the form of `Response.unknown_calls`."""
         return UnknownCall(self.id, self.name, call_arguments(self.message), self.agent.name)
+
+
+@dataclass(eq=False, slots=True)
+class CallInside(ToolCall):
+    """One call that the function of another call makes. `position`: its number in that call. `outer`: that call."""
+
+    outer: ToolCall | None = None
+
+    @property
+    def parent(self) -> ToolCall | None:
+        return self.outer
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:
@@ -204,7 +225,7 @@ def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
     of them may change context variables that the other uses.
     """
     tool = call.tool
-    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `_reopened` in `turn`.
+    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.
     if tool is None or call.outcome is not None or tool.is_handoff:
         return True
     if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):

@@ -37,7 +37,7 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
     if answer.strict:
         function["strict"] = True
     made = Tool(never_runs, concurrent=True)
-    schema = FunctionSchema(FINAL_ANSWER, {"type": "function", "function": function}, None, None, dict)
+    schema = FunctionSchema(FINAL_ANSWER, {"type": "function", "function": function}, None, dict)
     made.__dict__.update(schema=schema, is_answer=True)
     return made
 

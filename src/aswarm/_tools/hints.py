@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import types
 import typing
@@ -15,7 +16,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from aswarm._values.errors import ConfigurationError
+
 EMPTY = inspect.Parameter.empty
+_CONSEQUENCES = {"return": "", "context_variables": "; the function gets a dict"}
 
 if sys.version_info >= (3, 14):
     import annotationlib
@@ -109,9 +113,11 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     try:
         return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        consequence = "" if key in ("return", "context_variables") else "; the model is asked for a string"
-        place = f"function {name_of(function)!r}: the hint of {key!r}"
-        warn_of(function, f"{place} cannot be resolved ({error}){consequence}")
+        fault = f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error})"
+        if re.search(r"\bResource\b", str(hint)):  # the model must not be asked for a resource
+            raise ConfigurationError(f"{fault}; import the class at run time, not only for type checkers") from error
+        consequence = _CONSEQUENCES.get(key, "; the model is asked for a string")
+        warn_of(function, f"{fault}{consequence}")
         return Any if key != "return" else EMPTY
 
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, slug
 from aswarm._values.errors import ConfigurationError
 
+from .filled import Filled
 from .hints import warn_of
 from .schema import FunctionSchema, schema_of
 from .tool import Tool, as_tool
@@ -39,15 +40,19 @@ def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
 
 
 class Toolbox:
-    """The tools of an agent by name. They are valid until the agent's list of functions changes."""
+    """The tools of an agent by name. They are valid until the agent's list of functions changes.
 
-    __slots__ = ("_functions", "_names", "tools")
+    `needs`: the parameters of tools, by name, for typed context variables and resources.
+    """
+
+    __slots__ = ("_functions", "_names", "needs", "tools")
 
     def __init__(self, agent: Agent) -> None:
         # Copy the list first, because another thread may change it meanwhile.
         self._functions = functions = list(agent.functions)
         self._names = _handoff_names(functions)
         self.tools = tools_of(agent, functions)
+        self.needs = tuple(_needs_of(self.tools.values()))
 
     def fits(self, agent: Agent) -> bool:
         """Return whether the agent still lists the same functions."""
@@ -57,6 +62,14 @@ class Toolbox:
     def is_current(self, agent: Agent) -> bool:
         """Return whether a new toolbox would have the same tools. A renamed target of a handoff makes a difference too."""
         return self.fits(agent) and self._names == _handoff_names(agent.functions)
+
+
+def _needs_of(tools: Iterable[Tool[..., Any]]) -> Iterator[tuple[str, Filled]]:
+    for made in tools:
+        name = made.schema.name
+        for place, filled in ((name, made.schema.filled), (f"approve of {name}", made.filled_by_approve)):
+            if filled is not None and filled.is_typed:
+                yield place, filled
 
 
 def toolbox(agent: Agent) -> Toolbox:

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import anyio
@@ -23,6 +24,7 @@ from anyio.to_thread import run_sync as in_thread
 
 from aswarm._sql.liveness import Liveness
 from aswarm._values.errors import ConfigurationError, StoreError
+from aswarm._values.text import how_to_install
 
 from ._dbos_connections import Borrower, close_pool, connection_pool
 
@@ -80,6 +82,11 @@ def check_least(least: float, **numbers: float | None) -> None:
             raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
 
 
+def _require_dbos() -> None:
+    if find_spec("dbos") is None:
+        raise ConfigurationError(f"durable runs need the package dbos: {how_to_install('durable')}")
+
+
 class Engine:
     """The queue of the runs. With `works`, it also executes runs in this process.
 
@@ -122,6 +129,7 @@ class Engine:
                 return
 
     async def _open(self) -> None:
+        _require_dbos()
         settings, self._is_stopping = self._settings, False
         if settings.works and _working:
             raise ConfigurationError(

@@ -46,7 +46,7 @@ class DurableRun:
         """The id of its conversation."""
         return self.record.conversation
 
-    def events(self, after: int = -1) -> AsyncGenerator[Entry, None]:
+    def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
         """Yield the entries with numbers above `after`: first the existing entries, then live entries until the run ends.
 
         The process that executes the run gets a live entry at once. Other processes get it about 0.1 s later.

@@ -6,7 +6,7 @@ gets no delta and no call.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -23,7 +23,7 @@ from aswarm._values.usage import Usage
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
-from ._check import Check, OnError, Pending, guarding
+from ._check import Check, CheckFunction, OnError, Pending, guarding
 from ._checked import CheckedInput
 from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, Verdict, is_content, refusal, text_completion
 
@@ -33,11 +33,11 @@ _SHOWN = 80
 
 
 def guard_input(
-    check: Callable[[CheckedInput], _InputVerdict | Awaitable[_InputVerdict]],
+    check: CheckFunction[CheckedInput, _InputVerdict | Awaitable[_InputVerdict]],
+    *,
     parallel: bool = True,
     every: Literal["run", "turn"] = "run",
     agents: Iterable[Agent | str] | None = None,
-    *,
     on_error: OnError = "block",
 ) -> Middleware:
     """Return middleware that checks the messages before the run gets a completion.

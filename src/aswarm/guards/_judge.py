@@ -71,6 +71,7 @@ def judge(agent: Agent, *, mode: OutputMode = "auto") -> Callable[[Checked], Awa
             budget=Budget(),
             output=output,
             around=run.state.spending,
+            resources=run.options.resources,
         )
         judgement: Judgement = (await to_end(*run.start(options))).output
         return Block(judgement.reason) if judgement.block else None

@@ -63,7 +63,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
     called = [call["function"]["name"] for message in answers for call in message.get("tool_calls") or ()]
     steps = [_step(message) for message in answers]
     names = [
-        *(["Answer"] if any(step.startswith("Answer(") for step in steps) else []),
+        *(["ScriptedAnswer"] if any(step.startswith("ScriptedAnswer(") for step in steps) else []),
         "ScriptedModel",
         *(["call"] if called else []),
         "check_history",
@@ -129,7 +129,7 @@ def _step(message: Message) -> str:
     if not calls:
         return _literal(text)
     if text:
-        return f"Answer({_literal(text)}, [{', '.join(calls)}])"
+        return f"ScriptedAnswer({_literal(text)}, [{', '.join(calls)}])"
     return calls[0] if len(calls) == 1 else f"[{', '.join(calls)}]"
 
 

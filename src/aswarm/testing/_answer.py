@@ -41,7 +41,7 @@ def call(name: str, /, arguments: str | None = None, *, call_id: str | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     """One scripted completion.
 
     Args:

@@ -24,7 +24,7 @@ from aswarm._values.events import ToolCallStarted
 from aswarm._values.messages import OUTCOME_UNKNOWN
 from aswarm._wire.request import CompletionRequest
 
-from ._answer import Answer, ScriptedCall
+from ._answer import ScriptedAnswer, ScriptedCall
 from ._event_loops import EventLoop, quiet, run_case
 from ._history import check_history
 from ._scripted_model import chunks
@@ -39,8 +39,8 @@ TASKS = "a task must not outlive its run"
 _STEPS = 50  # after a run was stopped, everything must end within this number of steps of the event loop
 _SOON = 0.2  # seconds; or within this time, if the middleware waits for something
 _BEFORE, _IN, _AFTER, _FUNCTION = "before the first chunk", "between chunks", "after the last chunk", "in a function"
-_FIRST = Answer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
-_LAST = Answer("Done.")
+_FIRST = ScriptedAnswer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
+_LAST = ScriptedAnswer("Done.")
 
 
 class _RuleBroken(Exception):  # noqa: N818 - reads as what happened

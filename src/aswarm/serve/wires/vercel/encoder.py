@@ -11,6 +11,7 @@ from typing import Any
 
 from aswarm._record.entries import Entry, as_json
 from aswarm._run.resuming import DENIED
+from aswarm._values.json import is_object
 from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
 from aswarm.serve.wires.turns import TurnCall, Turns, json_object, public_error, tokens
 
@@ -69,7 +70,7 @@ class VercelWire:
             case "ToolProgress":
                 call = self._turns.of(entry)
                 value = {"toolCallId": call.id, "value": entry.fields["value"]}
-                return [{"type": "data-aswarm-progress", "id": f"progress-{call.id}", "data": value}]
+                return [{"type": "data-aswarm-progress", "id": _id_of_progress(call.id, value["value"]), "data": value}]
             case "ToolCallFinished":
                 return self._finished(entry)
             case "ContextChanged":
@@ -268,3 +269,9 @@ def _output(call: TurnCall, content: str, *, failed: bool = False) -> dict[str, 
     if failed:
         return {"type": "tool-output-error", **fields, "errorText": content}
     return {"type": "tool-output-available", **fields, "output": content}
+
+
+def _id_of_progress(call: str, value: Any) -> str:
+    """Return the id of a part. The next part with this id replaces it, so each call inside the call has its own."""
+    is_of_call = is_object(value) and value.get("type") in ("ToolCallStarted", "ToolCallFinished", "CallWaiting")
+    return f"progress-{call}-{value['id']}" if is_of_call else f"progress-{call}"
