@@ -204,7 +204,10 @@ class _AttemptRunner:
     judge_model: str | None
 
     async def run(self, planned: _PlannedCase, number: int) -> Attempt:
-        """Make one attempt. An exception becomes its outcome; only a cancellation or the end of the process is raised."""
+        """Make one attempt.
+
+        An exception becomes the outcome of the attempt; only a cancellation or the end of the process is raised.
+        """
         case, agent = planned.report.case, planned.agent
         response: Response | None = None
         outcome: Outcome

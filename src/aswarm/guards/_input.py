@@ -200,10 +200,11 @@ class _InputGuard:
 
 
 async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -> tuple[Verdict, TaskResult[None]]:
-    """Read a completion into `received` until the verdict of its check. Return the verdict and the completion's failure.
+    """Read a completion into `received` until the verdict of the check. Return the verdict and the completion's failure.
 
-    If the completion fails first, its error also waits for the verdict, so that the outcome does not depend on timing. This is
-    a coroutine, not a generator, so that the task group is not open across a `yield`. Raises the exception of the check.
+    If the completion fails before the verdict, its error waits for the verdict, so that the outcome does not depend on timing.
+    This is a coroutine, not a generator, so that the task group is not open across a `yield`. Raises the exception of the
+    check.
     """
     verdict, failure = TaskResult[Verdict](), TaskResult[None]()
 
