@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any
 
-from aswarm.testing import Answer, Request, ScriptedCall, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call
 
 TOGETHER = 10
 CODE = """\
@@ -27,7 +27,7 @@ def script() -> ScriptedModel:
     return ScriptedModel(_answer)
 
 
-def _answer(request: Request) -> Answer:
+def _answer(request: Request) -> ScriptedAnswer:
     names = {tool["function"]["name"] for tool in request.body["tools"]}
     made = _code(request) if "list_orders" not in names else _tools(request)
     text = made if isinstance(made, str) else json.dumps([each.arguments for each in made])
@@ -35,8 +35,8 @@ def _answer(request: Request) -> Answer:
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     delay = 0.4 + 0.01 * completion
     if isinstance(made, str):
-        return Answer(made, usage=usage, delay=delay)
-    return Answer(calls=made, usage=usage, delay=delay)
+        return ScriptedAnswer(made, usage=usage, delay=delay)
+    return ScriptedAnswer(calls=made, usage=usage, delay=delay)
 
 
 def _code(request: Request) -> str | list[ScriptedCall]:

@@ -94,7 +94,7 @@ class Runner:
         self._early.clear()
 
     def check_journal(self) -> None:
-        """If the journal cannot be written, save a RunError for `raise_failure`. Only the first call does so."""
+        """If the journal cannot be written, save a RunError for `raise_failure`. Only the first call saves it."""
         cause = None if self._journal is None else self._journal.failure
         if cause is not None and not self.has_lost_journal:
             self.has_lost_journal = True
@@ -103,7 +103,7 @@ class Runner:
             self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise the exception that has ended the batch early: of an item, the iterator or the journal. Raise it only once."""
+        """Raise the exception that has ended the batch early (of an item, the iterator or the journal). Raise it only once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 
 from aswarm._tools.hints import EMPTY
 from aswarm._tools.tool import Tool, may_hand_off
-from aswarm._tools.typed_dicts import modern
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import is_array, is_object
+from aswarm._values.typed_dicts import modern
 
 from ._values import Reading
 

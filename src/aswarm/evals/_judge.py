@@ -51,7 +51,7 @@ class Verdict:
 
 
 class Judge:
-    """Asks a model for a verdict. If its server rejects structured output, all later requests are made without it."""
+    """Asks a model for a verdict. If the model's server rejects structured output, later requests do not ask for it."""
 
     def __init__(self, swarm: AsyncSwarm) -> None:
         self._swarm = swarm

@@ -93,7 +93,7 @@ class VercelWire:
         if self._has_started:
             return []
         self._has_started = True
-        # A resumed run continues the last message of the client. This message must keep its id, so none is sent.
+        # A resumed run continues the last message of the client. This message must keep its id, so no id is sent.
         is_resumed = entry.fields["resume"] is not False
         start = {"type": "start"} if is_resumed else {"type": "start", "messageId": entry.fields["run_id"]}
         state: Mapping[str, Any] | None = entry.fields.get("context_variables")
@@ -169,7 +169,10 @@ class VercelWire:
         return [*parts, *self._close_text(), *self._close_reasoning()]
 
     def _announce_input(self, call: TurnCall) -> list[dict[str, Any]]:
-        """Return the input of a call if the client may lack it, for example of an earlier run. A client accepts an input twice."""
+        """Return the input of a call if the client may lack it, for example if an earlier run made the call.
+
+        A client accepts an input twice.
+        """
         if call.is_announced and not call.is_external:
             return []
         call.is_announced, call.is_external = True, False
