@@ -52,14 +52,14 @@ T = TypeVar("T")
 
 
 class AsyncSwarm:
-    """Runs agents. Any number of concurrent runs may share a swarm, also in several event loops. Creating a swarm is cheap.
+    """Runs agents. Any number of concurrent runs may share a swarm, even in several event loops. Creating a swarm is cheap.
 
         async with AsyncSwarm() as swarm:
             response = await swarm.run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
     Without a client, the swarm creates an `AsyncOpenAI()` at the first use in each event loop, and `aclose()` closes it. The
     swarm never closes a client that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block.
-    After `aclose()`, the swarm starts no run in this event loop, until you enter it with `async with` again.
+    After `aclose()`, the swarm starts no run in this event loop, until you enter the swarm with `async with` again.
 
     Args:
         client: An `AsyncOpenAI` (also for Azure, or a subclass), any object with an async or plain
@@ -75,7 +75,7 @@ class AsyncSwarm:
         concurrent_tools: False: all calls run one after another.
         eager_tools: True: a call of a tool with `repeatable=True` starts while the model still writes the rest of a streamed
             completion. The tool must need no context variables and no approval, and its return hint must exclude `Result` and
-            agents. "always": stream the completions of `run()` too; the caller still gets them whole.
+            agents. "always": also stream the completions of `run()`; the caller still gets whole completions.
         tool_error: A plain or async function that gets a `ToolFailure`. It returns the text for the model, or raises to end
             the run.
         max_threads: The maximum of plain functions that run concurrently in an event loop. A run inside a tool has a separate
@@ -87,8 +87,8 @@ class AsyncSwarm:
         limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
         budget: The budget of each run that has no budget of its own.
-        resources: Clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. The
-            swarm neither copies, records nor closes them.
+        resources: Clients and connections for functions, by the names of the parameters with the hint `Resource[T]`. The swarm
+            does not copy, record or close them.
 
     Raises:
         ConfigurationError: For an unusable argument.
@@ -139,7 +139,7 @@ class AsyncSwarm:
 
     @property
     def client(self) -> Any:
-        """The client that was passed. Without one, the swarm's own client; then an event loop must be running."""
+        """The client that was passed, or else the swarm's own client, which needs a running event loop."""
         if self._client is not None:
             return self._client
         if self._closed_loops and current_loop() in self._closed_loops:
@@ -244,7 +244,7 @@ class AsyncSwarm:
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` the result for the `Response`. With `stream=True`, iterate over Swarm's events.
 
-        Each error has a partial `.response`. If an awaited run is cancelled, the cancellation exception has one too.
+        Each error has a partial `.response`, and so has the exception that cancels an awaited run.
 
         Args:
             agent: The first agent.
@@ -309,7 +309,7 @@ class AsyncSwarm:
     ) -> EventStream:
         """Run with live typed events: `async with swarm.stream(...) as run: async for event in run: ...`.
 
-        Arguments and errors are as for `run`. `run.response` is always valid, also after an error in the block. With
+        Arguments and errors are as for `run`. `run.response` is always valid, even after an error in the block. With
         `deltas=False`, the provider sends each completion as a whole; the events of tools are still live.
         """
         check_keywords("stream", keywords, RunKeywords)
@@ -449,7 +449,7 @@ class AsyncSwarm:
     ) -> Handlers:
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
         source = self._source_of(self.client)
-        # The sources of aswarm do not change a request. A source of the user may, so it gets a copy.
+        # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:

@@ -1,6 +1,6 @@
 """`EntryMaker`: creates the entries of one run from its events and its current response.
 
-So it decides the content of the log of a run. It reads the clock, and does no other I/O.
+The module decides the content of the log of a run. It reads the clock, and does no other I/O.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class EntryMaker:
     ) -> Entry:
         """Return the first entry.
 
-        `messages`: the new messages of the user. `resume`: as for the run. `private`: fields for another attempt of the run.
+        `messages`: the new messages of the user. `resume`: the argument of the run. `private`: fields for a later attempt.
         """
         self._agent, self._context = agent, context_variables or {}
         calls = waiting(self._history) if resume is not False else []
@@ -172,7 +172,7 @@ class EntryMaker:
     ) -> list[Entry]:
         """Return the entries of an event.
 
-        `response`: returns the current response of the run. `private`: fields of the entry for another attempt of the run.
+        `response`: returns the current response of the run. `private`: fields of the entry that only a later attempt reads.
         """
         kind = type(event).__name__
         match event:

@@ -14,7 +14,7 @@ from aswarm._run.plan import CODE_STARTED
 from .entries import Entry
 
 _OF_CALLS = frozenset({"ToolCallStarted", "ToolProgress", "ToolCallFinished", "CallWaiting"})
-# The place of a call in its turn: its position, and its number inside code or None.
+# The place of a call in its turn: its position in the message, and its number inside code; None for a call of the message.
 CallPlace: TypeAlias = tuple[int, int | None]
 # The mark of a ToolProgress that records a call inside code, or the start of the code.
 INSIDE = "_inside"
@@ -25,7 +25,7 @@ _Key = tuple[object, ...]
 class CallKey(NamedTuple):
     """The key of a call: the number of its turn, and its position in the assistant message.
 
-    `inside`: the number of the call in the code of that call; None for the call itself.
+    `inside`: for a call that code makes, its number in the code at this position; None for the call of the message itself.
     """
 
     turn: int
@@ -40,7 +40,7 @@ class Facts:
     `started`: the calls whose functions have started.
     `waiting`, `finished`: the fields of each CallWaiting and each ToolCallFinished, in recorded order.
     `made`: the name of each call inside code, and its arguments if they are known.
-    `code_starts`: the surroundings that code started with.
+    `code_starts`: the recorded data of each start of code.
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
@@ -101,7 +101,7 @@ class Facts:
                 yield key, fields.get("_outcome", {})
 
     def unknown_inside(self, call: CallKey) -> list[CallKey]:
-        """Return the calls inside a call that have started, without a recorded result."""
+        """Return the calls inside a call that have started, but have no recorded result."""
         return sorted(
             key
             for key in self.started - self.finished.keys() - self.waiting.keys()
@@ -130,7 +130,7 @@ class Facts:
 
 
 def key_of(turn: int, entry: Entry) -> _Key:
-    """Return a key that is equal for a recorded entry and for its replayed entry."""
+    """Return a key that is equal for a recorded entry and for the entry that its replay makes."""
     if entry.type == "ToolProgress" and entry.fields.get(INSIDE):
         value = entry.fields["value"]
         return turn, entry.type, entry.fields["index"], value["type"], value.get("index")

@@ -27,7 +27,7 @@ _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 class RecordedToolError(ToolError):
     """A tool call that failed in an earlier process. The text has the type and the message of the original error.
 
-    A call that has started in an earlier process, but has no recorded outcome, has this error too.
+    It is also the error of a call that started in an earlier process, but has no recorded outcome.
     """
 
 
@@ -99,9 +99,9 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
 class TurnChanges:
     """Records and replays the changes that the calls of one turn make to the context variables.
 
-    Concurrent calls share the context variables. So the entry of a finished call contains the changes since the entry before. A
-    replay applies the changes in this recorded order, even if it reaches the calls in another order. `recorded`: the places
-    and outcomes of the calls, in recorded order.
+    Concurrent calls share the context variables. So the entry of a finished call contains all changes since the last entry of a
+    finished call. A replay applies the changes in the recorded order, even if it reaches the calls in another order.
+    `recorded`: the places and outcomes of the calls, in recorded order.
     """
 
     def __init__(self, recorded: Iterable[tuple[CallPlace, Mapping[str, Any]]] = ()) -> None:
@@ -109,7 +109,7 @@ class TurnChanges:
         self._order = {place: at for at, (place, _) in enumerate(self._recorded)}
         self._made = 0  # the number of recorded changes that were applied to the context
         self._writers = 0
-        self._before: dict[str, Any] = {}  # the context at the last record
+        self._before: dict[str, Any] = {}  # the context when changes were last recorded
 
     def repeat(self, context: dict[str, Any], place: CallPlace | None = None) -> None:
         """Apply the recorded changes, up to the call at this place. By default, apply all changes."""

@@ -1,7 +1,7 @@
 """`Recorder`: records a run as entries while it runs, and replays the entries of earlier attempts.
 
-It wraps the two handlers of a run, its events and the delivery of its tool events. A function runs only after the start of its
-call is committed. The run does not wait for a commit of completions and results: the next commit includes them.
+It wraps the handlers of a run, its events and the delivery of its tool events. A function runs only after the start of its call
+is committed. The run does not wait for a commit of completions and results: the next commit includes them.
 
 | the process died | the next attempt |
 |---|---|
@@ -10,8 +10,8 @@ call is committed. The run does not wait for a commit of completions and results
 | after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
 | after the result was recorded | answers the call from the record |
 
-A call whose function makes calls of the run (`Tool.is_replayed`) is not answered as unknown: its function runs again, and the
-table applies to the calls inside.
+Some functions make calls themselves (`Tool.is_replayed`). A call of such a function is not answered as unknown. Its function
+runs again, and the table applies to the calls inside.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from .outcomes import TurnChanges, recorded_chunk, recorded_outcome
 
 
 class Sink(Protocol):
-    """The log of one run, as its recorder uses it."""
+    """Protocol of the log of one run, for its recorder."""
 
     def add(self, entry: Entry, /) -> None:
-        """Add an entry. It is written a moment later, or earlier with the next `commit`."""
+        """Add an entry. It is written after a moment, or by `commit` if this is called before."""
         ...
 
     async def commit(self) -> None:
@@ -87,8 +87,8 @@ class Recorder:
     `add`: records an entry.
     `facts`: the recorded facts of earlier attempts.
     `agents`: finds the agents of recorded handoffs.
-    `mismatch`: returns the error for a request that differs from the recorded request. It gets the number of the request, and
-    the parts that differ.
+    `mismatch`: returns the error for a request that differs from the recorded request. Its arguments are the number of the
+    request, and the parts that differ.
     `stop`: called after the replay of all facts, if the run must only be replayed. None for a run that continues.
     """
 
@@ -148,7 +148,7 @@ class Recorder:
         recorded = self._facts.completions.get(self._turn)
         if recorded is not None:
             return self._repeated(recorded)
-        # Return a new completion without another generator around it, because each chunk would have to pass through it.
+        # Return a new completion directly, because each chunk would have to pass through another generator.
         return handlers.complete(request) if self._stop is None else self._stopped(self._stop)
 
     async def _repeated(self, recorded: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -167,7 +167,7 @@ class Recorder:
     async def _call_tool(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        if call.tool is not None and call.tool.is_handoff:  # has no side effects, so a replay executes it again
+        if call.tool is not None and call.tool.is_handoff:  # a handoff has no side effects, so a replay executes it
             return await handlers.call_tool(call, context, started)
         key = CallKey(self._turn, *_place(call))
         if call.parent is not None:
@@ -231,8 +231,8 @@ class Recorder:
             nonlocal is_announced
             await started()
             is_announced = True
-            # A repeatable call waits for the commit too, because the commit includes the completion with the call. Without this
-            # completion, the next attempt would send the request again, and the model may choose other arguments.
+            # Even a repeatable call waits for the commit, because the commit includes the completion with the call. Without
+            # this completion, the next attempt would send the request again, and the model may choose other arguments.
             try:
                 await self._sink.commit()  # the function may run only if this succeeds
             except BaseException:
@@ -256,13 +256,13 @@ class Recorder:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
             except ConfigurationError:
-                self._note_end(call, outcome)  # the run fails, but the call has finished: record it
+                self._note_end(call, outcome)  # the run fails, but the call has finished: record its end
                 raise
 
     def _record_exit(
         self, call: ToolCall, context: dict[str, Any], error: BaseException, *, is_announced: bool
     ) -> None:
-        """Record the end of a call that raised an exception. If this fails, a later attempt does not know the outcome."""
+        """Record the end of a call that raised an exception. Without this record, a later attempt does not know the outcome."""
         with suppress(AswarmError):  # the exception of the call is more important than an exception here
             if call.outcome is not None:  # the function has finished, and then `tool_error` raised the exception
                 self._outcomes[_place(call)] = self._changes.outcome(call, call.outcome, context)

@@ -23,7 +23,7 @@ running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", de
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 # The outermost handler of the run, for a tool whose function makes calls of the run.
 running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
-# What an earlier attempt has recorded of the start of the code in the current call; None for code that starts.
+# The recorded data of an earlier start of the code in the current call; None if the code starts for the first time.
 recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
 _UNDECIDED = Decided()
 
@@ -35,7 +35,7 @@ class OuterRun:
     `start`: starts a run with the same client, limits and middleware. It returns the state and the events; reading the events
     drives the run.
     `call_soon`: schedules a callback in the thread of the event loop; None if the events of tools are not delivered live.
-    `thread`: the id of that thread.
+    `thread`: the id of the thread of the event loop.
     """
 
     state: RunState
@@ -126,7 +126,7 @@ def current_call() -> CurrentCall:
 class Progress:
     """A progress report, for a tool that is an async generator function: yield it.
 
-    The result of the tool is the last value that it yields of another type. Earlier values of other types are dropped.
+    The result of the tool is the last value that it yields and that is not a `Progress`. Earlier such values are dropped.
     """
 
     value: Any

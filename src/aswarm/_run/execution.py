@@ -1,7 +1,7 @@
 """Execution of tool calls: one call, its limiter, and a group of calls that run together.
 
-`plan` decides which calls form a group, and `_tools` converts the values. If a function raises an `Exception`, its text
-becomes the tool message, so that the model can react. Other exceptions, such as KeyboardInterrupt, end the run.
+`plan` decides which calls form a group, and `_tools` converts the values. If a function raises an `Exception`, the text of the
+exception becomes the tool message, so that the model can react. Other exceptions, such as KeyboardInterrupt, end the run.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class ToolCaller:
             return await self._failed(call, failure, _text_for_model(error))
 
     def hand_off(self, call: ToolCall, emit: Emit) -> bool:
-        """Execute a valid handoff to an agent, which runs no user code. Return False for any other call."""
+        """Execute a valid handoff to an agent: this runs no code of the user. Return False for any other call."""
         if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
             return False
         try:
@@ -212,7 +212,7 @@ class ToolCaller:
         return await _await_value(tool, value, deadline)
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
-        """Warn that the model gets a text such as `<Order object at 0x7f...>`, once for each class and tool."""
+        """Once for each class and tool, warn that the model gets a text such as `<Order object at 0x7f...>`."""
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
@@ -347,7 +347,7 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
 # --- limiters ---------------------------------------------------------------------------------------------------------
 
 # A limiter in a decorator is one object for all event loops of the program. But anyio's limiters are not thread-safe, and
-# work with one backend only. So the first event loop uses the limiter itself, and each other loop a new limiter with the
+# work with one backend only. So the first event loop uses the limiter itself, and each other loop uses a new limiter with the
 # same number of tokens.
 
 

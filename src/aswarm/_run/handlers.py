@@ -199,7 +199,7 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
     """
     if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for a single middleware"
+            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], even for a single middleware"
         )
     wraps = tuple(middleware)
     for wrap in wraps:

@@ -48,7 +48,7 @@ class Loop:
     concurrent_tools: bool = True
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
-        """Run until the model answers. Raises RunError or ConfigurationError; its `.response` has the results so far."""
+        """Run until the model answers. Raises RunError or ConfigurationError, with the results so far in `.response`."""
         state, turn, options = self.state, self.state.turn, self.options
         try:
             handlers = self.make_handlers()

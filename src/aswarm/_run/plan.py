@@ -37,11 +37,11 @@ class ToolOutcome:
 
     Args:
         content: The content of the tool message: a text, or a list of content parts.
-        result: The handoff and the changes of the context variables; None if there are none.
+        result: The handoff and the changes of the context variables; None if there is neither.
         error: The cause of a failure, or None.
         still_running: Whether the function continues to run, because it could not be stopped.
-        unknown: Whether the function has started, in this process or an earlier one, and its outcome is not known. Then
-            `content` must tell the model so.
+        unknown: Whether the function has started, in this process or an earlier one, and its outcome is unknown. If so,
+            `content` must tell this to the model.
     """
 
     content: str | list[dict[str, Any]]
@@ -114,7 +114,7 @@ class ToolCall:
 
     @property
     def parent(self) -> ToolCall | None:
-        """The call whose function makes this call; None for a call of the model."""
+        """The outer call whose function makes this call; None for a call of the model."""
         return None
 
     @property
@@ -167,7 +167,7 @@ class ToolCall:
 
 @dataclass(eq=False, slots=True)
 class CallInside(ToolCall):
-    """One call that the function of another call makes. `position`: its number in that call. `outer`: that call."""
+    """One call that the function of an outer call makes. `position`: its number in the outer call. `outer`: the outer call."""
 
     outer: ToolCall | None = None
 
@@ -193,8 +193,8 @@ def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool =
     if len(calls) == 1:
         return [[*calls]]
     groups: list[list[ToolCall]] = []
-    # `tools`: all tools of the last group. `waiting`: the tools of its calls that may wait for a decision. A dict contains
-    # each tool once, so a turn with thousands of calls takes linear time.
+    # `tools`: all tools of the last group. `waiting`: the tools whose calls in this group may wait for a decision. A dict
+    # contains each tool once, so a turn with thousands of calls takes linear time.
     tools: dict[int, Tool[..., Any]] = {}
     waiting: dict[int, Tool[..., Any]] = {}
     keys: set[tuple[str, str]] = set()  # the id and name of each call that may wait, even without a tool
@@ -221,8 +221,8 @@ def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool =
 def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
     """Return whether a call may run while earlier calls wait for a decision. `waiting`: the tools of these earlier calls.
 
-    Return False if this call or a waiting call may hand off, because a handoff closes waiting calls. Return False too if one
-    of them may change context variables that the other uses.
+    Return False if this call or a waiting call may hand off, because a handoff closes waiting calls. Also return False if one
+    of the two calls may change context variables that the other call uses.
     """
     tool = call.tool
     # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.

@@ -1,7 +1,7 @@
 """The state of one run, and its `Response` at any moment.
 
 `RunState` decides the active agent, the context variables and the next step. `history`, `turn`, `typed_answers` and
-`budget_control` decide the rest. It does no I/O.
+`budget_control` decide the rest. None of these modules does I/O.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class RunState:
     `turns`: the number of completions.
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
-    `close_handlers`: called at the end of the run; stops the background work of the handlers and awaits its end. Or None.
+    `close_handlers`: called at the end of the run; stops and awaits background work of the handlers. None: no such work.
     `concurrent_tools`, `may_hold`: the arguments of `plan`, for calls inside code.
     `resources`: the resources of the swarm and of the run.
     """
 
-    # Class attributes, so that a run that does not change them does not have to set them.
+    # Class attributes, so that a run with the usual values does not have to set them.
     eager_calls: Sequence[ToolCall] = ()
     close_handlers: Callable[[], Awaitable[None]] | None = None
     concurrent_tools: bool = True
@@ -114,7 +114,7 @@ class RunState:
     def _read_history(
         self, history: list[Message], resume: bool | Decisions, empty_content: str | None, *, is_plain: bool
     ) -> None:
-        with_calls = [] if is_plain else history  # a long history is not searched in vain
+        with_calls = [] if is_plain else history  # a plain history has no calls, so nothing searches it
         unanswered = open_calls(with_calls)
         check_resume(resume, [call["id"] for call in unanswered])
         # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
@@ -215,7 +215,7 @@ class RunState:
 
     @property
     def partial_output(self) -> Any:
-        """The typed answer so far, or None. Each access parses it."""
+        """The typed answer so far, or None. Each access parses the text again."""
         return None if self._typed is None else self._typed.partial(self.agent, self.accumulator)
 
     def record_completion(self, completion: Completion) -> Message:
@@ -274,7 +274,7 @@ class RunState:
         return (source, self.agent) if self.agent is not source else None
 
     def _check_target(self, target: Agent) -> None:
-        """Raise ConfigurationError if the context or the resources do not suit the target of a handoff, which then fails."""
+        """Raise ConfigurationError if the context or the resources do not suit the target. The handoff then fails."""
         try:
             self.toolbox = tools = toolbox(target)
             if tools.needs or callable(target.instructions):

@@ -67,7 +67,7 @@ class Turn:
         return [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
 
     def fail_handoffs(self, reason: str) -> None:
-        """Record that no handoff of the turn happens. Recorded results never change, so their messages name the reason."""
+        """Remove the handoffs of the turn. The recorded results do not change; the messages of the calls get the reason."""
         for call in self.calls:
             if (outcome := call.outcome) and outcome.result and outcome.agent:
                 content = _with_note(outcome.content, f" ({reason})")
@@ -182,7 +182,7 @@ def _answers_of(calls: list[ToolCall]) -> list[Message]:
         if outcome := call.outcome:
             content, agent = outcome.content, outcome.agent
             if agent is not None and previous is not None and agent is not previous:
-                # The message of the earlier handoff is already recorded. So this message tells the model which one is valid.
+                # The message of the earlier handoff is already recorded. So this message names the handoff that it replaces.
                 content = _with_note(content, f" (replaces the handoff to {previous.name})")
             if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
                 content = _accepted(calls)
@@ -255,7 +255,7 @@ def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
 def _waits(calls: list[ToolCall]) -> bool:
     """Return whether a waiting call keeps the turn open.
 
-    After a handoff by a function, no call does: the function has run, so the handoff cannot be repeated later.
+    After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.
     """
     held = [call for call in calls if call.hold is not None]
     if not held:
@@ -267,7 +267,7 @@ def _waits(calls: list[ToolCall]) -> bool:
 
 
 def reopened(call: ToolCall) -> ToolCall:
-    """Return the call for a turn that stays open. If it changes, it is a new object.
+    """Return the call for a turn that stays open. If the call must change, return a new object.
 
     A handoff to an agent is open again, because the waiting calls must belong to the active agent. If the run has not reached
     a call that needs a decision, the call waits too. So the user can decide on all calls at once.

@@ -59,7 +59,7 @@ def schema_text(answer: AnswerType) -> str:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    # If the schema allowed additional properties, a server that enforces it would let the model write more and more of them.
+    # If the schema allowed additional properties, a server that enforces it would let the model write them without end.
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 

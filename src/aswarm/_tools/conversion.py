@@ -1,4 +1,4 @@
-"""Converts the model's text to arguments, and the result of a function to text. It never calls a function.
+"""Converts the model's text to arguments, and the result of a function to text. The module never calls a function.
 
 Security: The arguments of a call are validated before the function runs; invalid arguments never reach it.
 """
@@ -39,7 +39,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
     """Return the arguments of a call, validated and converted. Raises ToolArgumentsError."""
-    # One pass over the text of most calls. pydantic accepts numbers that JSON does not have.
+    # For most calls, one pass over the text is enough. But pydantic accepts NaN and Infinity, which JSON does not have.
     if tool.schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
         try:
             return tool.schema.validate_json(text)

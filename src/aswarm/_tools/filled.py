@@ -132,7 +132,7 @@ def is_resource(hint: Any) -> bool:
 
 
 def may_be_resource(parameter: inspect.Parameter) -> bool:
-    """Return whether the hint may be `Resource[...]`. Other hints are not read: a name in them may have no value yet."""
+    """Return whether the hint may be `Resource[...]`. Do not resolve the hint: a name in it may have no value yet."""
     hint = parameter.annotation
     return is_resource(hint) or "Resource" in str(hint)
 
@@ -160,12 +160,12 @@ def _classes(hint: Any) -> tuple[type, ...] | None:
 
 # --- functions that are not tools: instructions, `approve`, and checks of guards ----------------------------------------
 
-# By id(), with a weak reference, because a callable may be unhashable.
+# The keys contain the id(), and the values a weak reference, because a callable may be unhashable.
 _known: dict[object, tuple[weakref.ref[Any], Filled | None]] = {}
 
 
 def filled_parameters(function: Any, context: int | str = CONTEXT) -> Filled | None:
-    """Return the parameters of a function that the run fills, read once; None if there is none.
+    """Return the parameters of a function that the run fills; None if there is none. The result is cached.
 
     `context`: the name of the parameter of the context variables, or its position. Raises ConfigurationError as `filled_by`.
     """

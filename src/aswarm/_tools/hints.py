@@ -80,7 +80,7 @@ def name_of(function: object) -> str:
 
 
 def annotations_of(function: object) -> dict[str, Any]:
-    """Return the attributes that contain a function's hints. Do not evaluate the hints, because they may name later classes."""
+    """Return the attributes with a function's hints, unevaluated: a hint may name a class that is defined later."""
     annotate = getattr(function, "__annotate__", None)  # Python 3.14; None if the hints are strings
     if annotate is not None:
         return {"__annotate__": annotate}
@@ -122,7 +122,7 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
 
 
 def warn_of(function: Callable[..., Any], text: str) -> None:
-    """Emit a warning at the location of the function. The stack would show other code, which needs the schema first."""
+    """Emit a warning at the location of the function. The stack would show the code that first needs the schema."""
     innermost = _innermost(function)
     if not inspect.isfunction(innermost):  # a class, or a builtin
         warnings.warn(text, UserWarning, stacklevel=3)

@@ -1,8 +1,8 @@
 """Creates the JSON schema of a function, and checks the arguments from the model. It never calls the function.
 
 For hints that Swarm supports, the schema is the same as Swarm's (`{"type": ...}` and nothing else). For other hints, pydantic
-makes it. The same hints validate and convert the arguments (pydantic's lax mode). So a parameter with the hint `date` gets a
-date.
+makes the schema. pydantic also validates and converts the arguments by the hints (lax mode). So a parameter with the hint
+`date` gets a date.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class FunctionSchema:
     `validate`: converts the arguments from the model. Raises ToolArgumentsError.
     `fault`: the error text for a hint that pydantic cannot describe; empty if there is no such hint. As in Swarm, the
     parameter with this hint then has the type "string".
-    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text; `validate`
-    then finds the faults. None if some keys have rules that only `validate` knows.
+    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text, in which
+    `validate` finds the faults. None if some keys have rules that only `validate` knows.
     `filled`: the parameters that the run fills; None if there is none.
     """
 
@@ -148,7 +148,7 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
 
 
 def _hiding(filled: Filled | None, validate: _Validate) -> _Validate:
-    """Return the check of the arguments, which drops resources that the model sends."""
+    """Return a check of the arguments that first drops resources that the model sends."""
     if filled is None or not filled.resources:
         return validate
     names = {each.name for each in filled.resources}

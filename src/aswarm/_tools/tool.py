@@ -49,7 +49,7 @@ _Needed: TypeAlias = bool | str | Awaitable[bool | str]
 
 
 class _TypedApproval(Protocol):
-    """A function of an approval whose context has a type, or that has resources."""
+    """A function for `approve` with typed context variables or with resources."""
 
     def __call__(self, arguments: dict[str, Any], context: Any, /, *args: Any, **kwargs: Any) -> _Needed: ...
 
@@ -87,7 +87,7 @@ class Tool(Generic[P, R]):
     `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
     `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
     does not suit the call.
-    `is_replayed`: whether its function makes calls of the run, which are recorded. So an interrupted call may run again.
+    `is_replayed`: whether its function makes calls that the run records. So an interrupted call may run again.
     """
 
     function: Callable[P, R]
@@ -310,7 +310,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
-    if isinstance(function, Tool):  # a second @tool adds its options to the first
+    if isinstance(function, Tool):  # a second @tool adds its options to the tool
         return dataclasses.replace(cast("Tool[P, R]", function), **options)
     return Tool(function, **options)
 
@@ -390,7 +390,7 @@ def reads_context(tool: Tool[..., Any]) -> bool:
 
 
 def writes_context(tool: Tool[..., Any]) -> bool:
-    """Return whether the function may write to the context variables: it gets them, and not to read only."""
+    """Return whether the function gets the context variables, and may write to them."""
     filled = tool.schema.filled
     return filled is not None and filled.context is not None and not filled.is_read_only
 

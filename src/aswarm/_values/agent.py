@@ -242,7 +242,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
     """The result of a run. Its history is always valid, even after an error or a cancellation.
 
     `model_dump()` has all fields except the `run_id`. `model_dump_json()` and `model_dump(mode="json")` write the agent as its
-    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from such data again,
+    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from the JSON later,
     exclude the agent: `model_dump_json(exclude={"agent"})`.
 
     Args:
@@ -317,8 +317,8 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
     def context_as(self, kind: type[C]) -> C:
         """Return the context variables as a TypedDict, a dataclass or a pydantic model.
 
-        It has the fields of the type, read as for a function with the parameter `context_variables: kind`. Raises
-        ConfigurationError if the context variables do not fit, or cannot have this type.
+        The value is the same as for a function with the parameter `context_variables: kind`. Raises ConfigurationError if the
+        context variables do not fit the type, or if they cannot have this type.
         """
         return as_type(self.context_variables, kind)
 

@@ -1,7 +1,7 @@
 """Types of the context variables: a view of the context for one call, and the changes that the call made to it.
 
-A view is a value of its own, made of the JSON of its fields. So it is the same in the first run and after a load from a store,
-and a write to it, or to a container in it, changes nothing else. `changes` compares the JSON again.
+A view is a separate value, made from the JSON of its fields. So a view is the same in the first run and after a load from a
+store. A write to the view, or to a container in it, changes nothing else. `changes` compares the JSON before and after a call.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _KINDS = "a TypedDict, a dataclass, a pydantic model, a dict or a Mapping"
 
 
 def context_type(hint: Any) -> ContextType | None:
-    """Return the type of the context for a hint; None for a dict, a Mapping, or a hint that says nothing.
+    """Return the type of the context for a hint; None for a dict, a Mapping, or a hint that is no class.
 
-    Raises ConfigurationError for a type without a JSON form, and for a class that a dict is not.
+    Raises ConfigurationError for a type without a JSON form, and for a class that a dict cannot stand for.
     """
     hint = _plain(hint)
     if get_origin(hint) in _UNIONS:
@@ -104,7 +104,7 @@ class ContextType:
             if undeclared := self._undeclared(value):
                 raise self._misfit_of_change(f"{undeclared}: the type has no such field")
             after = self.dumped(value)
-            # As text, because 1 == True == 1.0.
+            # Compare the JSON texts, because 1 == True == 1.0.
             keys = [key for key in after if key not in before or _as_json(before[key]) != _as_json(after[key])]
             removed = [key for key in before if key not in after]
             if not (keys or removed):
@@ -117,7 +117,7 @@ class ContextType:
         return {key: checked[key] for key in keys}, removed
 
     def _undeclared(self, value: Any) -> str:
-        """Return an attribute or key that was set, and that the type does not declare; empty without one."""
+        """Return an attribute or key that was set, but that the type does not declare; empty if there is none."""
         attributes: Any = value if self._is_typed_dict else getattr(value, "__dict__", {})
         extra: Any = getattr(value, "__pydantic_extra__", None) or {}
         kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -141,7 +141,7 @@ class ContextView:
     before: Mapping[str, Any]
 
     def merge_into(self, context: dict[Any, Any]) -> None:
-        """Apply the changes of the call by key. Raises TypeError, and applies none, if a change does not fit the type."""
+        """Apply the changes of the call by key. If a change does not fit the type, raise TypeError and apply no change."""
         if self.kind.is_read_only:
             return
         changed, removed = self.kind.changes(self.before, self.value)
@@ -166,7 +166,7 @@ def _has_fields(hint: Any) -> bool:
 
 
 def _fields_of(kind: Any) -> list[str] | None:
-    """Return the names of the fields that a view has; None for a class of another kind."""
+    """Return the names of the fields that a view has; None for a class that is not a TypedDict, a dataclass or a model."""
     if typing_extensions.is_typeddict(kind):
         return [*kind.__required_keys__, *kind.__optional_keys__]
     if issubclass(kind, BaseModel):
@@ -177,7 +177,7 @@ def _fields_of(kind: Any) -> list[str] | None:
 
 
 def _is_of_dict(kind: Any) -> bool:
-    """Return whether a dict may be passed for this class, or may be meant by it."""
+    """Return whether a dict may be passed where this class is the hint."""
     if issubclass(kind, Mapping) or getattr(kind, "_is_protocol", False):
         return True
     try:
@@ -239,7 +239,7 @@ def _plain_item(hint: Any) -> Any:
 
 
 def _faults(error: ValidationError) -> str:
-    # Without the values: the model reads some of these texts, and the context is not for the model.
+    # The texts do not contain the values: the model reads some of these texts, and must not see the context.
     found = error.errors(include_url=False, include_input=False, include_context=False)
     faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in found]
     return "; ".join(" ".join(fault.split()) for fault in faults)

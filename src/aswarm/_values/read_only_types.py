@@ -32,8 +32,8 @@ _QUALIFIERS = (Required, typing_extensions.NotRequired, typing_extensions.ReadOn
 def is_read_only(hint: Any) -> bool:
     """Return whether nothing in a value of this type can be changed.
 
-    True for scalars, for `tuple`, `frozenset` and abstract containers, for frozen dataclasses and frozen models, and for
-    TypedDicts whose items are all `ReadOnly`, if everything inside them is read-only too. `Any` may be a list.
+    True for scalars. Also true for `tuple`, `frozenset`, abstract containers, frozen dataclasses, frozen models, and TypedDicts
+    with only `ReadOnly` items, if everything inside is read-only. False for `Any`, which may be a list.
     """
     return _is_read_only(hint, set())
 

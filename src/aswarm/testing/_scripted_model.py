@@ -119,7 +119,7 @@ class ScriptedModel:
         """Return a real `AsyncOpenAI` that sends requests to this model. `options`: its arguments; by default no retries."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - slow to import, and not always needed
 
-        # The type hints of openai 3 require httpx2, but it accepts httpx too. openai 2 accepts only httpx.
+        # The type hints of openai 3 require httpx2, but openai 3 also accepts httpx. openai 2 accepts only httpx.
         http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
         # No retries of the client, so that aswarm sees each scripted failure.
         defaults: dict[str, Any] = {"api_key": "scripted", "base_url": self._base_url, "max_retries": 0}
@@ -130,7 +130,7 @@ class ScriptedModel:
         return source_for(self.client())
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks of one completion, through its own `client`; see `CompletionSource`."""
+        """Yield the chunks of one completion, through a `client` of this model; see `CompletionSource`."""
         return self._source.complete(request)
 
     def next_step(self, request: Request) -> Step:
@@ -220,7 +220,7 @@ def _response_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
 
 
 class _Body(httpx.AsyncByteStream):
-    # Not an async generator, because httpx drops it without closing it, and trio then emits a warning.
+    # Not an async generator: httpx would drop the generator without closing it, and trio would emit a warning.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, *, breaks: bool) -> None:
         self.size = sum(map(len, pieces))
         self._model = model
