@@ -98,7 +98,7 @@ async def test_a_function_that_nobody_waits_for_any_more_is_not_begun() -> None:
     begun: list[bool] = []
     slot = await pool.acquire()
     slot.release()
-    assert slot._enter(lambda: begun.append(True)) == []
+    assert slot._call(lambda: begun.append(True)) == []
     assert begun == []
     with anyio.fail_after(60):
         (await pool.acquire()).release()

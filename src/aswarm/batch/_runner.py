@@ -126,7 +126,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - raised to the reader after the end of all running items
             self._failure = self._failure or error
         except anyio.get_cancelled_exc_class() as error:
-            # The checkpoint raises if the batch is cancelled or stops. Otherwise the iterator has awaited a cancelled task.
+            # The checkpoint raises if the batch is cancelled or stops. If not, the iterator has awaited a cancelled task.
             await anyio.lowlevel.checkpoint()
             self._failure = self._failure or _as_run_error(error, "reading the items: ")
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt or the like: raised to the reader

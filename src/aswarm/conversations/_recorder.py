@@ -61,7 +61,7 @@ class ConversationRecorder:
     # --- the middleware ---
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """Return handlers that write the run before and after they call these handlers."""
+        """Return handlers that call `handlers`, and write the run before and after each call."""
         handlers.run.on_end(self._note_end)
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
@@ -142,7 +142,7 @@ class ConversationRecorder:
     async def finish(self) -> None:
         """Write the end of the run, even if the current task is cancelled.
 
-        Raises the error of the write, which has the response.
+        Raises the error of the write. An AswarmError has the response of the run.
         """
         if not isinstance(self._failure, Conflict) and (self._failure is not None or not self._is_final):
             self._is_final = True

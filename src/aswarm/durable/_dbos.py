@@ -102,7 +102,7 @@ class Engine:
         self._borrower = Borrower(settings.url)
         self._client: Any = None
         self._app = ""
-        self._dbos: Any = None  # the DBOS of this engine; None if the host has a DBOS
+        self._dbos: Any = None  # the DBOS of this engine; None if the program has launched a DBOS
         self._is_stopping = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running: dict[str, int] = {}
@@ -178,7 +178,7 @@ class Engine:
             "executor_id": settings.executor,
             "serializer": DBOSPortableJSONSerializer(),
             "max_executor_threads": settings.threads,
-            "notification_listener_polling_interval_sec": 0.2,  # no notifications, but `destroy` waits for the next poll
+            "notification_listener_polling_interval_sec": 0.2,  # short, because `destroy` waits for the next poll
             "scheduler_polling_interval_sec": 3600,  # nothing is scheduled
             "log_level": "ERROR",
             "enable_otlp": False,
@@ -261,8 +261,8 @@ class Engine:
     async def take_over(self) -> dict[str, list[str]]:
         """Requeue the runs of dead workers. Also requeue the runs that this worker has dequeued, but does not execute.
 
-        Returns the ids of the requeued runs by executor. Call this method every few seconds in each worker. It first checks the
-        lock of this process, and requeues nothing without the lock.
+        Returns the ids of the requeued runs of each executor. Call this method every few seconds in each worker. It first checks
+        the lock of this process, and requeues nothing without the lock.
         """
         return await in_thread(self._take_over)
 
@@ -298,7 +298,7 @@ class Engine:
         return self._dequeued(executor)[executor]
 
     def _dequeued(self, executor: str | None = None) -> defaultdict[str, list[str]]:
-        """Return the ids of the active dequeued runs by executor. `executor`: return only the runs of this executor."""
+        """Return the ids of the active dequeued runs of each executor, or only of `executor`."""
         by_executor: defaultdict[str, list[str]] = defaultdict(list)
         for row in self._client.list_workflows(
             status="PENDING", queue_name=self._settings.queue, executor_id=executor, load_input=False, load_output=False
@@ -346,7 +346,7 @@ class Engine:
         """Execute a run for DBOS. Raises CancelledError if the run has not ended. DBOS then records no outcome."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - DBOS makes a task for each workflow
-        self._tasks.add(task)  # until the end of the task: after this method, DBOS may wait for another process
+        self._tasks.add(task)  # until the task ends: after this method, it may wait in DBOS for another process
         task.add_done_callback(self._tasks.discard)
         self._running[run_id] = self._running.get(run_id, 0) + 1
         try:
@@ -433,7 +433,7 @@ def _fitting(host: Any, settings: EngineSettings) -> str:
 
 
 def _sees(host: Any, client: Any, executor: str) -> bool:
-    """Return whether the host's DBOS and the client use the same database: the host must find a new queue of the client.
+    """Return whether the host's DBOS and the client use one database: whether the host finds a new queue of the client.
 
     A comparison of their URLs is not enough, because two URLs may name one database.
     """

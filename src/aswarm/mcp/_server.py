@@ -258,7 +258,7 @@ class MCPServer:
         self, tool: ServerTool, arguments: dict[str, Any], responses: InputResponses | None, state: str | None
     ) -> CallToolResult | InputRequiredResult:
         connection = self._opened()
-        # `lost`: the error of an attempt that may have run. With responses or a state, the call has already run up to a question.
+        # `lost`: the error of an attempt that may have run. A call with `responses` or `state` has run up to a question.
         lost: Exception | None = None if responses is None and state is None else RuntimeError("after its question")
         for is_last in (False, True):
             try:

@@ -50,7 +50,7 @@ class LocalRuns(LoggedRuns):
         failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run also
             starts this check.
         error_text: A function that gets the exception of a failed run, and returns its text for readers.
-        task_agent: An agent for titles and similar tasks, which clients name "helper".
+        task_agent: An agent for titles and similar tasks; its name for clients is "helper".
 
     Raises:
         ConfigurationError: For an argument of the wrong type, a store without a database, and agents without unique names.

@@ -111,8 +111,8 @@ def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict
 class RunFactory:
     """Prepares runs, with the swarm, the agents and the settings of one `Runs`.
 
-    `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks, which clients name
-    "helper". `known`: all these agents, and the agents that they can hand off to.
+    `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks; its name for clients
+    is "helper". `known`: all these agents, and the agents that they can hand off to.
     """
 
     def __init__(

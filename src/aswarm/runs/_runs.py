@@ -216,7 +216,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
     @property
     def task_agent(self) -> Agent | None:
-        """The agent for titles and similar tasks, which clients name "helper"."""
+        """The agent for titles and similar tasks; its name for clients is "helper"."""
         ...
 
     @property

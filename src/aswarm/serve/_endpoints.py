@@ -1,6 +1,6 @@
 """Functions for all endpoints: authenticate, read the body of a request, return errors as responses, and start a run.
 
-Security: The state of a client sets only the context variables in `client_context`.
+Security: The state that a client sends sets only the context variables in `client_context`.
 """
 
 from __future__ import annotations

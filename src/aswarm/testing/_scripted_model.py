@@ -222,7 +222,7 @@ def _response_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
 class _Body(httpx.AsyncByteStream):
     # Not an async generator: httpx would drop the generator without closing it, and trio would emit a warning.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, *, breaks: bool) -> None:
-        self.size = sum(map(len, pieces))
+        self.pieces = pieces
         self._model = model
         self._pieces = iter(pieces)
         self._pause = pause

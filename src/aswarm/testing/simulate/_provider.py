@@ -68,7 +68,7 @@ class Provider(ScriptedModel):
             raise httpx.ReadError("the connection was reset")
         if response.is_success and isinstance(response.stream, httpx.AsyncByteStream):
             stream: Any = response.stream
-            size = len(response.content) if isinstance(stream, httpx.ByteStream) else stream.size
+            size = len(response.content) if isinstance(stream, httpx.ByteStream) else sum(map(len, stream.pieces))
             body = _FaultyBody(self._world, self._name, stream, fault, size)
             return httpx.Response(response.status_code, headers=response.headers, stream=body)
         return response
