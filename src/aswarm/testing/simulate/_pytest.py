@@ -39,6 +39,7 @@ def simulate(
     def decorate(program: Callable[..., Awaitable[object]]) -> Callable[..., None]:
         @wraps(program)
         def test(**fixtures: Any) -> None:
+            __tracebackhide__ = True  # pytest shows the report, and the failed line of the program
             given = wraps(program)(partial(program, **fixtures))
             simulation = Simulation(given, (*DEFAULT, *invariants), sequential, folder)
             chosen = os.environ.get(_SEED)
@@ -55,10 +56,10 @@ def simulate(
 
 def pytest_addoption(parser: Any) -> None:
     """Add `--simulate-seed` to pytest, for `pytest_plugins = ["aswarm.testing.simulate"]` in a conftest.py."""
-    parser.addoption("--simulate-seed", metavar="N", help="run only this universe of each simulated test")
+    parser.addoption("--simulate-seed", metavar="N", type=int, help="run only this universe of each simulated test")
 
 
 def pytest_configure(config: Any) -> None:
     """Read the option of pytest."""
     if (seed := config.getoption("--simulate-seed")) is not None:
-        os.environ[_SEED] = str(int(seed))
+        os.environ[_SEED] = str(seed)
