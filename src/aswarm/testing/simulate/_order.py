@@ -6,6 +6,7 @@ asyncio and anyio keep tasks and cancel scopes in sets, and cancel them in the o
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
@@ -42,10 +43,10 @@ class _OrderedScope(backend.CancelScope):
 
     __slots__ = ("_place",)
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, deadline: float = math.inf, shield: bool = False) -> None:
         places: Places | None = getattr(asyncio._get_running_loop(), "places", None)  # noqa: SLF001 - None without a loop
         self._place = object.__hash__(self) if places is None else places.next()
-        super().__init__(**options)
+        super().__init__(deadline=deadline, shield=shield)
 
     def __hash__(self) -> int:
         return self._place

@@ -222,8 +222,9 @@ async def _supervised(program: Program, world: World) -> None:
 
 async def _limited(program: Program, world: World) -> None:
     """Run the program for a limited time: on asyncio's own loop nothing else ends a deadlock."""
+    limit = asyncio.timeout(2 * _MOST_REAL_SECONDS)
     try:
-        async with asyncio.timeout(2 * _MOST_REAL_SECONDS) as limit:
+        async with limit:
             await _supervised(program, world)
     except TimeoutError:
         if limit.expired():
