@@ -1,4 +1,4 @@
-"""The commands of the project. `nox -l` lists them; `nox -s deep` lists the rare and long ones, which are in `noxfile_deep.py`.
+"""The commands of the project. `nox -l` lists them. `nox -s deep` lists the rare and long commands of `noxfile_deep.py`.
 
 Run `nox -s quick` before each commit. If its environment exists, it takes less than 20 seconds on two cores. CI runs `.ci/run`.
 """
@@ -68,7 +68,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Run ruff, codespell, import-linter, mypy and pyright, also on the code of the pages; check the files for GitHub and the public names."""
+    """Run ruff, codespell, import-linter, mypy and pyright, including the code of the pages; check files for GitHub and public names."""
     session.install(".", *group("lint"), *group("types"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -84,7 +84,7 @@ def lint(session: nox.Session) -> None:
     session.run("zizmor", "--offline", "--quiet", ".github")
     session.run("mypy")
     session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
-    # Public names, against the last tag; there is none before the first release.
+    # Compare the public names with the last tag. Before the first release, there is no tag.
     session.run("python", "tests/support/contract/stability.py")
     with tempfile.TemporaryDirectory() as folder:
         # The code of README and docs. A page may tell its reader to save a module and import it: such a module is not found.
@@ -115,7 +115,7 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Run two agents with a real model on this machine. `-- --scripted`: without it; `--live`: examples; `--chat`: a chat."""
+    """Run two agents with a real model on this machine. `-- --scripted`: with a script; `--live`: examples; `--chat`: a chat."""
     options = [option for option in session.posargs if option not in ("--chat", "--live")]
     if "--chat" in session.posargs:
         session.install(".[cli]")
@@ -190,7 +190,7 @@ def release(session: nox.Session) -> None:
     artifacts = sorted(map(os.fspath, Path("dist").iterdir()))
     session.run("twine", "check", "--strict", *artifacts)
     session.run("check-wheel-contents", "dist")
-    # The two other points are for an e-mail address of the author.
+    # pyroma gives the two missing points for an e-mail address of the author.
     session.run("pyroma", "--min=8", *(path for path in artifacts if path.endswith(".gz")))
     session.run("python", "tests/support/contract/artifacts.py", "check", "dist", os.fspath(again))
     write_sbom(session, next(path for path in artifacts if path.endswith(".whl")))
@@ -198,7 +198,7 @@ def release(session: nox.Session) -> None:
 
 
 def build(session: nox.Session, target: Path) -> None:
-    """Build the sdist, and the wheel from the sdist, of the commit in a new clone, with the time of the commit."""
+    """In a new clone, build the sdist of the commit, and the wheel from the sdist. The files have the time of the commit."""
     shutil.rmtree(target, ignore_errors=True)
     time = session.run("git", "show", "--no-patch", "--format=%ct", "HEAD", external=True, silent=True) or ""
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +208,7 @@ def build(session: nox.Session, target: Path) -> None:
 
 
 def write_sbom(session: nox.Session, wheel: str) -> None:
-    """Write a CycloneDX file of the wheel, its dependencies as they install today, and the scripts that it contains."""
+    """Write a CycloneDX file with the wheel, the versions of its dependencies today, and the scripts that it contains."""
     with tempfile.TemporaryDirectory() as folder:
         session.run("python", "-m", "venv", folder)
         python = os.fspath(

@@ -21,7 +21,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 # Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
 SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
 PYTHONS = nox.project.python_versions(PROJECT)
-# `nox -s tests` uses the newest versions. These are openai 2, and the oldest versions that pyproject.toml allows.
+# `nox -s tests` uses the newest versions. `tests_versions` uses openai 2, and the oldest versions that pyproject.toml allows.
 LOWEST = [requirement.replace(">=", "==") for requirement in PROJECT["project"]["dependencies"]]
 VERSIONS = {"openai2": ["openai<3"], "lowest": LOWEST}
 FAST = ["-m", "not slow and not heavy", "--hypothesis-profile=quick"]
@@ -39,7 +39,7 @@ def group(name: str) -> list[str]:
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Run the tests of `nox -s tests`, and check that they cover all lines and branches. Takes 1.5 times as long."""
+    """Run the tests of `nox -s tests`, and check that they cover all lines and branches. Takes 1.5 times their time."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     with tempfile.TemporaryDirectory() as folder:
         session.env["COVERAGE_FILE"] = os.fspath(Path(folder, "coverage"))
@@ -51,7 +51,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run all tests, also the heavy ones, with a thousand generated examples of each property. About an hour."""
+    """Run all tests, including the heavy ones, with a thousand generated examples of each property. About an hour."""
     session.install(".", "openai>=3", *group("test"), *group("mcp"), *group("web"))
     session.run("pytest", "--numprocesses=auto", "--hypothesis-profile=thorough", *session.posargs)
 
@@ -78,7 +78,7 @@ def tests_any_order(session: nox.Session) -> None:
     session.run("pytest", "--numprocesses=auto", *session.posargs)
 
 
-# What is installed from `dist`, with which versions, and the artifact's pattern.
+# For each artifact in `dist`: the pattern of its name, and the versions to install with it.
 ARTIFACTS = {"wheel": ("*.whl", []), "wheel-lowest": ("*.whl", LOWEST), "sdist": ("*.tar.gz", [])}
 QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 
@@ -86,7 +86,7 @@ QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_li
 @nox.session(reuse_venv=False)  # a new wheel may have the version of the old one, and pip would then keep the old one
 @nox.parametrize(("pattern", "versions"), list(ARTIFACTS.values()), ids=list(ARTIFACTS))
 def tests_artifact(session: nox.Session, pattern: str, versions: list[str]) -> None:
-    """Run the quick tests and README against the wheel and the sdist of `nox -s release`, in a new environment; `-- tests`: all."""
+    """Run the quick tests and README against the wheel and the sdist of `nox -s release`, in a new environment; `-- tests`: all tests."""
     (artifact,) = Path("dist").glob(pattern)
     session.install(os.fspath(artifact), *versions, *group("test"), *([] if versions else group("mcp")))
     folder = Path(session.create_tmp(), "unpacked").absolute()
@@ -113,7 +113,7 @@ def extras(session: nox.Session) -> None:
 
 @nox.session
 def serve(session: nox.Session) -> None:
-    """Test `aswarm.serve` with clients and servers of other projects (PyPI, npm), under load, and killed at random."""
+    """Test `aswarm.serve` with clients and servers of other projects (PyPI, npm), under load, and with kills at random."""
     session.install(".", *group("test"), *group("serve"))
     install_aider(session)
     if shutil.which("node") and shutil.which("npm"):
@@ -218,8 +218,8 @@ def simulate(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Run mutation tests of the core; `-- sse plan`: only of these modules. About 40 minutes on two cores.
 
-    mutmut changes one expression after another in a copy, and runs the tests of the module's room that are not slow. The session
-    prints the changes that no test detects, and counts all changes. mutmut changes only functions without a decorator.
+    mutmut changes one expression after another in a copy, and runs the tests of the module's room, except the slow tests. The
+    session prints the changes that no test detects, and counts all changes. mutmut changes only functions without a decorator.
     """
     if unknown := set(session.posargs).difference(*CORE.values()):
         session.error(f"the core has no module {', '.join(sorted(unknown))}")
@@ -244,7 +244,7 @@ def mutate(session: nox.Session, room: str, names: list[str]) -> list[str]:
         "do_not_mutate_patterns": [r"\bcast\("],  # `cast` has no effect at run time
         "pytest_add_cli_args_test_selection": [f"tests/{room[1:]}", "-m", "not slow"],
         "pytest_add_cli_args": ["--hypothesis-seed=0"],
-        "timeout_multiplier": 5.0,  # times the duration of the tests, because a change may make a loop endless
+        "timeout_multiplier": 5.0,  # of the duration of the tests; needed because a change may make a loop endless
     }
     lines = ["[tool.mutmut]", *(f"{key} = {json.dumps(value)}" for key, value in settings.items())]
     (copy / "pyproject.toml").write_text("\n".join([Path("pyproject.toml").read_text(), *lines]))

@@ -14,7 +14,7 @@ SECONDS = 600.0
 def openai_client(url: str, connections: int | None = None) -> openai.AsyncOpenAI:
     """Return a client for the server at `url`. `connections`: the size of its pool; None for the SDK's default.
 
-    With a size, the timeout is longer too: the default for opening a connection is five seconds, which is too short if two
+    With a size, the timeout is also longer: the default for opening a connection is five seconds. This is too short if two
     thousand connections are opened at once.
     """
     room = _room(connections)

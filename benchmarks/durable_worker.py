@@ -164,10 +164,10 @@ async def waiting_runs(database: str) -> Any:
     """Open the `DurableRuns`, with a scripted model that needs no server."""
     from aswarm import AsyncSwarm
     from aswarm.durable import DurableRuns
-    from aswarm.testing import Answer, ScriptedModel, call
+    from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
     def answer(request: Any) -> Any:
-        return call("pay") if request.body["messages"][-1]["role"] == "user" else Answer("Done.")
+        return call("pay") if request.body["messages"][-1]["role"] == "user" else ScriptedAnswer("Done.")
 
     async with (
         AsyncSwarm(ScriptedModel(answer).client()) as swarm,

@@ -29,7 +29,7 @@ def chunk(delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
 
 
 def server(calls: list[float]) -> Any:
-    """Return the handler of connections. The first answer has a call for each of these seconds, spread evenly over `WRITING`."""
+    """Return the handler of connections. In the first answer, there is a call for each item of `calls`, at equal intervals."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The contenders, the figures of each table, and the ratios of their rounds to the reference."""
+"""The contenders, the figures of each table, and the ratios of the contenders to the reference in each round."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _MEMORY = (BY_HAND, "batch_runner", "batch_runner:journal")
 
 def _batch(title: str, total: int, at_once: int, *, rounds: int = 3) -> Figure:
     job = {"figure": "batch", "total": total, "at_once": at_once}
-    only = tuple(BATCHES) if at_once <= 100 else ()  # noqa: PLR2004 - aiohttp is compared only with more conversations
+    only = tuple(BATCHES) if at_once <= 100 else ()  # noqa: PLR2004 - the contenders on aiohttp have only the larger figures
     return Figure(f"batch_{at_once}", title, job, rounds=rounds, only=only)
 
 
@@ -145,7 +145,7 @@ class Samples:
     rounds: list[dict[str, dict[str, Any]]] = field(default_factory=list)
 
     def row(self, contender: str) -> dict[str, Any]:
-        """Return the median of the values. Add the median and the spread of the ratios to the reference in the same round."""
+        """Return the median of the values, and the median and the spread of the ratios to the reference in the same round."""
         pairs = [(results[contender], results.get(self.reference, {"error": "missing"})) for results in self.rounds]
         errors = [mine["error"] for mine, _ in pairs if "error" in mine]
         if errors:

@@ -1,6 +1,6 @@
 """Prints the CPU seconds of this process from its start to the answer of its first conversation: `first_answer.py CONTENDER URL`.
 
-It imports only modules that the contender needs.
+This program imports only modules that the contender needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes Markdown tables from the results of a run, and updates the blocks of pages that show these tables.
 
-A block of a page is between `<!-- made: name -->` and `<!-- end -->`. `run.py --write` updates the blocks, and so does
-`PYTHONPATH=src:docs python -m _site write`. A test compares the blocks with the results.
+A block of a page is between `<!-- made: name -->` and `<!-- end -->`. Both `run.py --write` and
+`PYTHONPATH=src:docs python -m _site write` update the blocks. A test compares the blocks with the results.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def _ratios(results: Results, contenders: Iterable[str], *, by_hand: bool = Fals
 
 
 def _about(results: Results) -> list[str]:
-    """Return lines about the versions, and about contenders that are missing, failed or differ."""
+    """Return lines about the versions, and about contenders that are left out, have failed, or run tools in turn."""
     versions = ", ".join(f"{package} {version}" for package, version in results["versions"].items())
     lines = [f"{versions}."]
     if results["in_turn"]:
-        lines.append(f"One after another, not together, runs the two tools of a turn: {_names(results['in_turn'])}.")
+        lines.append(f"Run the two tools of a turn one after another, not together: {_names(results['in_turn'])}.")
     lines += [f"Left out, {NAMES[name]}: {reason}." for name, reason in results["left_out"].items()]
     lines += [
         f"Failed, {figure['title']}, {NAMES[row['contender']]}: {row['error']}."

@@ -38,9 +38,9 @@ PACKAGES = (
 
 @dataclass(slots=True)
 class Field:
-    """The contenders of a run. `workers`: their processes. `in_turn`: those that run two tools of a turn one after another.
+    """The contenders of a run. `workers`: their processes. `left_out`: the contenders that failed the rehearsal, and why.
 
-    `left_out`: the contenders that failed the rehearsal, with the reasons.
+    `in_turn`: the contenders that run two tools of a turn one after another.
     """
 
     url: str
@@ -137,7 +137,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="CONTENDER", help=f"the reference and: {', '.join(NAMES)}"
     )
-    parser.add_argument("--figures", nargs="+", default=[], metavar="FIGURE", help="these only, by name")
+    parser.add_argument(
+        "--figures", nargs="+", default=[], metavar="FIGURE", help="the names of the figures to measure"
+    )
     parser.add_argument("--write", action="store_true", help="write the results, and the pages that show them")
     parser.add_argument("--verbose", action="store_true", help="show what the contenders write to standard error")
     return parser.parse_args()

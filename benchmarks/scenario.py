@@ -28,7 +28,7 @@ Message = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Tally:
-    """Counts the calls of the tools in this process. `together`: how many tools of agent `b` ran at the same time, at most."""
+    """Counts the calls of the tools in this process. `together`: the maximum of tools of a turn that ran at the same time."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("get_weather", "get_time", "get_news"), 0))
     rehearsal: bool = False

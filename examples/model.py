@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from aswarm.testing import Answer, Request, ScriptedCall, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call
 
 offline = importlib.import_module("offline")  # beside this file
 
@@ -68,20 +68,20 @@ async def _serve(model: ScriptedModel, port: int) -> None:
 # --- the answers ------------------------------------------------------------------------------------------------------
 
 
-def answer(request: Request) -> Answer:
+def answer(request: Request) -> ScriptedAnswer:
     """Return a call of the best function for the user's last message. After calls, return their results; otherwise a hint."""
     messages = request.messages
     position = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=0)
     text = str(messages[position].get("content") or "")
     made = [each["function"]["name"] for message in messages[position:] for each in message.get("tool_calls") or ()]
     if made and not made[-1].startswith("transfer_to_"):
-        return Answer(_results(messages), pause=_PAUSE)
+        return ScriptedAnswer(_results(messages), pause=_PAUSE)
     system = str(messages[0].get("content")) if messages[0]["role"] == "system" else ""
     tools = [tool["function"] for tool in request.body.get("tools", ())]
     scores = {n: _score(tool, text, system) for n, tool in enumerate(tools) if tool["name"] not in made}
     best = max(scores, key=lambda n: scores[n], default=None)
     if best is None or not scores[best]:
-        return Answer(_what_it_can_do(tools), pause=_PAUSE)
+        return ScriptedAnswer(_what_it_can_do(tools), pause=_PAUSE)
     return _call(tools[best], text)
 
 
@@ -110,16 +110,16 @@ def _words(text: str) -> set[str]:
     return {word for word in words if word not in _COMMON}
 
 
-def _call(tool: dict[str, Any], text: str) -> Answer:
+def _call(tool: dict[str, Any], text: str) -> ScriptedAnswer:
     schema: dict[str, Any] = tool.get("parameters") or {}
     wanted = {name: schema["properties"][name] for name in schema.get("required") or ()}
     numbers = iter(re.findall(r"-?\d+(?:\.\d+)?", text))
     arguments = {name: _argument(part, text, numbers) for name, part in wanted.items()}
     missing = [name for name, value in arguments.items() if value is None]
     if missing:
-        return Answer(f"To call {tool['name']} I need a number: {', '.join(missing)}.", pause=_PAUSE)
+        return ScriptedAnswer(f"To call {tool['name']} I need a number: {', '.join(missing)}.", pause=_PAUSE)
     made: ScriptedCall = call(tool["name"], json.dumps(arguments))
-    return Answer(calls=[made], pause=_PAUSE)
+    return ScriptedAnswer(calls=[made], pause=_PAUSE)
 
 
 def _argument(schema: dict[str, Any], text: str, numbers: Iterator[str]) -> Any:

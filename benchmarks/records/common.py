@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.testing import Answer, call, chunks
+from aswarm.testing import ScriptedAnswer, call, chunks
 
 STORES = ("sqlite", "postgresql")
 QUESTION = "What is the weather in Oslo, what time is it there, and what is new?"
@@ -86,7 +86,9 @@ class Model:
         if turn == 0 and self._on_start is not None:
             self._on_start(messages[last]["content"])
         names = self._script[turn] if turn < len(self._script) else []
-        answer = Answer(calls=[call(each, city="Oslo") for each in names]) if names else Answer(self._answer)
+        answer = (
+            ScriptedAnswer(calls=[call(each, city="Oslo") for each in names]) if names else ScriptedAnswer(self._answer)
+        )
         for chunk in chunks(answer, self._cut):
             if self._pause is not None:
                 await asyncio.sleep(self._pause)

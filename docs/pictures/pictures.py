@@ -25,7 +25,7 @@ from trio.testing import MockClock
 
 from aswarm import Agent, AsyncSwarm, CompletionFinished, CompletionRequest, HandedOff, RunFinished, tool
 from aswarm.middleware import Handlers
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 FOLDER = Path(__file__).parent
 PROJECT = FOLDER.parents[1]
@@ -331,7 +331,7 @@ def measured_reader() -> dict[str, list[Bar]]:
 
     async def main() -> None:
         tasks["reader"] = trio.lowlevel.current_task()
-        script = [Answer(calls=[call("look_up")], delay=2), Answer("It came.", delay=1)]
+        script = [ScriptedAnswer(calls=[call("look_up")], delay=2), ScriptedAnswer("It came.", delay=1)]
         async with ScriptedModel(script).client() as client:
             swarm = AsyncSwarm(client, middleware=[watch])
             async with swarm.stream(Agent(functions=[look_up]), "Go", deltas=False) as run:
@@ -429,7 +429,7 @@ def measured_turn(*, eager: bool) -> tuple[float, list[Bar]]:
 
     async def main() -> None:
         calls = [call("search", seconds=seconds) for seconds in (3, 1, 1, 1)]
-        async with ScriptedModel([Answer(calls=calls, pause=2 / 65), "Done"], cut=1).client() as client:
+        async with ScriptedModel([ScriptedAnswer(calls=calls, pause=2 / 65), "Done"], cut=1).client() as client:
             swarm = AsyncSwarm(client, eager_tools=eager)
             async with swarm.stream(Agent(functions=[search]), "Go") as run:
                 async for event in run:

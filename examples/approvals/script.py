@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 
 def script() -> ScriptedModel:
@@ -12,14 +12,14 @@ def script() -> ScriptedModel:
     return ScriptedModel(_answer)
 
 
-def _answer(request: Request) -> Answer:
+def _answer(request: Request) -> ScriptedAnswer:
     last = request.messages[-1]
     if last["role"] == "tool":
-        return Answer(_report(last["content"]))
+        return ScriptedAnswer(_report(last["content"]))
     order, *amount = (int(number) for number in re.findall(r"\d+", last["content"]))
     if "new lamp" in last["content"]:
-        return Answer(calls=[call("replace_lamp", call_id=f"replace_{order}", order=order)])
-    return Answer(calls=[call("refund", call_id=f"refund_{order}", order=order, amount=amount[0])])
+        return ScriptedAnswer(calls=[call("replace_lamp", call_id=f"replace_{order}", order=order)])
+    return ScriptedAnswer(calls=[call("refund", call_id=f"refund_{order}", order=order, amount=amount[0])])
 
 
 def _report(result: str) -> str:

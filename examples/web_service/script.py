@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 STORY = (
     "The Hotel Linden was built in 1906 by two sisters who had inherited a brickyard and nothing else. Every brick of "
@@ -17,25 +17,25 @@ def script() -> ScriptedModel:
     return ScriptedModel(_answer, cut=8)
 
 
-def _answer(request: Request) -> Answer:
+def _answer(request: Request) -> ScriptedAnswer:
     last = request.messages[-1]
     if last["role"] == "tool":
         return _spoken(f"Here is what I found out: {last['content']}")
     return _to_guest(last["content"].lower(), request)
 
 
-def _to_guest(said: str, request: Request) -> Answer:
+def _to_guest(said: str, request: Request) -> ScriptedAnswer:
     if place := re.search("breakfast|pool|sauna", said):
-        return Answer(calls=[call("opening_hours", place=place[0])])
+        return ScriptedAnswer(calls=[call("opening_hours", place=place[0])])
     if "story" in said:
         return _spoken(STORY)
     if "did you" in said or "have you" in said:
         results = [message["content"] for message in request.messages if message["role"] == "tool"]
         return _spoken(f'The last thing I know is: "{results[-1]}". Shall I call the taxi firm?' if results else "No.")
     if "taxi" in said:
-        return Answer(calls=[call("order_taxi", destination="the station")])
+        return ScriptedAnswer(calls=[call("order_taxi", destination="the station")])
     return _spoken("Ask me for breakfast, pool, sauna, a taxi, or the story of the house.")
 
 
-def _spoken(text: str) -> Answer:
-    return Answer(text, pause=0.05)
+def _spoken(text: str) -> ScriptedAnswer:
+    return ScriptedAnswer(text, pause=0.05)

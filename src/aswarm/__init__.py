@@ -15,6 +15,7 @@ from ._run.current_call import CurrentCall, Progress, current_call, progress
 from ._run.execution import ToolFailure
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
+from ._tools.filled import Resource
 from ._tools.tool import Limiter, Tool, external_tool, function_to_json, function_tool, tool
 from ._tools.triage import create_triage_agent
 from ._values import public as _public
@@ -92,6 +93,7 @@ __all__ = [
     "RateLimits",
     "ReasoningDelta",
     "RefusalDelta",
+    "Resource",
     "Response",
     "ResponsesSource",
     "Result",

@@ -59,7 +59,7 @@ def agent_tool(
 
     The inner run uses the client, the limits, the middleware, `model_override`, `max_turns` and the budget of the outer run. If
     the outer run is cancelled, the inner run is cancelled too. Its events appear as `ToolProgress`. Several calls run together.
-    The options of `@tool` work too, for example `tool(approve=True)(agent_tool(...))`.
+    The options of `@tool` can be added, for example `tool(approve=True)(agent_tool(...))`.
 
     If a call of the inner run waits for a decision, the call of this tool waits too, and its `data["waiting"]` contains the
     inner calls. To decide on them, pass `Answer({id: decision})`; True runs them all. Meanwhile the stored history contains the
@@ -123,7 +123,7 @@ class _AgentTool:
             if decided.arguments is not earlier.arguments:
                 raise ConfigurationError("its run has started, so its arguments cannot be changed; decide on its calls")
             agent = self._agent_of(waited)
-            RunState(agent, waited["messages"], None, resume=_decisions(decided), output=self.output)
+            RunState(agent, waited["messages"], None, resume=decisions_inside(decided), output=self.output)
         except ConfigurationError as error:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
@@ -142,7 +142,7 @@ class _AgentTool:
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
                 agent, variables = self._agent_of(waited), _changed(context, waited)
-                decisions = _decisions(call.decided or Decided())
+                decisions = decisions_inside(call.decided or Decided())
             outer = run.options
             options = RunOptions(
                 agent,
@@ -155,6 +155,7 @@ class _AgentTool:
                 # The budget of the outer run applies; the default budget of the swarm is not added.
                 budget=None if outer.budget is None else Budget(),
                 output=self.output,
+                resources=outer.resources,
             )
             state, events = run.start(options)
             await _report(typed(events), is_live=run.call_soon is not None)
@@ -170,7 +171,7 @@ class _AgentTool:
         return state.response
 
     def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
-        """Return the active agent of the waiting inner run. Raises ConfigurationError if there is none of this name."""
+        """Return the active agent of the waiting inner run. Raises ConfigurationError if no agent has its name."""
         from .graph._directory import AgentDirectory  # noqa: PLC0415 - a run that has not waited does not need the graph
 
         return AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
@@ -211,8 +212,8 @@ def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     return data if is_run_inside(data) else None
 
 
-def _decisions(decided: Decided) -> bool | Mapping[str, Any]:
-    """Return the decisions on the calls of the inner run. Raises ConfigurationError for an answer without decisions."""
+def decisions_inside(decided: Decided) -> bool | Mapping[str, Any]:
+    """Return the decisions on the calls of the inner run, or of code. Raises ConfigurationError for an answer without decisions."""
     if decided.is_answered and not is_object(decided.answer):
         raise ConfigurationError(
             f"the answer {shown(decided.answer, _SHOWN)} has no decisions; pass a dict of decisions by inner call id, such as "
@@ -227,7 +228,7 @@ def _changed(context: Mapping[str, Any], waited: Mapping[str, Any]) -> dict[str,
 
 
 def _hold_of(response: Response, messages: list[Message], context: Mapping[str, Any], *, has_started: bool) -> Hold:
-    """Return the `Hold` of the outer call. It contains the data to continue the inner run, also in another process."""
+    """Return the `Hold` of the outer call. Its data is enough to continue the inner run, even in another process."""
     reasons = [f"{call.agent}: {call.name} {call.reason}" for call in response.waiting if call.reason]
     changed, removed = changes(context, response.context_variables)
     for key, value in changed.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from os import PathLike
 from threading import get_ident
@@ -25,6 +25,7 @@ from ._run.current_call import OuterRun, running_call, running_run
 from ._run.debug import debug_middleware
 from ._run.eager import EagerTools, checked_eager_tools, eager_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
+from ._run.filling import checked_resources
 from ._run.handlers import Handlers, Middleware, MiddlewareStack, RunInfo, chain, check_steps, isolated
 from ._run.instructions import resolve_instructions
 from ._run.loop import Loop
@@ -51,14 +52,14 @@ T = TypeVar("T")
 
 
 class AsyncSwarm:
-    """Runs agents. Any number of concurrent runs may share a swarm, also in several event loops. Creating a swarm is cheap.
+    """Runs agents. Any number of concurrent runs may share a swarm, even in several event loops. Creating a swarm is cheap.
 
         async with AsyncSwarm() as swarm:
             response = await swarm.run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
     Without a client, the swarm creates an `AsyncOpenAI()` at the first use in each event loop, and `aclose()` closes it. The
     swarm never closes a client that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block.
-    After `aclose()`, the swarm starts no run in this event loop, until you enter it with `async with` again.
+    After `aclose()`, the swarm starts no run in this event loop, until you enter the swarm with `async with` again.
 
     Args:
         client: An `AsyncOpenAI` (also for Azure, or a subclass), any object with an async or plain
@@ -74,7 +75,7 @@ class AsyncSwarm:
         concurrent_tools: False: all calls run one after another.
         eager_tools: True: a call of a tool with `repeatable=True` starts while the model still writes the rest of a streamed
             completion. The tool must need no context variables and no approval, and its return hint must exclude `Result` and
-            agents. "always": stream the completions of `run()` too; the caller still gets them whole.
+            agents. "always": also stream the completions of `run()`; the caller still gets whole completions.
         tool_error: A plain or async function that gets a `ToolFailure`. It returns the text for the model, or raises to end
             the run.
         max_threads: The maximum of plain functions that run concurrently in an event loop. A run inside a tool has a separate
@@ -86,6 +87,8 @@ class AsyncSwarm:
         limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
         budget: The budget of each run that has no budget of its own.
+        resources: Clients and connections for functions, by the names of the parameters with the hint `Resource[T]`. The swarm
+            does not copy, record or close them.
 
     Raises:
         ConfigurationError: For an unusable argument.
@@ -109,6 +112,7 @@ class AsyncSwarm:
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
+        resources: Mapping[str, object] | None = None,
     ) -> None:
         if max_threads < 1:
             raise ConfigurationError(f"max_threads must be at least 1, not {max_threads}")
@@ -127,14 +131,15 @@ class AsyncSwarm:
         self._own_clients: PerLoop[Any] | PerProcess[Any] = PerLoop(partial(make_client, transport, self._api))
         self._closed_loops: WeakSet[object] = WeakSet()
         self._runners = PerLoop(partial(self._runner_class, max_threads))
-        self._instruct = partial(resolve_instructions, function_runner=self._runners.get)
+        self._resources = checked_resources(resources)
+        self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
         self._rate_limiter = RateLimiter(limits)
         self._middleware = chain(middleware)
         self._budget = checked_budget(budget)
 
     @property
     def client(self) -> Any:
-        """The client that was passed. Without one, the swarm's own client; then an event loop must be running."""
+        """The client that was passed, or else the swarm's own client, which needs a running event loop."""
         if self._client is not None:
             return self._client
         if self._closed_loops and current_loop() in self._closed_loops:
@@ -239,7 +244,7 @@ class AsyncSwarm:
     ) -> Coroutine[Any, Any, Response] | ClassicStream:
         """Run until the model answers. `await` the result for the `Response`. With `stream=True`, iterate over Swarm's events.
 
-        Each error has a partial `.response`. If an awaited run is cancelled, the cancellation exception has one too.
+        Each error has a partial `.response`, and so has the exception that cancels an awaited run.
 
         Args:
             agent: The first agent.
@@ -253,7 +258,7 @@ class AsyncSwarm:
                 Without a limit, the run logs a warning after 100 completions.
             execute_tools: False: return when the model calls tools. The calls stay open.
             output: The type of the answer, or an `Output`, for every agent of the run. Read the answer from `response.output`.
-            **keywords: See `RunKeywords`: `resume`, `run_id` and `budget`.
+            **keywords: See `RunKeywords`: `resume`, `run_id`, `budget` and `resources`.
 
         Raises:
             ConfigurationError: A mistake of the caller.
@@ -304,7 +309,7 @@ class AsyncSwarm:
     ) -> EventStream:
         """Run with live typed events: `async with swarm.stream(...) as run: async for event in run: ...`.
 
-        Arguments and errors are as for `run`. `run.response` is always valid, also after an error in the block. With
+        Arguments and errors are as for `run`. `run.response` is always valid, even after an error in the block. With
         `deltas=False`, the provider sends each completion as a whole; the events of tools are still live.
         """
         check_keywords("stream", keywords, RunKeywords)
@@ -350,7 +355,7 @@ class AsyncSwarm:
             agents: The agents among which a rerun with `journal` first looks for a name. Then it looks among the agents that
                 handoffs reach.
             output: As for `run`.
-            **keywords: `budget`, as for `run`.
+            **keywords: `budget` and `resources`, as for `run`.
 
         Raises:
             ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
@@ -420,7 +425,15 @@ class AsyncSwarm:
         is_live = deliver is deliver_live
         start = partial(self._prepare, deliver=deliver, stream=stream and is_live, retries=middleware.get("retries"))
         make_handlers = partial(self._make_handlers, state, options, start, is_live, middleware)
-        instruct = self._instruct if state.budget is None else instruct_in_time(self._instruct, state.budget)
+        instruct: Callable[[Agent, dict[str, Any]], Awaitable[Any]] = self._instruct
+        state.resources = self._resources
+        if options.resources is not None:
+            state.resources = {**self._resources, **checked_resources(options.resources)}
+            instruct = partial(self._instruct, resources=state.resources)
+        if state.toolbox.needs or callable(options.agent.instructions):
+            state.check_agent()
+        if state.budget is not None:
+            instruct = instruct_in_time(instruct, state.budget)
         # `start` has no recorder, so only this run is recorded, not the runs inside its tools.
         delivery = deliver if recorded is None else recorded(deliver)
         loop = Loop(state, options, settings, make_handlers, instruct, delivery, self._concurrent_tools)
@@ -436,7 +449,7 @@ class AsyncSwarm:
     ) -> Handlers:
         run = OuterRun(state, options, start, scheduler() if is_live else None, get_ident())
         source = self._source_of(self.client)
-        # The sources of aswarm do not change a request. A source of the user may, so it gets a copy.
+        # The sources of aswarm do not change a request. A source of the user may change it, so it gets a copy.
         complete = source.complete if isinstance(source, OpenAISource | HTTPSource) else isolated(source.complete)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id, run)
         if (budget := state.budget) is not None:

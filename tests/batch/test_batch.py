@@ -16,7 +16,7 @@ from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunEr
 from aswarm._wire.backoff import Backoff
 from aswarm.batch import Item, Outcome
 from aswarm.middleware import _retry
-from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step
 from aswarm.testing import call as scripted_call
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def test_a_batch_gives_the_same_over_both_apis(api: Any) -> None:
             return Failure(429, "Slow down.", "rate_limit_exceeded", headers={"retry-after-ms": "1"})
         if sent[-1].get("role") == "tool" or sent[-1].get("type") == "function_call_output":
             return f"{said} done"
-        return Answer(calls=[scripted_call("order", call_id="c1")])
+        return ScriptedAnswer(calls=[scripted_call("order", call_id="c1")])
 
     async def order() -> str:
         return "ordered"

@@ -12,7 +12,7 @@ from batches import AGENT, Counted, Echo, Scene, answer, call, idle
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.batch import Batch, Outcome, _item
-from aswarm.testing import Answer, ScriptedModel
+from aswarm.testing import ScriptedAnswer, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -206,7 +206,7 @@ async def test_tools_are_cancelled_and_awaited() -> None:
 
 async def test_open_responses_are_closed() -> None:
     """No HTTP request stays open."""
-    model = ScriptedModel(lambda _: Answer("late", delay=60))
+    model = ScriptedModel(lambda _: ScriptedAnswer("late", delay=60))
     async with AsyncSwarm(client=model.client()).batch(AGENT, Counted(), concurrency=3):
         while len(model.requests) < 3:
             await anyio.sleep(0.001)

@@ -16,9 +16,9 @@ from openai import AsyncOpenAI, AzureOpenAI, OpenAI
 from plain_client import BlockingClient
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, Swarm
-from aswarm.testing import Answer, chunks, completion
+from aswarm.testing import ScriptedAnswer, chunks, completion
 
-LONG = sse(Answer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
+LONG = sse(ScriptedAnswer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
 Place = Callable[[Callable[[], Any]], Any]
 
 
@@ -78,7 +78,7 @@ def test_whole_conversations_over_sockets(face: str, kind: Any) -> None:
     """Whole answers and streams; nothing is closed early."""
 
     def reply(request: dict[str, Any]) -> Reply:
-        return sse(Answer("Hi"), cut=1) if request.get("stream") else whole(Answer("Hi"))
+        return sse(ScriptedAnswer("Hi"), cut=1) if request.get("stream") else whole(ScriptedAnswer("Hi"))
 
     with server_beside(reply) as server, Swarm(client_of(server, kind)) as swarm:
         assert consume(swarm, Agent(), face).text == "Hi"
@@ -88,7 +88,10 @@ def test_whole_conversations_over_sockets(face: str, kind: Any) -> None:
 @pytest.mark.parametrize("kind", [OpenAI, AsyncOpenAI])
 def test_a_server_that_goes_on_after_the_last_event_is_not_waited_for(kind: Any) -> None:
     """It says [DONE] and keeps the body open: the answer is there."""
-    with server_beside(lambda _: sse(Answer("Hi"), end="stall")) as server, Swarm(client_of(server, kind)) as swarm:
+    with (
+        server_beside(lambda _: sse(ScriptedAnswer("Hi"), end="stall")) as server,
+        Swarm(client_of(server, kind)) as swarm,
+    ):
         assert consume(swarm, Agent(), "stream").text == "Hi"
         until(lambda: server.closed_at)
 
@@ -99,7 +102,7 @@ def test_a_transport_that_goes_on_after_the_last_event() -> None:
 
     class Body(httpx.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
-            yield from sse(Answer("Hi")).pieces
+            yield from sse(ScriptedAnswer("Hi")).pieces
             gate.wait(10)
 
     headers = {"content-type": "text/event-stream"}
@@ -150,7 +153,7 @@ def test_azure() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         paths.append(request.url.path)
-        return httpx.Response(200, json=completion(Answer("Hi")))
+        return httpx.Response(200, json=completion(ScriptedAnswer("Hi")))
 
     http_client: Any = httpx.Client(transport=httpx.MockTransport(answer))
     client = AzureOpenAI(api_key="k", api_version="1", azure_endpoint="http://azure.test", http_client=http_client)
@@ -171,7 +174,7 @@ def test_a_patched_openai_is_called_as_it_was_patched(face: str) -> None:
 
 
 def answered(stream: bool) -> Any:
-    return list(chunks(Answer("Hi"), 1)) if stream else completion(Answer("Hi"))
+    return list(chunks(ScriptedAnswer("Hi"), 1)) if stream else completion(ScriptedAnswer("Hi"))
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -199,7 +202,7 @@ def test_a_generator_that_answers_is_closed_in_the_callers_thread() -> None:
 
     def reply(**_: Any) -> Iterator[Any]:
         try:
-            yield from chunks(Answer("Hello"), 1)
+            yield from chunks(ScriptedAnswer("Hello"), 1)
         finally:
             closed.append(threading.get_ident())
 
@@ -216,7 +219,7 @@ def test_a_generator_that_answers_is_closed_in_the_callers_thread() -> None:
 
 def test_without_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """A blocking `OpenAI` from the environment, made on first use and closed by `close`; the next use makes another."""
-    with server_beside(lambda _: whole(Answer("Hi"))) as server:
+    with server_beside(lambda _: whole(ScriptedAnswer("Hi"))) as server:
         monkeypatch.setenv("OPENAI_API_KEY", "k")
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         with Swarm() as swarm:

@@ -23,7 +23,7 @@ from aswarm import (
 )
 from aswarm._blocking import caller
 from aswarm._blocking.caller import in_callers_thread
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 
 def test_a_stream_needs_no_name_for_its_swarm() -> None:
@@ -42,7 +42,9 @@ def test_a_stream_needs_no_name_for_its_swarm() -> None:
 
 def test_dropped_inside_a_function_of_another_run() -> None:
     """A stream dropped on the event loop, or in a function, is closed as well."""
-    model = ScriptedModel([Answer("Hello", pause=0.001)] * 2 + [[call("drop"), call("drop_here")], "Done"], cut=1)
+    model = ScriptedModel(
+        [ScriptedAnswer("Hello", pause=0.001)] * 2 + [[call("drop"), call("drop_here")], "Done"], cut=1
+    )
 
     async def drop() -> str:
         streams.pop()
@@ -67,7 +69,7 @@ def test_dropped_while_a_plain_function_runs() -> None:
     closed: list[int] = []
 
     class Noting(BlockingClient):
-        def _streamed(self, answer: Answer) -> Iterator[Any]:
+        def _streamed(self, answer: ScriptedAnswer) -> Iterator[Any]:
             try:
                 yield from super()._streamed(answer)
             finally:
@@ -88,7 +90,7 @@ def test_dropped_while_a_plain_function_runs() -> None:
 
 def test_dropped_in_a_cycle() -> None:
     """The garbage collector closes what refers to itself."""
-    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
     swarm = Swarm(model.client())
     holder: dict[str, Any] = {}
     holder["stream"] = swarm.run(Agent(), "Go", stream=True)

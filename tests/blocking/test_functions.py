@@ -24,7 +24,7 @@ from aswarm import (
     ToolFailure,
     tool,
 )
-from aswarm.testing import Answer, ScriptedModel, call, check_history, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, completion
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)
@@ -197,7 +197,9 @@ def test_a_context_variable_that_the_run_sets(place: Place) -> None:
         async def complete(self, request: Any) -> Any:
             TRACE.set("of the run")
             answered = request.body["messages"][-1]["role"] == "tool"
-            yield completion(Answer("Done") if answered else Answer(calls=[call("look"), call("change")]))
+            yield completion(
+                ScriptedAnswer("Done") if answered else ScriptedAnswer(calls=[call("look"), call("change")])
+            )
 
     def look() -> str:
         return TRACE.get()

@@ -20,7 +20,7 @@ from aswarm import Agent, Swarm, TextDelta
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import event_loop_thread
 from aswarm._blocking.interrupts import Interrupts
-from aswarm.testing import Answer, call, check_history, chunks
+from aswarm.testing import ScriptedAnswer, call, check_history, chunks
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -186,8 +186,8 @@ def test_a_second_one_while_a_client_waits_to_be_closed() -> None:
 
     def reply(**_: Any) -> Iterator[Any]:
         try:
-            yield from chunks(Answer(calls=[call("hang")]), 1)
-            yield from chunks(Answer("never read"), 1)
+            yield from chunks(ScriptedAnswer(calls=[call("hang")]), 1)
+            yield from chunks(ScriptedAnswer("never read"), 1)
         finally:
             closed.append(threading.current_thread().name)
 
@@ -235,7 +235,7 @@ def test_just_when_the_next_chunk_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
             call_now(each)
 
     def reply(**_: Any) -> Iterator[Any]:
-        yield from itertools.islice(chunks(Answer("Hello"), 5), 2)
+        yield from itertools.islice(chunks(ScriptedAnswer("Hello"), 5), 2)
         called.append("read")
         time.sleep(5)
 

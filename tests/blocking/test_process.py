@@ -15,7 +15,7 @@ pytestmark = pytest.mark.sampled
 BEGIN = """
 import asyncio, os, sys, threading, time
 from aswarm import Agent, Swarm, ToolCallStarted, tool
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 from plain_client import BlockingClient
 
 def place(work):

@@ -30,7 +30,7 @@ from aswarm import (
     tool,
 )
 from aswarm.middleware import CompletionRequest, Handlers
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 TOOL_EVENTS = (ToolCallStarted, ToolCallFinished)
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
@@ -313,7 +313,7 @@ def test_a_stream_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
 
         return replace(handlers, complete=complete)
 
-    swarm = Swarm(ScriptedModel([Answer("Hello")] * 3, cut=1).client(), middleware=[failing])
+    swarm = Swarm(ScriptedModel([ScriptedAnswer("Hello")] * 3, cut=1).client(), middleware=[failing])
     streams = [swarm.run(Agent(), "Hi", stream=True) for _ in range(3)]
     for stream in streams:
         next(stream)

@@ -20,7 +20,7 @@ from aswarm import (
     Result,
     Swarm,
 )
-from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
 
 every_face = pytest.mark.parametrize("face", FACES)
 Place = Callable[[Callable[[], Any]], Any]
@@ -107,7 +107,7 @@ def test_all_arguments_arrive() -> None:
 
 def test_resuming() -> None:
     """`execute_tools=False` leaves the calls open, `resume=True` runs them."""
-    with Swarm(BlockingClient(call("quick"), Answer("Done"))) as swarm:
+    with Swarm(BlockingClient(call("quick"), ScriptedAnswer("Done"))) as swarm:
         agent, history = Agent(functions=[quick]), [{"role": "user", "content": "Go"}]
         response = swarm.run(agent, history, execute_tools=False)
         assert response.stop == "tool_calls"

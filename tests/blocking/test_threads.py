@@ -16,7 +16,7 @@ from openai import AsyncOpenAI, OpenAI
 from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
-from aswarm.testing import Answer, Request, ScriptedModel, call, check_history, completion
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history, completion
 
 THREADS = 8
 
@@ -30,11 +30,11 @@ async def quick() -> str:
     return "quick"
 
 
-def answer(messages: list[dict[str, Any]]) -> Answer:
+def answer(messages: list[dict[str, Any]]) -> ScriptedAnswer:
     """Calls everything once, then is done; a run inside a function is done at once."""
     if messages[-1]["content"] == "Deeper" or messages[-1]["role"] == "tool":
-        return Answer("Done")
-    return Answer(calls=[call("name"), call("quick"), call("deeper"), call("quick"), call("apart")])
+        return ScriptedAnswer("Done")
+    return ScriptedAnswer(calls=[call("name"), call("quick"), call("deeper"), call("quick"), call("apart")])
 
 
 class Client(BlockingClient):
@@ -46,7 +46,7 @@ class Client(BlockingClient):
 
 
 def scripted() -> AsyncOpenAI:
-    def step(request: Request) -> Answer:
+    def step(request: Request) -> ScriptedAnswer:
         return answer(request.messages)
 
     return ScriptedModel(step, cut=3).client()
@@ -88,7 +88,7 @@ def test_one_client_over_sockets(kind: Any) -> None:
     """The connections of an `AsyncOpenAI` belong to one event loop, whichever threads wait."""
 
     def reply(request: dict[str, Any]) -> Reply:
-        return whole(Answer(request["messages"][-1]["content"]))
+        return whole(ScriptedAnswer(request["messages"][-1]["content"]))
 
     with server_beside(reply) as server:
         swarm = Swarm(kind(base_url=server.base_url, api_key="k", max_retries=0))
@@ -156,7 +156,7 @@ def holding() -> tuple[threading.Event, threading.Event, Callable[[], Awaitable[
 
 def test_closing_while_another_thread_runs() -> None:
     """What is idle is closed; a run in another thread goes on, and so does a stream that is being read."""
-    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
     began, gate, hold = holding()
     swarm = Swarm(model.client())
     idle = swarm.run(Agent(), "Go", stream=True)
@@ -175,7 +175,7 @@ def test_closing_while_another_thread_runs() -> None:
 
 def test_a_stream_dropped_while_another_thread_waits() -> None:
     """It is closed, and the run of the other thread goes on."""
-    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
     began, gate, hold = holding()
     with Swarm(model.client()) as swarm, ThreadPoolExecutor(1) as pool:
         stream = swarm.run(Agent(), "Go", stream=True)
@@ -191,7 +191,7 @@ def test_a_stream_dropped_while_another_thread_waits() -> None:
 
 def test_a_stream_dropped_in_a_notebook() -> None:
     """In a thread with a running event loop it is closed too."""
-    model = ScriptedModel([Answer("Hello", pause=0.001)], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.001)], cut=1)
     with Swarm(model.client()) as swarm:
         streams = [swarm.run(Agent(), "Go", stream=True)]
         next(streams[0])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cli_runs import AGENTS, invoke, model, refused
 
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_a_conversation_that_cannot_be_loaded(name: str, said: str) -> None:
 
 def test_an_empty_answer() -> None:
     """The chat says so, where otherwise nothing would be seen; a refusal is no empty answer."""
-    with model("", Answer(extra={"refusal": "I will not."})) as server:
+    with model("", ScriptedAnswer(extra={"refusal": "I will not."})) as server:
         result = invoke("chat", "agents:triage", server=server, stdin="Hi\nHi\n")
     assert result.stdout.count("The answer is empty.") == 1
 

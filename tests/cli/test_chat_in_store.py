@@ -15,7 +15,7 @@ from chats import Line, TypedLines, interrupt_when
 from cli_runs import AGENTS, invoke, model, refused
 
 from aswarm.conversations import SQLiteStore, Stored
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 APPROVED = """\
 from aswarm import Agent, tool
@@ -137,7 +137,7 @@ def test_a_save_or_load_without_an_id() -> None:
 
 def test_an_answer_that_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read of it is kept, with its mark."""
-    with model(Answer("Hello, " * 50, pause=0.05), "Next.") as server:
+    with model(ScriptedAnswer("Hello, " * 50, pause=0.05), "Next.") as server:
         interrupt_when(lambda: server.requests)
         result = invoke("chat", "agents:orders", *KEPT, server=server, stdin="Hi\n")
     assert "Stopped." in result.stdout

@@ -19,7 +19,7 @@ import httpx
 import pytest
 from cli_runs import AGENTS, environment, invoke, model
 
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 pytest.importorskip("mcp")  # it does not run on the oldest versions that aswarm promises
 
@@ -98,7 +98,7 @@ def test_mcp_serves_agents_over_stdio() -> None:
             names = [tool.name for tool in (await client.list_tools()).tools]
             return names, await client.call_tool("triage", {"request": "Where is order 7?"})
 
-    with model(call("transfer_to_orders"), Answer("It left.")) as server:
+    with model(call("transfer_to_orders"), ScriptedAnswer("It left.")) as server:
         variables = {**environment(server), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         arguments = ["-m", "aswarm", "mcp", "agents:triage", "-m", "big"]
         names, result = anyio.run(ask, StdioServerParameters(command=sys.executable, args=arguments, env=variables))

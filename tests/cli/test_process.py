@@ -16,7 +16,7 @@ import pytest
 from cli_runs import AGENTS, ended, environment, model, started
 from loopback import LoopbackServer, Reply, sse
 
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 pytestmark = pytest.mark.sampled
 
@@ -30,7 +30,7 @@ def wait() -> str:
 
 waiter = Agent(functions=[wait])
 """
-STALLS = Reply(sse(Answer("Hello, world"), cut=5).pieces[:3], end="stall")
+STALLS = Reply(sse(ScriptedAnswer("Hello, world"), cut=5).pieces[:3], end="stall")
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ def test_the_whole_way_in_any_encoding() -> None:
 
 def test_a_pipe_that_breaks_ends_the_run() -> None:
     """`aswarm run ... | head -1`: the model's stream is closed, there is no traceback, and the exit code is 141."""
-    with model(sse(Answer("a line of text\n" * 5000), cut=15, pause=0.002)) as server:
+    with model(sse(ScriptedAnswer("a line of text\n" * 5000), cut=15, pause=0.002)) as server:
         process = started("run", "agents:triage", "?", server=server)
         head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=60)
         assert head.stdout == b"a line of text\n"

@@ -15,7 +15,7 @@ from loopback import Reply, sse
 
 from aswarm import Agent, Response, RunFinished, TextDelta, TurnStarted
 from aswarm.cli._event_printer import EventPrinter
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 pytestmark = pytest.mark.usefixtures("project")
 QUESTION = ["agents:triage", "Where is my order?"]
@@ -23,7 +23,11 @@ QUESTION = ["agents:triage", "Where is my order?"]
 
 def handoff() -> list[Any]:
     """The steps of a conversation: a handoff, a look-up with a word beside it, an answer."""
-    return [call("transfer_to_orders"), Answer("One moment.", [call("look_up", order_id=7)]), "It is on its way."]
+    return [
+        call("transfer_to_orders"),
+        ScriptedAnswer("One moment.", [call("look_up", order_id=7)]),
+        "It is on its way.",
+    ]
 
 
 def test_the_answer_goes_to_stdout() -> None:
@@ -45,7 +49,7 @@ def test_calls_whose_outcome_is_unknown_are_a_warning(option: str, end: str) -> 
         "def pay() -> str:\n    threading.Event().wait(0.3)\n    return ''\n\npayer = Agent(functions=[pay])\n"
     )
     Path("agents.py").write_text(AGENTS + slow, encoding="utf-8")
-    ends = {"failed": refused("400 Bad Request", "no"), "refused": Answer(extra={"refusal": "No."})}
+    ends = {"failed": refused("400 Bad Request", "no"), "refused": ScriptedAnswer(extra={"refusal": "No."})}
     with model(call("pay"), ends.get(end, "Perhaps.")) as server:
         result = invoke("run", option, "agents:payer", "Pay!", server=server)
     assert result.exit_code == (1 if end == "failed" else 5)
@@ -186,7 +190,7 @@ def test_an_empty_answer_is_said(answer: str) -> None:
 
 def test_a_stream_that_breaks() -> None:
     """The text until then is on stdout, and its line ends."""
-    broken = Reply(sse(Answer("Hello, world"), cut=5).pieces[:3], end="reset")
+    broken = Reply(sse(ScriptedAnswer("Hello, world"), cut=5).pieces[:3], end="reset")
     with model(broken) as server:
         result = invoke("run", *QUESTION, server=server)
     assert result.exit_code == 1
@@ -264,7 +268,7 @@ def test_a_budget_that_is_none(wrong: str) -> None:
 
 def test_a_refusal_is_not_an_answer() -> None:
     """A refusal is written like an answer; the exit code differs."""
-    with model(Answer(extra={"refusal": "I will not."})) as server:
+    with model(ScriptedAnswer(extra={"refusal": "I will not."})) as server:
         result = invoke("run", *QUESTION, server=server)
     assert (result.exit_code, result.stdout) == (3, "I will not.\n")
     assert result.stderr == "No answer: the model refused\n"
@@ -273,7 +277,7 @@ def test_a_refusal_is_not_an_answer() -> None:
 @pytest.mark.parametrize("options", [(), ("--no-stream",), ("--json",), ("--json", "--no-stream")])
 def test_ctrl_c(options: tuple[str, ...]) -> None:
     """Exit code 130, no traceback; a warning of the call that was cut; with --json, a last line has the partial response."""
-    with model(Answer("Wait", [call("stop")])) as server:
+    with model(ScriptedAnswer("Wait", [call("stop")])) as server:
         result = invoke("run", *options, *QUESTION, server=server)
     assert result.exit_code == 130
     assert result.stderr == "Warning: the outcome of these calls is unknown: stop\n\n"

@@ -11,7 +11,7 @@ import pytest
 from cli_runs import AGENTS, invoke, model, refused
 
 from aswarm.conversations import SQLiteStore, Stored
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 CLERK = '''
 from aswarm import tool
@@ -86,7 +86,7 @@ def test_a_failure_leaves_the_question_in_the_store(option: str) -> None:
 
 def test_ctrl_c_in_a_tool() -> None:
     """What has happened until then is in the store, with a call whose outcome is unknown."""
-    with model(Answer("One moment.", [call("stop")])) as server:
+    with model(ScriptedAnswer("One moment.", [call("stop")])) as server:
         result = invoke("run", "agents:triage", "Hello", *KEPT, "--json", server=server)
     assert (result.exit_code, json.loads(result.stdout.splitlines()[-1])["type"]) == (130, "RunStopped")
     assert "the outcome of these calls is unknown: stop" in result.stderr

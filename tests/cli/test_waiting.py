@@ -11,7 +11,7 @@ import pytest
 from cli_runs import AGENTS, ended, invoke, model, refused, started
 
 from aswarm.conversations import Change, SQLiteStore, Stored
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 pytestmark = pytest.mark.sampled
 
@@ -44,9 +44,11 @@ def cashier(folder: Path) -> None:
     (folder / "agents.py").write_text(AGENTS + CASHIER, encoding="utf-8")
 
 
-def asks() -> Answer:
+def asks() -> ScriptedAnswer:
     """The model says a word and makes both calls."""
-    return Answer("One moment.", [call("refund", call_id="c1", order=7), call("ask", call_id="c2", what="account")])
+    return ScriptedAnswer(
+        "One moment.", [call("refund", call_id="c1", order=7), call("ask", call_id="c2", what="account")]
+    )
 
 
 def decided(decisions: Any) -> str:

@@ -19,7 +19,7 @@ import aswarm
 from aswarm import Agent, Response, Swarm
 from aswarm.agents import create_triage_agent
 from aswarm.core import Swarm as CoreSwarm
-from aswarm.testing import Answer, call, chunks
+from aswarm.testing import ScriptedAnswer, call, chunks
 from aswarm.types import (
     AgentFunction,
     ChatCompletionMessage,
@@ -146,7 +146,7 @@ def test_a_handoff_and_context_variables() -> None:
     assert mock.chat.completions.create.call_args.kwargs["messages"][0]["content"] == "Help Ann."
 
 
-def streaming(*answers: Answer) -> MagicMock:
+def streaming(*answers: ScriptedAnswer) -> MagicMock:
     """A client whose streams are lists of chunks of the SDK."""
     client = MagicMock()
     client.chat.completions.create.side_effect = [
@@ -189,7 +189,13 @@ def test_a_streaming_printer(way: str, capsys: pytest.CaptureFixture[str]) -> No
 
     sales = Agent(name="Sales")
     triage = Agent(name="Triage", functions=[transfer])
-    swarm = Swarm(streaming(Answer("One moment."), Answer(calls=[call("transfer")]), Answer("What may I sell you?")))
+    swarm = Swarm(
+        streaming(
+            ScriptedAnswer("One moment."),
+            ScriptedAnswer(calls=[call("transfer")]),
+            ScriptedAnswer("What may I sell you?"),
+        )
+    )
 
     def run(**options: Any) -> Any:
         return swarm.run(stream=True, **options) if way == "run" else swarm.run_and_stream(**options)
@@ -208,7 +214,7 @@ def test_a_loop_that_merges_the_chunks() -> None:
     def ask(what):  # type: ignore[no-untyped-def]
         return what
 
-    swarm = Swarm(streaming(Answer("Yes.", calls=[call("ask", what="a"), call("ask", what="b")])))
+    swarm = Swarm(streaming(ScriptedAnswer("Yes.", calls=[call("ask", what="a"), call("ask", what="b")])))
     agent = Agent(functions=[ask])
     messages: list[dict[str, Any]] = []
     for chunk in swarm.run(agent, HELLO, stream=True, execute_tools=False):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Response, Result, RunFinished
-from aswarm.testing import Answer, RawAnswer, Request, ScriptedModel, call, check_history, chunks, completion
+from aswarm.testing import RawAnswer, Request, ScriptedAnswer, ScriptedModel, call, check_history, chunks, completion
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ class Conversation:
     """A script, the agent it is for, and how the run ends."""
 
     agent: Callable[[], Agent]
-    script: list[Answer]
+    script: list[ScriptedAnswer]
     roles: list[str]
     stop: str = "answer"
     agent_name: str = "A"
@@ -68,28 +68,30 @@ def two_handoffs() -> Agent:
     return Agent(name="A", functions=[Agent(name="B"), Agent(name="C")])
 
 
-def calls(*made: Any, text: str | None = None, **more: Any) -> Answer:
-    return Answer(text, calls=made, usage=USAGE, **more)
+def calls(*made: Any, text: str | None = None, **more: Any) -> ScriptedAnswer:
+    return ScriptedAnswer(text, calls=made, usage=USAGE, **more)
 
 
-DONE = Answer("Done", usage=USAGE)
+DONE = ScriptedAnswer("Done", usage=USAGE)
 TABLE = {
     "an answer": Conversation(one_agent, [DONE], ["assistant"]),
-    "no text at all": Conversation(one_agent, [Answer("", usage=USAGE)], ["assistant"], text=""),
-    "no usage": Conversation(one_agent, [Answer("Done", usage=None)], ["assistant"]),
+    "no text at all": Conversation(one_agent, [ScriptedAnswer("", usage=USAGE)], ["assistant"], text=""),
+    "no usage": Conversation(one_agent, [ScriptedAnswer("Done", usage=None)], ["assistant"]),
     "not ASCII": Conversation(
         one_agent,
-        [Answer("Ça va? 你好 👩‍🚀\u2028\r\n\n", usage=USAGE)],
+        [ScriptedAnswer("Ça va? 你好 👩‍🚀\u2028\r\n\n", usage=USAGE)],
         ["assistant"],
         text="Ça va? 你好 👩‍🚀\u2028\r\n\n",
     ),
     "reasoning": Conversation(
-        one_agent, [Answer("Done", usage=USAGE, extra={"reasoning_content": "Hm, well"})], ["assistant"]
+        one_agent, [ScriptedAnswer("Done", usage=USAGE, extra={"reasoning_content": "Hm, well"})], ["assistant"]
     ),
     "a refusal": Conversation(
-        one_agent, [Answer(None, usage=USAGE, extra={"refusal": "I cannot"})], ["assistant"], text=""
+        one_agent, [ScriptedAnswer(None, usage=USAGE, extra={"refusal": "I cannot"})], ["assistant"], text=""
     ),
-    "cut by its length": Conversation(one_agent, [Answer("Done", usage=USAGE, finish_reason="length")], ["assistant"]),
+    "cut by its length": Conversation(
+        one_agent, [ScriptedAnswer("Done", usage=USAGE, finish_reason="length")], ["assistant"]
+    ),
     "a call": Conversation(
         one_agent, [calls(call("add", a=1, b=2, call_id="c1")), DONE], ["assistant", "tool", "assistant"]
     ),
@@ -189,7 +191,7 @@ async def _outcome(conversation: Conversation, face: Face, wire: Wire) -> tuple[
     return response, [request.messages for request in model.requests]
 
 
-def _step(answer: Answer, wire: Wire) -> Answer | RawAnswer | Callable[[Request], RawAnswer]:
+def _step(answer: ScriptedAnswer, wire: Wire) -> ScriptedAnswer | RawAnswer | Callable[[Request], RawAnswer]:
     if wire == "as asked":
         return answer
     if wire == "whole":

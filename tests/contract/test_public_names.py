@@ -95,16 +95,13 @@ def test_no_name_is_left_over() -> None:
 
 
 def test_no_class_name_stands_twice() -> None:
-    """One name, one class, in the whole package.
-
-    The public API says `Answer` of a decision and of a scripted answer.
-    """
+    """One name, one class, in the whole package."""
     places: dict[str, list[str]] = {}
     for path in SOURCE.glob("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(SOURCE)))
-    assert {name: paths for name, paths in places.items() if len(paths) > 1 and name != "Answer"} == {}
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def _defined(tree: ast.Module) -> list[str]:

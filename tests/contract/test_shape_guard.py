@@ -30,7 +30,7 @@ from openai import AsyncOpenAI
 import aswarm
 from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import last
-from aswarm.testing import Answer, RawAnswer, ScriptedModel, call, chunks, completion, response_events
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, call, chunks, completion, response_events
 
 pytestmark = pytest.mark.asyncio
 Api = Literal["chat", "responses"]
@@ -114,11 +114,14 @@ def stepping() -> Iterator[Counter[str]]:
         return trace
 
     previous = sys.gettrace()
+    gc.collect()
+    gc.disable()  # what other tests have left would be counted where it is collected
     sys.settrace(trace)
     try:
         yield counts
     finally:
         sys.settrace(previous)
+        gc.enable()
 
 
 # --- the conversation of the benchmarks -------------------------------------------------------------------------------
@@ -243,7 +246,7 @@ async def drain_typed(swarm: AsyncSwarm, agent: Agent) -> int:
 
 def burst(length: int, api: Api = "chat") -> RawAnswer:
     """A streamed answer in one piece."""
-    made = (chunks if api == "chat" else response_events)(Answer("x" * length), 1)
+    made = (chunks if api == "chat" else response_events)(ScriptedAnswer("x" * length), 1)
     events = [f"data: {json.dumps(chunk)}\n\n" for chunk in made]
     return RawAnswer(["".join([*events, "data: [DONE]\n\n"]).encode()])
 
@@ -353,12 +356,16 @@ async def _body(received: BufferedByteReceiveStream) -> dict[str, Any]:
     return json.loads(await received.receive_exactly(int(length)))
 
 
-def _next_answer(messages: list[dict[str, Any]]) -> Answer:
+def _next_answer(messages: list[dict[str, Any]]) -> ScriptedAnswer:
     step = TURNS[min(sum(message["role"] == "tool" for message in messages), 3)]
-    return Answer(step) if isinstance(step, str) else Answer(calls=step if isinstance(step, list) else [step])
+    return (
+        ScriptedAnswer(step)
+        if isinstance(step, str)
+        else ScriptedAnswer(calls=step if isinstance(step, list) else [step])
+    )
 
 
-def _http(answer: Answer, *, stream: bool) -> bytes:
+def _http(answer: ScriptedAnswer, *, stream: bool) -> bytes:
     if not stream:
         body = json.dumps(completion(answer)).encode()
         return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)

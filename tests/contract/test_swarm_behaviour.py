@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Result, function_to_json
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +103,7 @@ async def test_handoff() -> None:
 
 async def test_a_message_may_call_and_speak() -> None:
     """Text beside tool calls is kept in the same assistant message."""
-    swarm, _ = swarm_of(Answer("Let me see.", calls=[call("look")]), "Found.")
+    swarm, _ = swarm_of(ScriptedAnswer("Let me see.", calls=[call("look")]), "Found.")
     response = await swarm.run(Agent(functions=[_named("look")]), "Look!")
     assert response.messages[0]["content"] == "Let me see."
     assert response.text == "Found."

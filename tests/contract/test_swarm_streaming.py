@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Response
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def test_streaming_event_order() -> None:
         order.append("tool")
         return "ok"
 
-    swarm, _ = swarm_of(Answer("Wait", calls=[call("look")]), "All is well", cut=2)
+    swarm, _ = swarm_of(ScriptedAnswer("Wait", calls=[call("look")]), "All is well", cut=2)
     stream = swarm.run(Agent(name="A", functions=[look]), "Go", stream=True)
     events = []
     async for event in stream:

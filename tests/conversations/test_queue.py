@@ -10,14 +10,16 @@ from stores import user
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
 
 
 def slow_chat(store: MemoryStore, name: str = "a", agent: Agent | None = None, script: Any = None) -> Conversation:
     """A conversation whose model needs a moment for each answer."""
-    model = ScriptedModel(script or (lambda request: Answer(f"to {request.messages[-1]['content']}", delay=0.02)))
+    model = ScriptedModel(
+        script or (lambda request: ScriptedAnswer(f"to {request.messages[-1]['content']}", delay=0.02))
+    )
     return store.conversation(name, AsyncSwarm(model.client()), agent=agent or Agent())
 
 

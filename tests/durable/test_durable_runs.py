@@ -23,7 +23,7 @@ from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
 from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFound, fold
-from aswarm.testing import Answer, Failure, ScriptedModel, call
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 
@@ -67,11 +67,11 @@ async def test_events_come_live_and_again(tmp_path: Path, shop: Shop) -> None:
     """A reader gets all entries, or those after a number."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
         run = await runs.start("Boss", "Hi!")
-        live = [entry async for entry in run.events()]
+        live = [entry async for entry in run.entries()]
         assert live[0].type == "RunStarted"
-        assert [entry async for entry in run.events(after=0)] == live[1:]
+        assert [entry async for entry in run.entries(after=0)] == live[1:]
         found = await runs.run(run.id)
-        assert [entry async for entry in found.events()] == live
+        assert [entry async for entry in found.entries()] == live
 
 
 async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
@@ -213,7 +213,7 @@ async def test_a_run_of_another_process_is_cancelled_and_read(tmp_path: Path, sh
         await shop.began.wait()
         found = await client.run("r")
         types = []
-        async for entry in found.events():
+        async for entry in found.entries():
             types.append(entry.type)
             if entry.type == "ToolCallStarted":
                 break
@@ -303,7 +303,7 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
 
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
     """Each item is a run with an id of its own; the second call finds the results, and asks no model."""
-    model = ScriptedModel(lambda request: Answer(request.body["messages"][-1]["content"].upper()))
+    model = ScriptedModel(lambda request: ScriptedAnswer(request.body["messages"][-1]["content"].upper()))
     items = ["a", "b", "c"]
     for script in (model, []):
         async with durable(tmp_path, script, shop) as runs:
@@ -383,7 +383,7 @@ async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> No
         stored = await runs.store.load("-/a")
         assert stored is not None
         assert stored.messages[1:] == response.messages
-        assert fold([entry async for entry in asked.events()]).response_messages == response.messages
+        assert fold([entry async for entry in asked.entries()]).response_messages == response.messages
         more = await runs.start("Boss", "Never mind.", conversation="a")
         assert (await more.result()).text == "As you like."
     assert "pay" not in shop.keys
@@ -438,7 +438,7 @@ async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> Non
 
 async def test_a_conversation_continues(tmp_path: Path, shop: Shop) -> None:
     """Runs of one conversation have its history."""
-    model = ScriptedModel(lambda request: Answer(str(len(request.body["messages"]))))
+    model = ScriptedModel(lambda request: ScriptedAnswer(str(len(request.body["messages"]))))
     async with durable(tmp_path, model, shop) as runs:
         first = await runs.start("Boss", "Hi!", user="ann", conversation="c")
         await first.result()
@@ -539,6 +539,6 @@ async def test_a_reader_that_came_before_the_execution_reads_the_run_as_it_goes(
     async with durable(tmp_path, [call("slow"), "Done."], shop) as runs:
         run = await runs.start("Boss", "Hi!")
         with anyio.fail_after(60):
-            async for entry in run.events():
+            async for entry in run.entries():
                 if entry.type == "ToolCallStarted":
                     shop.go.set()

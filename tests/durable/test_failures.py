@@ -297,7 +297,7 @@ async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop
     async with durable(tmp_path, script, shop, agents=boss) as runs:
         run = await runs.start("Boss", "Hi!", run_id="r")
         assert (await run.result()).text == "Done."
-        types = [entry.type async for entry in run.events()]
+        types = [entry.type async for entry in run.entries()]
     assert (types.count("CompletionFinished"), types.count("ToolCallFinished")) == (2, 1)
 
 

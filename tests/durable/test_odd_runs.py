@@ -104,7 +104,7 @@ async def test_a_hook_for_errors_may_end_the_run(tmp_path: Path, shop: Shop) -> 
         run = await runs.start("Boss", "Hi!", run_id="r")
         with pytest.raises(RunError, match="enough"):
             await run.result()
-        types = [entry.type async for entry in run.events()]
+        types = [entry.type async for entry in run.entries()]
         assert [kind for kind in types if kind in ("CompletionFinished", "ToolCallStarted", "ToolCallFinished")] == [
             "CompletionFinished", "ToolCallStarted", "ToolCallFinished"
         ]  # fmt: skip

@@ -56,7 +56,7 @@ async def test_a_reader_elsewhere_is_told_at_once(tmp_path: Path, url: str, shop
         found = await client.run("r")
         shop.go.set()
         with anyio.fail_after(60):
-            types = [entry.type async for entry in found.events()]
+            types = [entry.type async for entry in found.entries()]
         assert types[-1] == "RunFinished"
         assert (await found.result()).text == "Done."
 

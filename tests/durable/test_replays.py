@@ -17,7 +17,7 @@ from aswarm import Agent, RunError, tool
 from aswarm._record import log
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.runs import Run, fold
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -120,9 +120,9 @@ async def test_readers_continue_where_they_were(tmp_path: Path, shop: Shop) -> N
     async with durable(tmp_path, ["It is done."], shop) as runs:
         run = await runs.run("r")
         with anyio.fail_after(60):
-            after = [entry async for entry in run.events(after=before[-1].seq)]
+            after = [entry async for entry in run.entries(after=before[-1].seq)]
         response = await finished(run)
-        whole = [entry async for entry in run.events()]
+        whole = [entry async for entry in run.entries()]
     assert [entry.seq for entry in whole] == sorted({entry.seq for entry in whole})
     assert whole == [*before, *after]
     kinds = [entry.type for entry in whole]
@@ -137,12 +137,12 @@ async def test_a_completion_that_was_cut_begins_again(tmp_path: Path, shop: Shop
     """Its text comes again after the beginning of its turn, so that no reader sees it twice."""
     half = anyio.Event()
 
-    def stop(request: Any) -> Answer:
-        return Answer("One two three four.", pause=0.02)
+    def stop(request: Any) -> ScriptedAnswer:
+        return ScriptedAnswer("One two three four.", pause=0.02)
 
     async with durable(tmp_path, ScriptedModel(stop, cut=4), shop) as runs:
         run = await runs.start("Boss", "Hi!", run_id="r")
-        async for entry in run.events():
+        async for entry in run.entries():
             if entry.type == "TextDelta":
                 half.set()
                 break
@@ -150,7 +150,7 @@ async def test_a_completion_that_was_cut_begins_again(tmp_path: Path, shop: Shop
         die(runs)
     async with durable(tmp_path, ["One two three four."], shop) as runs:
         response = await finished(await runs.run("r"))
-        whole = [entry async for entry in (await runs.run("r")).events()]
+        whole = [entry async for entry in (await runs.run("r")).entries()]
     assert response.text == "One two three four."
     assert [entry.type for entry in whole].count("TurnStarted") == 2
     assert fold(whole).response_messages == response.messages
@@ -207,7 +207,7 @@ async def test_a_run_that_kills_its_process_is_given_up(
         die(runs)
     with caplog.at_level(logging.ERROR, "aswarm"):
         async with durable(tmp_path, [], shop, max_deaths=2) as runs:
-            with pytest.raises(RunError, match="2 processes died while they executed it"):
+            with pytest.raises(RunError, match="2 processes died while they executed this run"):
                 await finished(await runs.run("r"))
             assert (await runs.find("r")).record.status == "failed"
     assert "the run r failed" in caplog.text

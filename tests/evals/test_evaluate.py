@@ -12,7 +12,7 @@ from evaluated import answering, desk, one, sales, swarm_that
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response, tool
 from aswarm.evals import Case, evaluate
-from aswarm.testing import Answer, Failure, ScriptedModel, call
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -197,7 +197,7 @@ async def test_model_and_turns_are_those_of_every_run() -> None:
 
 async def test_the_answer_that_a_line_shows_is_short() -> None:
     """And on one line."""
-    [attempt] = (await one(Case("Hi", function="book"), {"Hi": Answer("a\nb " * 500)})).attempts
+    [attempt] = (await one(Case("Hi", function="book"), {"Hi": ScriptedAnswer("a\nb " * 500)})).attempts
     assert attempt.did.startswith("answered 'a b a b")
     assert len(attempt.did) < 250
 

@@ -10,7 +10,7 @@ from evaluated import desk, one, swarm_that
 
 from aswarm import Agent, AsyncSwarm, File, Image
 from aswarm.evals import Case, evaluate
-from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ YES = '{"reason": "It greets.", "value": true}'
 )
 async def test_verdicts(verdict: str, outcome: str, reason: str) -> None:
     """A verdict is true or false, with any prose around it; both, or neither, is an error."""
-    report = await one(Case("Hi", judge=QUESTION), {QUESTION: Answer(verdict), "Hi": "Hello!"})
+    report = await one(Case("Hi", judge=QUESTION), {QUESTION: ScriptedAnswer(verdict), "Hi": "Hello!"})
     [attempt] = report.attempts
     assert attempt.outcome == outcome
     assert attempt.reason.endswith(reason)
@@ -54,7 +54,11 @@ async def test_over_the_responses_api() -> None:
     """It gets the same text and the same schema; nothing of the provider's items, which may be encrypted and long."""
     asked = []
     for api in ("chat", "responses"):
-        steps = [Answer(calls=[call("book", city="Rom", call_id="c1")], extra={"reasoning_content": "Hm"}), "Done", YES]
+        steps = [
+            ScriptedAnswer(calls=[call("book", city="Rom", call_id="c1")], extra={"reasoning_content": "Hm"}),
+            "Done",
+            YES,
+        ]
         model = ScriptedModel(steps, api=api)  # type: ignore[arg-type]
         report = await evaluate(desk, [Case("Hi", judge=QUESTION)], swarm=AsyncSwarm(model.client()))
         assert report.accuracy == 1

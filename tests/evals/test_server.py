@@ -9,7 +9,7 @@ from evaluated import desk
 from loopback import Reply, serve, whole
 
 from aswarm.evals import Case, evaluate
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 
 @pytest.mark.asyncio
@@ -19,8 +19,8 @@ async def test_a_real_server(monkeypatch: pytest.MonkeyPatch, nothing_left: list
     def reply(body: dict[str, Any]) -> Reply:
         asked = body["messages"][-1]["content"]
         if "Question:" in asked:
-            return whole(Answer('{"reason": "ok", "value": true}'))
-        return whole(Answer(calls=[call("book", city="Rome")]) if asked == "Book" else Answer("Hello!"))
+            return whole(ScriptedAnswer('{"reason": "ok", "value": true}'))
+        return whole(ScriptedAnswer(calls=[call("book", city="Rome")]) if asked == "Book" else ScriptedAnswer("Hello!"))
 
     cases = [
         Case("Book", function="book", arguments={"city": "Rome"}),

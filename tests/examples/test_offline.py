@@ -13,10 +13,11 @@ import pytest
 from transcripts import EXAMPLES, environment, run_offline
 
 SCRIPT = """
-from aswarm.testing import Answer, ScriptedModel
+from aswarm.testing import ScriptedAnswer, ScriptedModel
 
 def script():
-    answers = {"wait": Answer("late", delay=100), "break": Answer("broken off", break_after=2)}
+    late, broken = ScriptedAnswer("late", delay=100), ScriptedAnswer("broken off", break_after=2)
+    answers = {"wait": late, "break": broken}
     return ScriptedModel(lambda request: answers.get(text := request.messages[-1]["content"], f"You said {text}."), cut=3)
 """
 RUN = """

@@ -18,7 +18,7 @@ from loopback import LoopbackServer, Reply, serve, sse
 from run_scenes import UNKNOWN, until
 from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 APPLICATIONS = ("app", "fastapi_app")
 RUNS = "/chat/conversations/1/runs"
@@ -64,7 +64,7 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     @asynccontextmanager
     async def answers(*replies: Reply) -> AsyncIterator[LoopbackServer]:
         left = iter(replies)
-        async with serve(lambda _: next(left, sse(Answer("done"), cut=2))) as model:
+        async with serve(lambda _: next(left, sse(ScriptedAnswer("done"), cut=2))) as model:
             monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)
             yield model
 
@@ -89,7 +89,7 @@ def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> No
 async def test_a_guest_is_answered(name: str, example: Any, answered: Any) -> None:
     """The events lead to the answer, below the mount point; the conversation is kept, and is valid."""
     app = example(name)
-    async with answered(sse(Answer(calls=[call("opening_hours", place="pool")]))), offered(app) as browser:
+    async with answered(sse(ScriptedAnswer(calls=[call("opening_hours", place="pool")]))), offered(app) as browser:
         found = await entries(browser, await browser.post(RUNS, json={"text": "pool?"}))
         assert "".join(entry["text"] for entry in found if entry["type"] == "TextDelta") == "done"
         kept = (await browser.get("/chat/conversations/1")).json()["messages"]
@@ -113,7 +113,7 @@ async def test_another_guest_sees_nothing(example: Any, answered: Any) -> None:
 @pytest.mark.asyncio
 async def test_a_run_that_is_stopped_says_what_happened(example: Any, answered: Any) -> None:
     """The answer of the stop has what is known of the function, and the next message continues from it."""
-    order = sse(Answer(calls=[call("order_taxi", destination="the station")]))
+    order = sse(ScriptedAnswer(calls=[call("order_taxi", destination="the station")]))
     async with answered(order) as model, offered(example("app")) as browser:
         started = await browser.post(RUNS, json={"text": "taxi"})
         async with browser.stream("GET", started.headers["location"]) as response:
@@ -158,7 +158,7 @@ async def test_fastapi_has_a_route_of_its_own(example: Any, answered: Any) -> No
 @pytest.mark.asyncio
 async def test_a_second_message_to_the_room_names_the_active_run(example: Any, answered: Any) -> None:
     """The route answers 409, as the routes of the service do; the client can stop the run that it names."""
-    order = sse(Answer(calls=[call("order_taxi", destination="the station")]))
+    order = sse(ScriptedAnswer(calls=[call("order_taxi", destination="the station")]))
     async with answered(order), offered(example("fastapi_app")) as browser:
         async with browser.stream("POST", "/rooms/7/ask", json={"text": "taxi"}) as response:
             async for line in response.aiter_lines():

@@ -60,7 +60,7 @@ def test_tools_that_run_alone() -> None:
     assert said(book, pay, ring, price) == [
         "calls of price run together.",
         "calls of book run alone, because plain functions run one at a time.",
-        "calls of pay run alone, because they may change context_variables; with the hint Mapping they only read.",
+        "calls of pay run alone, because they may change context_variables; with the hint Mapping, or a read-only type, they only read.",
         "calls of ring run alone, because of @tool(concurrent=False).",
     ]
 

@@ -9,11 +9,11 @@ from guarded import WAYS, Scene
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, tool
 from aswarm.guards import Block, Blocked, CheckedAnswer, Halt, Replace, Say, hold_answer
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
-SECRET = Answer("The password is 1234.", extra={"reasoning_content": "1234, I think"})
+SECRET = ScriptedAnswer("The password is 1234.", extra={"reasoning_content": "1234, I think"})
 
 
 def scripted(scene: Scene, *middleware: Any) -> AsyncSwarm:
@@ -92,7 +92,7 @@ async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
         return f"paid {amount}"
 
     calls = [call("pay", call_id="c", amount=1), call("pay", call_id="c", amount=2)]
-    model = ScriptedModel([Answer("1234", calls, extra={"reasoning_content": "It is 1234"}), "Paid."], cut=3)
+    model = ScriptedModel([ScriptedAnswer("1234", calls, extra={"reasoning_content": "It is 1234"}), "Paid."], cut=3)
     swarm = AsyncSwarm(
         model.client(), middleware=[hold_answer(lambda checked: Say("...") if "1234" in checked.text else None)]
     )
@@ -126,7 +126,9 @@ async def test_refusal_and_reasoning_are_judged(key: str, with_call: bool, api: 
     """Readers see both."""
     extra: dict[str, Any] = {key: "It is 1234"}
     calls = [call("work")] if with_call else []
-    model = ScriptedModel([Answer("" if key == "refusal" else "No.", calls, extra=extra), "Done."], api=api, cut=3)
+    model = ScriptedModel(
+        [ScriptedAnswer("" if key == "refusal" else "No.", calls, extra=extra), "Done."], api=api, cut=3
+    )
     scene = Scene()
     guard = hold_answer(lambda checked: Block() if "1234" in checked.text else None)
     with pytest.raises(Blocked):
@@ -153,7 +155,7 @@ async def test_refusal_and_reasoning_are_judged(key: str, with_call: bool, api: 
 async def test_texts_of_a_provider_are_judged(more: dict[str, Any]) -> None:
     """Wherever the provider puts them; bytes are no text."""
     scene, texts = Scene(), list[str]()
-    answer = Answer("Yes", extra={"images": [{"image_url": {"url": "data:image/png;base64,QUJD"}}], **more})
+    answer = ScriptedAnswer("Yes", extra={"images": [{"image_url": {"url": "data:image/png;base64,QUJD"}}], **more})
     swarm = AsyncSwarm(
         ScriptedModel([answer]).client(), middleware=[hold_answer(lambda checked: texts.append(checked.text))]
     )
@@ -175,7 +177,7 @@ async def test_an_error_in_an_answer_is_what_it_was(way: str) -> None:
 
 async def test_an_answer_without_an_end_is_an_error() -> None:
     """A stream that ends in the middle is an error, also if its check would let it pass."""
-    answer = Answer("Hello", break_after=2)
+    answer = ScriptedAnswer("Hello", break_after=2)
     swarm = AsyncSwarm(ScriptedModel([answer]).client(), middleware=[hold_answer(lambda checked: None)])
     with pytest.raises(StreamInterrupted):
         await Scene().read(swarm, "stream", agent=Agent())

@@ -12,7 +12,7 @@ from guarded import WAYS, Scene
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image, Swarm
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool, hold_answer, judge
 from aswarm.middleware import redact
-from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 
 pytestmark = pytest.mark.anyio
 JUDGE = Agent(name="Judge", model="small", instructions="Block homework.")
@@ -101,7 +101,7 @@ async def test_an_agent_judges_an_answer() -> None:
     assert [each["content"] for each in material(model)["conversation"]] == ["What is 6 * 7?"]
 
 
-@pytest.mark.parametrize("verdict", ["I think so", Answer("", extra={"refusal": "No."}), Failure(500)])
+@pytest.mark.parametrize("verdict", ["I think so", ScriptedAnswer("", extra={"refusal": "No."}), Failure(500)])
 async def test_a_judge_without_a_verdict_blocks(verdict: Any) -> None:
     """An answer of another form, a refusal, a failure of the provider."""
     model = model_of(verdict, "Hello")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import aswarm
 from aswarm import Agent, AsyncSwarm, CompletionError, Response
 from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_input, guard_tool, hold_answer
-from aswarm.testing import Answer, ScriptedModel, check_history, check_middleware
+from aswarm.testing import ScriptedAnswer, ScriptedModel, check_history, check_middleware
 
 BACKENDS = ["asyncio", "trio"]
 GUARD = pytest.mark.parametrize("guard", GUARDS)
@@ -282,7 +282,7 @@ PER_CHUNK = {"input": 0, "before a call": 0, "after a call": 0, "answer": 9}
 async def counted(length: int, middleware: list[Any]) -> int:
     """The frames of the second of two equal runs with a call and a streamed answer of so many chunks."""
     scene = Scene()
-    answers = [Answer(calls=scene.calls), Answer("x" * length)] * 2
+    answers = [ScriptedAnswer(calls=scene.calls), ScriptedAnswer("x" * length)] * 2
     swarm = AsyncSwarm(ScriptedModel(answers, cut=1).client(), middleware=middleware)
     agent, count = scene.agent(), 0
 

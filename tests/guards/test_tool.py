@@ -26,7 +26,7 @@ from aswarm import (
 )
 from aswarm.guards import Block, Blocked, CheckedCall, CheckedResult, Halt, Replace, Say, guard_tool
 from aswarm.middleware import Handlers, Middleware
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
 
@@ -274,7 +274,7 @@ async def test_a_call_that_no_guard_had_seen_before_its_approval() -> None:
 async def test_a_call_that_nobody_was_asked_about_is_replaced_without_a_question() -> None:
     """`resume=True` runs what an earlier run has left open."""
     case = Approvals(at_most(20), approve=False)
-    case.history.append(Answer(calls=[call("pay", call_id="c1", amount=500)]).message)
+    case.history.append(ScriptedAnswer(calls=[call("pay", call_id="c1", amount=500)]).message)
     case.model = ScriptedModel(["Done"])
     case.swarm = AsyncSwarm(case.model.client(), middleware=[at_most(20)])
     await case.run(resume=True)
@@ -303,7 +303,7 @@ async def test_calls_that_are_resumed_are_judged() -> None:
     till = Till()
     history = [
         {"role": "user", "content": "Hi"},
-        Answer(calls=[PAY]).message,
+        ScriptedAnswer(calls=[PAY]).message,
     ]
     response = await till.run(messages=history, before=lambda checked: Block("no"))
     assert (told(response, history), till.paid) == (["not run: no"], [])

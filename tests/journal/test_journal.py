@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from aswarm import (
     AsyncSwarm,
     CompletionError,
     CompletionRequest,
+    ConfigurationError,
     Hold,
+    Resource,
     Result,
     RunError,
     UnknownCall,
@@ -26,7 +29,7 @@ from aswarm import (
 from aswarm._record.journal import Journal
 from aswarm._run.loop import Handlers
 from aswarm._run.options import RunOptions
-from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
 
@@ -262,7 +265,7 @@ async def test_an_item_is_resumed_over_either_api(path: Path, first_api: Any, se
     """The recorded turn is not asked again, no function runs twice, and the other API gets no output items."""
     ran: list[str] = []
     agent = Agent(model="gpt-6-luna", functions=[noting(ran, "order")])
-    asking = Answer(calls=[call("order", call_id="c1")], extra={"reasoning_content": "Hm."})
+    asking = ScriptedAnswer(calls=[call("order", call_id="c1")], extra={"reasoning_content": "Hm."})
     first = ScriptedModel([asking, Failure(400, "bad")], api=first_api)
     with pytest.raises(CompletionError):
         await rerun(path, first.client(), agent)
@@ -283,3 +286,35 @@ async def test_an_item_is_resumed_over_either_api(path: Path, first_api: Any, se
             {"type": "function_call", "call_id": "c1", "name": "order", "arguments": "{}"},
             {"type": "function_call_output", "call_id": "c1", "output": "done"},
         ]
+
+
+@dataclass
+class Shop:
+    cart: list[str] = field(default_factory=list)
+    day: date | None = None
+
+
+class Clock:
+    """A client, which is in no record."""
+
+
+async def put(context_variables: Shop, clock: Resource[Clock]) -> str:
+    assert isinstance(clock, Clock)
+    context_variables.cart.append("ink")
+    context_variables.day = date(2026, 11, 24)
+    return f"{len(context_variables.cart)} things"
+
+
+@pytest.mark.anyio
+async def test_the_changes_of_a_typed_view_are_repeated(path: Path) -> None:
+    """They are JSON in the record. The resources are passed again, and a rerun without them starts nothing."""
+    agent = Agent(functions=[put])
+    resources = {"clock": Clock()}
+    with pytest.raises(Died):
+        await rerun(path, Script(calls("put"), dies()), agent, context={"other": 1}, resources=resources)
+    with pytest.raises(ConfigurationError, match="the resource 'clock' is missing"):
+        await rerun(path, Script(), agent, context={"other": 1})
+    response = await rerun(path, Script(calls("put"), says("Done")), agent, context={"other": 1}, resources=resources)
+    assert response.context_variables == {"other": 1, "cart": ["ink", "ink"], "day": "2026-11-24"}
+    assert contents(response) == ["1 things", "2 things"]
+    assert await rerun(path, Script(), agent, context={"other": 1}, resources=resources) == response

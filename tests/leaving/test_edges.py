@@ -13,7 +13,7 @@ from run_scenes import UNKNOWN, USER, nothing_left_behind, until
 from ways_to_run import FACES, answers, cancel_when, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 # --- runs in tools, runs beside runs ----------------------------------------------------------------------------------
 
@@ -23,8 +23,10 @@ from aswarm.testing import Answer, ScriptedModel, call, check_history
 @pytest.mark.parametrize("inner", FACES)
 async def test_a_run_inside_a_tool_is_left_with_it(inner: str, outer: str) -> None:
     """An agent that is asked by a tool ends when the run around it is cancelled: its response is closed."""
-    model = ScriptedModel(lambda _: Answer("Hello", pause=0.01 if inner != "run" else 0, delay=30 * (inner == "run")))
-    slow = ScriptedModel(lambda _: Answer("Hello, world" * 100, delay=0, pause=0.01), cut=1)
+    model = ScriptedModel(
+        lambda _: ScriptedAnswer("Hello", pause=0.01 if inner != "run" else 0, delay=30 * (inner == "run"))
+    )
+    slow = ScriptedModel(lambda _: ScriptedAnswer("Hello, world" * 100, delay=0, pause=0.01), cut=1)
     asked = slow if inner != "run" else model
     left: list[Response] = []
 
@@ -105,7 +107,7 @@ async def test_a_stream_read_to_its_end_is_not_cancelled_by_being_left() -> None
 @pytest.mark.asyncio
 async def test_each_step_may_have_a_timeout_of_its_own() -> None:
     """`asyncio.wait_for` around single steps moves the run from task to task; a timeout ends the run."""
-    model = ScriptedModel([Answer("Hello", pause=0.03), "never"], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", pause=0.03), "never"], cut=1)
     stream = AsyncSwarm(model.client()).run(Agent(), [USER], stream=True)
     async with nothing_left_behind():
         with pytest.raises(TimeoutError):  # noqa: PT012 - some step times out

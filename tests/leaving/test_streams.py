@@ -23,7 +23,7 @@ from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.middleware import Middleware
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 
 class Abandoned(Exception):
@@ -320,7 +320,7 @@ async def test_the_loop_ends_around_an_open_stream(how: str, tmp_path: Path) -> 
     (tmp_path / "program.py").write_text(BREAKS_OUT, encoding="utf-8")
 
     def flows(_: object) -> Reply:
-        return sse(Answer("Hello " * 1000), cut=6, pause=0.01)
+        return sse(ScriptedAnswer("Hello " * 1000), cut=6, pause=0.01)
 
     async with serve(flows) as server:
         command = [sys.executable, "program.py", server.base_url, how]

@@ -27,7 +27,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.testing import Answer, check_history
+from aswarm.testing import ScriptedAnswer, check_history
 
 UNKNOWN = {"slow": "cancelled; its outcome is unknown"}
 
@@ -39,12 +39,12 @@ def asked(scene: Scene, _: object) -> bool:
 
 def stalls(stream: bool) -> Reply:
     """Half an answer, and no more."""
-    return Reply(sse(Answer("Hello, world"), cut=5).pieces[:2], end="stall")
+    return Reply(sse(ScriptedAnswer("Hello, world"), cut=5).pieces[:2], end="stall")
 
 
 def flows(stream: bool) -> Reply:
     """An answer that goes on, a piece at a time."""
-    return sse(Answer("Hello" * 5000), cut=5, pause=0.002)
+    return sse(ScriptedAnswer("Hello" * 5000), cut=5, pause=0.002)
 
 
 # By name: the moment, and what the client must have read before it goes.
@@ -206,7 +206,10 @@ async def test_one_client_of_many_goes(caplog: pytest.LogCaptureFixture) -> None
     runs: list[Any] = []
     deeds = Deeds()
     agent = Agent(functions=deeds.tools())
-    async with serve(lambda _: sse(Answer("Hello, world"), cut=1, pause=0.005)) as server, nothing_left_behind():
+    async with (
+        serve(lambda _: sse(ScriptedAnswer("Hello, world"), cut=1, pause=0.005)) as server,
+        nothing_left_behind(),
+    ):
         scene = Scene(server, AsyncSwarm(client := client_of(server)), deeds, agent)
 
         async def endpoint(request: Request) -> StreamingResponse:

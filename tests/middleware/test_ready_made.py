@@ -40,7 +40,7 @@ from aswarm.middleware import (
     replay,
     retry,
 )
-from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_middleware
 
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 
@@ -181,7 +181,7 @@ async def test_another_client_answers_with_its_own_model() -> None:
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_the_first_client_gets_no_reasoning_of_another(way: str, api: Any) -> None:
     """It could not read the items of the other provider, and would refuse the next turn."""
-    answer = Answer("Wait", calls=[call("lookup", call_id="c1", x="a")], extra={"reasoning_content": "Hm"})
+    answer = ScriptedAnswer("Wait", calls=[call("lookup", call_id="c1", x="a")], extra={"reasoning_content": "Hm"})
     first, second = ScriptedModel([Failure(503), "Done"], api=api), ScriptedModel([answer], api="responses", cut=2)
     swarm = AsyncSwarm(first.client(), middleware=[fallback((second.client(), "llama"))])
     response = await finished(swarm, way, Agent(functions=[lookup]))
@@ -311,7 +311,7 @@ async def test_the_last_failure_names_the_earlier_ones() -> None:
 @pytest.mark.anyio
 async def test_a_stream_that_has_begun_is_not_begun_again() -> None:
     """Its reader has seen a part of the first answer."""
-    model = ScriptedModel([Answer("Hello", break_after=2), "Again"], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", break_after=2), "Again"], cut=1)
     with pytest.raises(StreamInterrupted):
         await texts(AsyncSwarm(model.client(), middleware=[fallback("small")]), "stream")
     assert len(model.requests) == 1
@@ -369,7 +369,7 @@ async def test_an_equal_request_is_asked_once(way: str, kind: str, tmp_path: Pat
 @pytest.mark.anyio
 async def test_a_file_serves_the_next_process(tmp_path: Path) -> None:
     """Calls, ids and arguments come back as they were."""
-    steps: list[Any] = [Answer("Let me see", calls=[call("lookup", x="a")]), "Done"]
+    steps: list[Any] = [ScriptedAnswer("Let me see", calls=[call("lookup", x="a")]), "Done"]
     agent, model = Agent(functions=[lookup]), ScriptedModel(steps)
     first = await AsyncSwarm(model.client(), middleware=[cache(tmp_path / "c.sqlite")]).run(agent, "Hi")
     second = await AsyncSwarm(ScriptedModel([]).client(), middleware=[cache(tmp_path / "c.sqlite")]).run(agent, "Hi")
@@ -379,7 +379,7 @@ async def test_a_file_serves_the_next_process(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_a_failure_is_not_kept() -> None:
     """The next run asks again."""
-    model = ScriptedModel([Answer("Hello", break_after=2), "Hello"], cut=1)
+    model = ScriptedModel([ScriptedAnswer("Hello", break_after=2), "Hello"], cut=1)
     swarm = AsyncSwarm(model.client(), middleware=[cache()])
     with pytest.raises(StreamInterrupted):
         await texts(swarm, "stream")
@@ -391,7 +391,7 @@ async def test_a_failure_is_not_kept() -> None:
 @WAYS
 async def test_an_answer_that_was_cut_is_not_kept(way: str, reason: str) -> None:
     """The next run may have another limit, or more luck."""
-    model = ScriptedModel([Answer("Hel", finish_reason=reason), "Hello"])
+    model = ScriptedModel([ScriptedAnswer("Hel", finish_reason=reason), "Hello"])
     swarm = AsyncSwarm(model.client(), middleware=[cache()])
     assert [await texts(swarm, way) for _ in range(3)] == ["Hel", "Hello", "Hello"]
 
@@ -455,7 +455,7 @@ async def test_a_recording_answers_in_place_of_the_model(way: str, tmp_path: Pat
 async def test_items_of_the_responses_api_come_back(way: str, kind: str, tmp_path: Path) -> None:
     """Reasoning and calls, in order; so the next request of a real run would send them as they came."""
     path, agent = tmp_path / "file", Agent(functions=[lookup])
-    answer = Answer(calls=[call("lookup", x="a")], extra={"reasoning_content": "Hm"})
+    answer = ScriptedAnswer(calls=[call("lookup", x="a")], extra={"reasoning_content": "Hm"})
     first, second = (record(path), replay) if kind == "recording" else (cache(path), cache)
     model = ScriptedModel([answer, "Done"], cut=2, api="responses")
     expected = await finished(AsyncSwarm(model.client(), middleware=[first]), way, agent)
@@ -721,7 +721,7 @@ async def test_reasoning_items_leak_nothing(api: Any, more: dict[str, Any]) -> N
 @pytest.mark.anyio
 async def test_items_without_a_match_are_sent_as_they_came() -> None:
     """Encrypted reasoning and ids are not read."""
-    model = ScriptedModel([Answer("Yes", extra={"reasoning_content": "Hm"}), "Done"], api="responses")
+    model = ScriptedModel([ScriptedAnswer("Yes", extra={"reasoning_content": "Hm"}), "Done"], api="responses")
     swarm = AsyncSwarm(model.client(), middleware=[redact([r"encrypted \w+", "item_0"])])
     first = await swarm.run(Agent(model="gpt-6-luna"), "Hi")
     await swarm.run(Agent(model="gpt-6-luna"), [*first.messages, {"role": "user", "content": "And?"}])

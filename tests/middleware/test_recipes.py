@@ -18,7 +18,7 @@ from ways_to_run import FACES, consume
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionSource, Response, StreamInterrupted
 from aswarm._providers.openai import source_for
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, Started, ToolCall, ToolOutcome
-from aswarm.testing import Answer, Failure, ScriptedModel, call, check_history, check_middleware
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history, check_middleware
 
 pytestmark = pytest.mark.anyio
 
@@ -148,7 +148,7 @@ async def test_a_fallback_leaves_an_answer_that_has_begun(face: str) -> None:
     """After the first chunk nothing can be taken back: the break is the error of the run."""
     second = script_of([])
     swarm = AsyncSwarm(
-        script_of([Answer("Hello", break_after=2)]).client(), middleware=[falling_back_to(Second(second))]
+        script_of([ScriptedAnswer("Hello", break_after=2)]).client(), middleware=[falling_back_to(Second(second))]
     )
     left: list[Response] = []
     with pytest.raises(StreamInterrupted) as caught:

@@ -20,7 +20,7 @@ from sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, s
 
 from aswarm import Agent, AsyncSwarm, CompletionError, function_to_json
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -237,7 +237,7 @@ async def test_settings_of_a_middleware_are_sent_as_the_sdk_sends_them(
     stream: bool, settings: Json, sent: Json
 ) -> None:
     """`extra_body`, and values that JSON has not, are sent by the real client as if the agent had set them."""
-    answer = Answer("Hi")
+    answer = ScriptedAnswer("Hi")
     async with serve(lambda body: sse(answer) if stream else whole(answer)) as server, client_at(server) as client:
         swarm = AsyncSwarm(client, middleware=[asking_first(lambda body: body.update(settings))])
         async with swarm.stream(Agent(), "Hello", deltas=stream) as run:

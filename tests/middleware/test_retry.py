@@ -30,7 +30,7 @@ from aswarm import (
 )
 from aswarm._wire.backoff import Backoff
 from aswarm.middleware import Handlers, Middleware, _retry, fallback, retry
-from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_middleware
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_middleware
 
 STREAMED = FACES[1:]
 every_way = pytest.mark.parametrize("face", FACES)
@@ -169,7 +169,7 @@ async def test_a_call_that_ran_does_not_run_again(face: str) -> None:
 @every_way
 async def test_an_answer_that_breaks_before_its_first_chunk_is_retried(face: str) -> None:
     """No part of it was passed on."""
-    model = TimedModel([Answer("Hello", break_after=0), "Hello"])
+    model = TimedModel([ScriptedAnswer("Hello", break_after=0), "Hello"])
     assert (await response_of(swarm_of(model), face)).text == "Hello"
     assert len(model.times) == 2
 
@@ -189,7 +189,7 @@ ROLE = {"role": "assistant", "content": "", "refusal": None, "reasoning_content"
 @pytest.mark.parametrize(
     "broken",
     [
-        Answer("Hello", break_after=1),
+        ScriptedAnswer("Hello", break_after=1),
         RawAnswer(chunks_of(ROLE, {"tool_calls": []}, {})),
         RawAnswer([*chunks_of(ROLE), b'data: {"choices": [], "usage": {"total_tokens": 1}}\n\n']),
         RawAnswer([*chunks_of(ROLE), b'data: {"error": {"code": 503, "message": "overloaded"}}\n\n']),
@@ -218,7 +218,7 @@ async def test_a_response_that_breaks_while_nothing_is_shown_is_asked_for_again(
     middleware: Middleware, at: int
 ) -> None:
     """The Responses API announces an answer with several events."""
-    model = ScriptedModel([Answer("Hello", break_after=at), "Hello"], api="responses")
+    model = ScriptedModel([ScriptedAnswer("Hello", break_after=at), "Hello"], api="responses")
     client = model.client()
     client._platform = "Linux"
     assert (await response_of(AsyncSwarm(client, middleware=[middleware]), "stream")).text == "Hello"
@@ -257,7 +257,7 @@ async def test_a_stream_without_a_text_is_an_answer(face: str) -> None:
 @pytest.mark.parametrize("face", STREAMED)
 async def test_a_stream_that_breaks_after_its_first_chunk_is_not_retried(face: str) -> None:
     """A reader must not get the same text twice."""
-    model = TimedModel([Answer("Hello", break_after=2)])
+    model = TimedModel([ScriptedAnswer("Hello", break_after=2)])
     error = await error_of(swarm_of(model), face)
     assert isinstance(error, StreamInterrupted)
     assert (error.partial, error.retryable, len(model.times)) == ("Hello", True, 1)

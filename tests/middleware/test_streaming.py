@@ -20,7 +20,7 @@ from sources import client_of, script_of
 
 from aswarm import Agent, AsyncSwarm, TextDelta
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -159,7 +159,7 @@ def half(body: dict[str, Any]) -> Reply:
     """Half an answer, and then nothing; a plain request is not answered at all."""
     if not body["stream"]:
         return Reply([], silent=True)
-    reply = sse(Answer("Hello"), cut=2)
+    reply = sse(ScriptedAnswer("Hello"), cut=2)
     return Reply(reply.pieces[:2], end="stall")
 
 

@@ -15,7 +15,7 @@ from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
 from aswarm.middleware import CompletionRequest, Handlers, fallback, retry, summarise
-from aswarm.testing import Answer, Failure, Request, ScriptedModel, Step, call, check_history, check_middleware
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call, check_history, check_middleware
 
 Json = dict[str, Any]
 WRITER = Agent(name="Summariser", instructions="You summarise.", model="small")
@@ -285,7 +285,7 @@ async def test_retry_asks_again_for_a_summary() -> None:
 @pytest.mark.anyio
 async def test_an_empty_summary_is_an_error() -> None:
     """Older messages are never replaced by nothing."""
-    model = Model(Answer("  "))
+    model = Model(ScriptedAnswer("  "))
     with pytest.raises(RunError, match="'Summariser' should summarise the conversation, but wrote no text"):
         await swarm_of(model).run(Agent(), [*exchanges(8), user("And?")])
 

@@ -17,7 +17,7 @@ from traces import Traces
 from aswarm import Agent, AsyncSwarm, CompletionError, ToolError
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.otel import _attributes, otel
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.anyio
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -39,7 +39,7 @@ async def look(city: str) -> str:
 
 async def test_a_completion_has_its_messages(traces: Traces) -> None:
     """The instructions, the conversation, the functions and the answer; the run has what it was asked and its answer."""
-    model = script_of([Answer("I look.", calls=[call("look", city="Tromsø")]), "Sunny."])
+    model = script_of([ScriptedAnswer("I look.", calls=[call("look", city="Tromsø")]), "Sunny."])
     swarm = AsyncSwarm(model.client(), middleware=[traces.middleware(content=True)])
     await swarm.run(Agent(instructions="Be brief.", functions=[look]), "Hi")
     first, last = traces.named("chat")

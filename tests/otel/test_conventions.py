@@ -18,7 +18,7 @@ from traces import Traces, operation
 
 from aswarm import Agent, AsyncSwarm, Image
 from aswarm.otel import _conventions as names
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +63,9 @@ async def all_sorts(traces: Traces, **options: Any) -> None:
         call("look", city=SECRET),
         call("draw"),
         call("fail", city="x"),
-        Answer(calls=[call("look", city="y")]).calls[0],
+        ScriptedAnswer(calls=[call("look", city="y")]).calls[0],
     ]
-    steps = [Answer(SECRET, calls=calls), SECRET, call("transfer_to_other"), SECRET, Failure(400, SECRET)]
+    steps = [ScriptedAnswer(SECRET, calls=calls), SECRET, call("transfer_to_other"), SECRET, Failure(400, SECRET)]
     swarm = AsyncSwarm(script_of(steps).client(), middleware=[traces.middleware(**options)], model="m")
     agent = Agent(name="Desk", instructions=SECRET, functions=[look, draw, fail, Agent(name="other")])
     agent.model_settings = SETTINGS

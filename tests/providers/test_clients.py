@@ -16,15 +16,17 @@ from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response, StreamInterrupted
-from aswarm.testing import Answer, ScriptedModel, call, check_history, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, chunks, completion
 
 pytestmark = pytest.mark.asyncio
 
 Face = Literal["run", "classic", "stream"]
 FACES: tuple[Face, ...] = ("run", "classic", "stream")
 # One id for every call, as in Swarm's own mock client.
-CALL = Answer(calls=[call("look", what="x", call_id="mock_tc_id"), call("look", what="y", call_id="mock_tc_id")])
-SCRIPT = [CALL, CALL, Answer("Done")]
+CALL = ScriptedAnswer(
+    calls=[call("look", what="x", call_id="mock_tc_id"), call("look", what="y", call_id="mock_tc_id")]
+)
+SCRIPT = [CALL, CALL, ScriptedAnswer("Done")]
 
 
 def look(what: str) -> str:
@@ -52,12 +54,12 @@ def check(response: Response) -> None:
     assert (response.text, response.stop) == ("Done", "answer")
 
 
-def typed(answer: Answer) -> ChatCompletion:
+def typed(answer: ScriptedAnswer) -> ChatCompletion:
     """As the SDK gives a whole completion."""
     return ChatCompletion.model_validate({"created": 1, **completion(answer)})
 
 
-def typed_chunks(answer: Answer) -> list[ChatCompletionChunk]:
+def typed_chunks(answer: ScriptedAnswer) -> list[ChatCompletionChunk]:
     """As the SDK gives the chunks of a stream."""
     return [ChatCompletionChunk.model_validate({"created": 1, **chunk}) for chunk in chunks(answer, 2)]
 
@@ -85,7 +87,7 @@ async def slowly(items: list[Any]) -> AsyncIterator[Any]:
         yield item
 
 
-REPLIES: dict[str, Callable[[Answer], Any]] = {
+REPLIES: dict[str, Callable[[ScriptedAnswer], Any]] = {
     "ChatCompletion": typed,
     "dict": completion,
     "SimpleNamespace": lambda answer: simple(completion(answer)),
@@ -101,7 +103,7 @@ REPLIES: dict[str, Callable[[Answer], Any]] = {
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES.keys())
 @pytest.mark.parametrize("mocked", [AsyncMock, MagicMock, lambda: AsyncMock(spec=AsyncOpenAI), "spec"])
-async def test_mock_clients(mocked: Any, reply: Callable[[Answer], Any], face: Face) -> None:
+async def test_mock_clients(mocked: Any, reply: Callable[[ScriptedAnswer], Any], face: Face) -> None:
     """Every kind of mock client with every kind of reply leads to the same conversation, through every face."""
     client = MagicMock(spec=AsyncOpenAI) if mocked == "spec" else mocked()
     client.chat.completions.create.side_effect = [reply(answer) for answer in SCRIPT]
@@ -305,7 +307,7 @@ async def test_a_client_that_is_said_to_know_stream_options_gets_them(
 
     async def create(**arguments: Any) -> Any:
         asked.append(arguments)
-        return iter(list(chunks(Answer("Done"))))
+        return iter(list(chunks(ScriptedAnswer("Done"))))
 
     client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
     swarm = AsyncSwarm(client, include_usage=include_usage)

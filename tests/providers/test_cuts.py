@@ -13,7 +13,7 @@ from loopback import read_request, spoken
 from transports import client_at
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 pytestmark = pytest.mark.asyncio
 FRAMINGS = ("chunked", "length", "close")
@@ -21,7 +21,7 @@ FRAMINGS = ("chunked", "length", "close")
 
 def answer(framing: str, body: dict[str, Any]) -> bytes:
     """The bytes of a correct answer. The end of its body is a chunk of length 0, a length, or the end of the connection."""
-    reply = spoken(Answer("Hello"), body, cut=3)
+    reply = spoken(ScriptedAnswer("Hello"), body, cut=3)
     content = b"".join(reply.pieces)
     header = ""
     if framing == "chunked":

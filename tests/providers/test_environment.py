@@ -16,7 +16,7 @@ from loopback import LoopbackServer, serve, whole
 from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 pytestmark = [
     pytest.mark.asyncio,
@@ -114,7 +114,7 @@ async def served(monkeypatch: pytest.MonkeyPatch, certificate: Path | None = Non
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate)
-    async with serve(lambda _: whole(Answer("hello")), context) as server:
+    async with serve(lambda _: whole(ScriptedAnswer("hello")), context) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         yield server
 

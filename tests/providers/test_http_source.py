@@ -10,7 +10,7 @@ from loopback import Reply, serve, spoken, whole
 from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_request_has_the_headers_of_the_sdk() -> None:
     """Key, organization and project, and the caller's own headers."""
     async with (
-        serve(lambda _: whole(Answer("hello"))) as server,
+        serve(lambda _: whole(ScriptedAnswer("hello"))) as server,
         HTTPSource(server.base_url, "key", organization="o", project="p", headers={"x-own": "1"}) as source,
     ):
         assert (await AsyncSwarm(source).run(Agent(), "hi")).text == "hello"
@@ -31,7 +31,7 @@ async def test_the_request_has_the_headers_of_the_sdk() -> None:
 async def test_headers_of_the_environment(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """OPENAI_CUSTOM_HEADERS replaces the standard headers, and the caller's headers replace both, as with openai's client."""
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "x-env: e\nauthorization: Bearer env\nX-Both: env")
-    async with serve(lambda _: whole(Answer("hello"))) as server:
+    async with serve(lambda _: whole(ScriptedAnswer("hello"))) as server:
         for more in ({"x-both": "own"}, {"x-both": "own", "Authorization": "Bearer own"}):
             source: Any = (
                 HTTPSource(server.base_url, "key", headers=more)
@@ -50,7 +50,7 @@ async def test_headers_of_the_environment(client: str, monkeypatch: pytest.Monke
 async def test_a_redirect_is_followed_with_the_request(transport: Transport) -> None:
     """Status 307 and 308 keep method and body. Another origin does not get the key."""
     statuses = ["307 Temporary Redirect", "308 Permanent Redirect"]
-    async with serve(lambda _: whole(Answer("hello"))) as target, serve(lambda _: moved) as server:
+    async with serve(lambda _: whole(ScriptedAnswer("hello"))) as target, serve(lambda _: moved) as server:
         for status in statuses:
             moved = Reply([], status=status, headers={"location": f"{target.base_url}/chat/completions"})
             async with client_at(server.base_url, transport) as client:
@@ -78,7 +78,7 @@ async def test_a_redirect_that_drops_the_request_is_an_error(status: str, transp
 async def test_the_options_of_a_request() -> None:
     """Headers, query and body of one request, as on the SDK's `create`."""
     settings = {"extra_headers": {"x-trace": "t"}, "extra_query": {"q": "1"}, "extra_body": {"top_k": 5}, "timeout": 60}
-    async with serve(lambda _: whole(Answer("hello"))) as server, HTTPSource(server.base_url, "key") as source:
+    async with serve(lambda _: whole(ScriptedAnswer("hello"))) as server, HTTPSource(server.base_url, "key") as source:
         await AsyncSwarm(source).run(Agent(model_settings=settings), "hi")
     assert server.heads[0].startswith("POST /v1/chat/completions?q=1 ")
     assert "x-trace: t" in server.heads[0].lower()
@@ -93,7 +93,7 @@ async def test_a_failed_request_is_sent_again(stream: bool) -> None:
     def reply(body: dict[str, Any]) -> Reply:
         if len(server.requests) < 3:
             return Reply([b"{}"], status="503 Busy", headers={"retry-after-ms": "1"})
-        return spoken(Answer("hello"), body)
+        return spoken(ScriptedAnswer("hello"), body)
 
     async with (
         serve(reply) as server,
@@ -127,7 +127,7 @@ async def test_a_wait_of_more_than_two_minutes_is_the_callers() -> None:
 
 async def test_a_large_request() -> None:
     """Of more bytes than aiohttp writes in one piece."""
-    async with serve(lambda _: whole(Answer("hello"))) as server, HTTPSource(server.base_url, "key") as source:
+    async with serve(lambda _: whole(ScriptedAnswer("hello"))) as server, HTTPSource(server.base_url, "key") as source:
         await AsyncSwarm(source).run(Agent(), "x" * 1_500_000)
     assert len(server.requests[0]["messages"][-1]["content"]) == 1_500_000
 

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletion
 
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
-from aswarm.testing import Answer, ScriptedModel
+from aswarm.testing import ScriptedAnswer, ScriptedModel
 
 Seen = list[dict[str, Any]]
 
@@ -69,7 +69,7 @@ async def test_a_wrapped_create_of_the_class_is_called(deltas: bool, monkeypatch
     """Each completion goes through the wrapper, and a streamed one asks for its usage, which the wrapper records."""
     seen: Seen = []
     monkeypatch.setattr(AsyncCompletions, "create", FunctionLike(AsyncCompletions.create, seen))
-    swarm = AsyncSwarm(ScriptedModel([Answer("Hello")] * 3).client())
+    swarm = AsyncSwarm(ScriptedModel([ScriptedAnswer("Hello")] * 3).client())
     responses = [await run(swarm, deltas=deltas) for _ in range(3)]
     assert [response.text for response in responses] == ["Hello"] * 3
     assert [made.get("stream_options") for made in seen] == [{"include_usage": True} if deltas else None] * 3
@@ -154,7 +154,7 @@ def test_a_wrapped_stream_of_a_blocking_client_is_read(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("of_instance", [False, True])
 async def test_the_signature_of_create_is_read_once(of_instance: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading it takes longer than all the rest of a request here; the wrapper is a new object at each access."""
-    client = ScriptedModel([Answer("Hello")] * 3).client()
+    client = ScriptedModel([ScriptedAnswer("Hello")] * 3).client()
     owner: Any = client.chat.completions if of_instance else AsyncCompletions
     original, read, signature = owner.create, list[Any](), inspect.signature
 

@@ -14,7 +14,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
-from aswarm.testing import Answer, completion
+from aswarm.testing import ScriptedAnswer, completion
 
 AGENT = Agent(model="some-model")
 SECRET = "sk-SECRET"
@@ -28,7 +28,7 @@ class Provider(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers["content-length"]))
         place = self.path.split("/")[1]
         if self.path == "/v1/chat/completions":
-            self.answer(200, completion(Answer("Hi")))
+            self.answer(200, completion(ScriptedAnswer("Hi")))
         elif place in ("401", "403"):
             self.answer(int(place), {"error": {"message": "go away"}})
         elif place == "model":

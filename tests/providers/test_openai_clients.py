@@ -13,7 +13,7 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm.testing import Answer, ScriptedModel, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, chunks, completion
 
 pytestmark = pytest.mark.anyio
 
@@ -28,8 +28,8 @@ class Recorder(httpx.AsyncBaseTransport):
         body = json.loads(await request.aread())
         self.requests.append(request)
         if not body.get("stream"):
-            return httpx.Response(200, json=completion(Answer("Hi")))
-        events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(Answer("Hi"), 1))
+            return httpx.Response(200, json=completion(ScriptedAnswer("Hi")))
+        events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(ScriptedAnswer("Hi"), 1))
         return httpx.Response(200, text=events, headers={"content-type": "text/event-stream"})
 
     @property

@@ -15,7 +15,7 @@ from loopback import Reply, read_request, serve, spoken
 from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, RunError, StreamInterrupted
-from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, call, check_history
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_history
 
 Api = Literal["chat", "responses"]
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("api", ["chat", "responses"])]
@@ -55,7 +55,7 @@ async def trouble(client: Any, face: Face, api: Api, agent: Agent | None = None)
 
 def up_to(text: str, body: dict[str, Any]) -> list[bytes]:
     """A streamed answer up to the piece that says this."""
-    pieces = spoken(Answer("Hello there"), body, cut=6).pieces
+    pieces = spoken(ScriptedAnswer("Hello there"), body, cut=6).pieces
     return list(pieces[: next(number for number, piece in enumerate(pieces) if text.encode() in piece) + 1])
 
 
@@ -296,7 +296,7 @@ async def test_an_error_in_the_middle_of_a_stream(api: Api) -> None:
 
 async def test_a_broken_stream_closes_its_response(api: Api) -> None:
     """Whatever breaks a stream, its response is closed."""
-    model = ScriptedModel([Answer("Hello", break_after=2), RawAnswer([b"data: {broken\n\n"] * 3)])
+    model = ScriptedModel([ScriptedAnswer("Hello", break_after=2), RawAnswer([b"data: {broken\n\n"] * 3)])
     for _ in range(2):
         await trouble(model.client(), "stream", api)
         assert model.open_streams == 0
@@ -305,7 +305,7 @@ async def test_a_broken_stream_closes_its_response(api: Api) -> None:
 @on_each_transport
 async def test_the_loopback_answers_at_all(transport: Transport, api: Api) -> None:
     """The same client and server without trouble: both wires give the answer."""
-    answer = Answer("Hi")
+    answer = ScriptedAnswer("Hi")
     async with (
         serve(lambda body: spoken(answer, body, cut=1)) as server,
         client_at(server.base_url, transport, api) as client,

@@ -26,7 +26,7 @@ from aswarm import (
     Swarm,
     TextDelta,
 )
-from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, Step, call, check_history
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 APIS = ["chat", "responses"]
@@ -54,14 +54,14 @@ def agents() -> Agent:
 def conversation() -> list[Step]:
     """Parallel calls with reasoning, a wrong call, a handoff, and an answer."""
     return [
-        Answer(
+        ScriptedAnswer(
             "Let me see.",
             calls=[call("look_up", city="Paris", call_id="c1"), call("remember", city="Rome", call_id="c2")],
             extra={"reasoning_content": "Two things."},
         ),
         [call("nothing", call_id="c3"), call("look_up", "{", call_id="c4")],
         [call("hand_over", call_id="c5")],
-        Answer("All done.", extra={"reasoning_content": "Easy."}),
+        ScriptedAnswer("All done.", extra={"reasoning_content": "Easy."}),
     ]
 
 
@@ -232,7 +232,7 @@ async def test_a_failed_request(way: str, step: Step, kind: type[Exception], ret
 @pytest.mark.anyio
 async def test_a_stream_that_breaks_keeps_its_text() -> None:
     """StreamInterrupted, with the text in `partial`."""
-    model = ScriptedModel([Answer("Hello, world", break_after=6)], cut=3, api="responses")
+    model = ScriptedModel([ScriptedAnswer("Hello, world", break_after=6)], cut=3, api="responses")
     with pytest.raises(StreamInterrupted) as raised:
         await run(AsyncSwarm(model.client()), "stream", Agent(model="gpt-6-luna"))
     assert raised.value.partial == "Hello,"
@@ -244,7 +244,7 @@ async def test_a_stream_that_breaks_keeps_its_text() -> None:
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 async def test_an_answer_that_was_cut_is_an_answer(reason: str) -> None:
     """Its finish reason is in the event."""
-    model = ScriptedModel([Answer("Hel", finish_reason=reason)], api="responses")
+    model = ScriptedModel([ScriptedAnswer("Hel", finish_reason=reason)], api="responses")
     async with AsyncSwarm(model.client()).stream(Agent(model="gpt-6-luna"), "Hi") as events:
         finished = [event.finish_reason async for event in events if hasattr(event, "finish_reason")]
     assert (finished, events.response.text) == ([reason], "Hel")
@@ -395,7 +395,7 @@ async def test_a_source_by_itself(way: str) -> None:
 @pytest.mark.anyio
 async def test_a_source_inside_another_source() -> None:
     """A source of the user's own may ask it, as any other."""
-    model = ScriptedModel([Answer("Hello", usage=None)])
+    model = ScriptedModel([ScriptedAnswer("Hello", usage=None)])
     inner = ResponsesSource(model.client(max_retries=7))
 
     class Logging:
@@ -412,7 +412,7 @@ async def test_a_source_inside_another_source() -> None:
 @WAYS
 async def test_a_refusal(way: str) -> None:
     """It is on the message, and goes back with its item."""
-    model = ScriptedModel([Answer(extra={"refusal": "No."}), "Hello"], cut=1, api="responses")
+    model = ScriptedModel([ScriptedAnswer(extra={"refusal": "No."}), "Hello"], cut=1, api="responses")
     swarm = AsyncSwarm(model.client())
     first = await run(swarm, way, Agent(model="gpt-6-luna"))
     assert (first.messages[0]["refusal"], first.messages[0]["content"]) == ("No.", None)
@@ -428,7 +428,7 @@ def test_a_blocking_client_in_a_source() -> None:
         from aswarm.testing import response
 
         assert request.url.path == "/v1/responses"
-        return httpx.Response(200, json=response(Answer("Hello")))
+        return httpx.Response(200, json=response(ScriptedAnswer("Hello")))
 
     http: Any = httpx.Client(transport=httpx.MockTransport(answer))
     client = openai.OpenAI(api_key="x", base_url="http://a.test/v1", http_client=http)

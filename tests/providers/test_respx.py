@@ -15,7 +15,7 @@ import respx
 from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
-from aswarm.testing import Answer, call, check_history, chunks, completion
+from aswarm.testing import ScriptedAnswer, call, check_history, chunks, completion
 
 pytestmark = pytest.mark.asyncio
 URL = "https://api.respx.test/v1/chat/completions"
@@ -39,11 +39,11 @@ def client(**options: Any) -> AsyncOpenAI:
     return AsyncOpenAI(api_key="k", base_url=base_url, http_client=http_client, **settings)
 
 
-def whole(answer: Answer) -> httpx.Response:
+def whole(answer: ScriptedAnswer) -> httpx.Response:
     return httpx.Response(200, json=completion(answer))
 
 
-def streamed(answer: Answer) -> httpx.Response:
+def streamed(answer: ScriptedAnswer) -> httpx.Response:
     text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks(answer, 4)) + "data: [DONE]\n\n"
     return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
 
@@ -51,7 +51,7 @@ def streamed(answer: Answer) -> httpx.Response:
 async def test_a_conversation(api: respx.Route) -> None:
     """A run over respx: the tool is called and the second request carries its answer."""
     made = call("get_weather", city="Oslo", call_id="c1")
-    api.side_effect = [whole(Answer(calls=[made])), whole(Answer("Sunny."))]
+    api.side_effect = [whole(ScriptedAnswer(calls=[made])), whole(ScriptedAnswer("Sunny."))]
     response = await AsyncSwarm(client=client()).run(Agent(functions=[get_weather]), "Weather in Oslo?")
     assert response.text == "Sunny."
     second = json.loads(api.calls[1].request.content)
@@ -63,7 +63,7 @@ async def test_a_conversation(api: respx.Route) -> None:
 async def test_a_streamed_conversation(api: respx.Route) -> None:
     """The same, streamed."""
     made = call("get_weather", city="Oslo", call_id="c1")
-    api.side_effect = [streamed(Answer(calls=[made])), streamed(Answer("Sunny."))]
+    api.side_effect = [streamed(ScriptedAnswer(calls=[made])), streamed(ScriptedAnswer("Sunny."))]
     async with AsyncSwarm(client=client()).stream(Agent(functions=[get_weather]), "Weather in Oslo?") as run:
         async for _ in run:
             pass
@@ -73,7 +73,7 @@ async def test_a_streamed_conversation(api: respx.Route) -> None:
 
 async def test_retries_are_the_sdks(api: respx.Route) -> None:
     """A 429 is tried again by the SDK, as often as the client says."""
-    api.side_effect = [httpx.Response(429, headers={"retry-after-ms": "1"}), whole(Answer("Hi"))]
+    api.side_effect = [httpx.Response(429, headers={"retry-after-ms": "1"}), whole(ScriptedAnswer("Hi"))]
     response = await AsyncSwarm(client=client(max_retries=1)).run(Agent(), "Hello")
     assert (response.text, api.call_count) == ("Hi", 2)
 
@@ -97,7 +97,7 @@ async def test_a_transport_error(api: respx.Route, error: httpx.HTTPError) -> No
 
 async def test_a_stream_that_is_cut(api: respx.Route) -> None:
     """A stream that ends without a finish is a StreamInterrupted with the text so far."""
-    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in list(chunks(Answer("Hello there"), 4))[:3])
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in list(chunks(ScriptedAnswer("Hello there"), 4))[:3])
     api.mock(return_value=httpx.Response(200, headers={"content-type": "text/event-stream"}, text=body))
     stream = AsyncSwarm(client=client()).run(Agent(), "Hello", stream=True)
     with pytest.raises(StreamInterrupted) as caught:

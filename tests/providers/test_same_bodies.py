@@ -13,7 +13,7 @@ from wire_bodies import CALLS, ERRORS, HELLO, NO_ANSWERS
 from wire_cases import LAST, Json, end, functions, sse
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sampled]
 
@@ -68,7 +68,7 @@ async def test_each_body_is_the_same_on_both(case: str, stream: bool) -> None:
     """Messages, requests, events, and the error with its text."""
 
     def reply(body: dict[str, Any]) -> Reply:
-        return Reply(BODIES[case]) if len(server.requests) == 1 else spoken(Answer(LAST), body)
+        return Reply(BODIES[case]) if len(server.requests) == 1 else spoken(ScriptedAnswer(LAST), body)
 
     async with serve(reply) as server:
         first = await outcome(server, "httpx", stream=stream)

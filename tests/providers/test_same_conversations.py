@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, File, Image, Response, Result, ToolError
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 Api = Literal["chat", "responses"]
 APIS: list[Api] = ["chat", "responses"]
@@ -57,18 +57,18 @@ usages = st.none() | st.just({"prompt_tokens": 7, "completion_tokens": 3, "total
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> list[Answer]:
+def conversations(draw: st.DrawFn) -> list[ScriptedAnswer]:
     """Turns with one call or several together, with and without text and reasoning; then a text, a refusal, or nothing."""
-    turns: list[Answer] = []
+    turns: list[ScriptedAnswer] = []
     for turn in range(draw(st.integers(0, 4))):
         drawn = draw(st.lists(st.tuples(names, arguments), min_size=1, max_size=3))
         calls = [call(name, call_id=f"c{turn}_{at}", **given) for at, (name, given) in enumerate(drawn)]
-        turns.append(Answer(draw(st.none() | texts), calls, draw(extras), usage=draw(usages)))
+        turns.append(ScriptedAnswer(draw(st.none() | texts), calls, draw(extras), usage=draw(usages)))
     ending = draw(st.sampled_from(["text", "refusal", "cut"]))
     refusal = {"refusal": "I cannot."} if ending == "refusal" else {}
     text = None if refusal else draw(st.none() | texts)
     reason = "length" if ending == "cut" else None
-    return [*turns, Answer(text, extra={**draw(extras), **refusal}, finish_reason=reason, usage=draw(usages))]
+    return [*turns, ScriptedAnswer(text, extra={**draw(extras), **refusal}, finish_reason=reason, usage=draw(usages))]
 
 
 async def response_of(model: ScriptedModel, way: str, agent: Agent) -> Response:
@@ -97,7 +97,7 @@ def common(response: Response) -> Any:
 
 @pytest.mark.slow
 @given(conversations(), st.integers(1, 5))
-def test_a_drawn_conversation_is_the_same_over_both(script: list[Answer], cut: int) -> None:
+def test_a_drawn_conversation_is_the_same_over_both(script: list[ScriptedAnswer], cut: int) -> None:
     """Messages, agent, context, usage and stop of six runs; every body fits the SDK's types, every history is valid."""
 
     async def main() -> list[Any]:

@@ -25,7 +25,7 @@ from aswarm import (
     completion_error,
 )
 from aswarm._wire.failures import hide_header_values
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 SECRET = "sk-SECRET"
 # What users have: `echo` and mounted secrets, Windows, a key that was wrapped by an editor.
@@ -35,7 +35,7 @@ QUOTED = f"Illegal header value b'Bearer {SECRET}\\n'"
 
 def answer(body: Mapping[str, Any]) -> Reply:
     """A correct answer."""
-    return sse(Answer("Hi")) if body.get("stream") else whole(Answer("Hi"))
+    return sse(ScriptedAnswer("Hi")) if body.get("stream") else whole(ScriptedAnswer("Hi"))
 
 
 async def read(swarm: AsyncSwarm, *, deltas: bool) -> None:

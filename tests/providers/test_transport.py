@@ -19,7 +19,7 @@ from loopback import LoopbackServer, Reply, read_request, serve, spoken, sse, wh
 from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, TextDelta
-from aswarm.testing import Answer, ScriptedModel
+from aswarm.testing import ScriptedAnswer, ScriptedModel
 
 MORE_THAN_AIOHTTPS_OWN_LIMIT = 130
 
@@ -36,7 +36,7 @@ async def served(monkeypatch: pytest.MonkeyPatch, reply: Any) -> AsyncIterator[t
 @pytest.mark.asyncio
 async def test_a_run_is_answered(monkeypatch):
     """Whole, through the SDK's aiohttp transport."""
-    async with served(monkeypatch, lambda _: whole(Answer("hello"))) as (swarm, server):
+    async with served(monkeypatch, lambda _: whole(ScriptedAnswer("hello"))) as (swarm, server):
         response = await swarm.run(Agent(), "hi")
     assert response.text == "hello"
     assert server.requests[0]["messages"][-1] == {"role": "user", "content": "hi"}
@@ -45,7 +45,7 @@ async def test_a_run_is_answered(monkeypatch):
 @pytest.mark.asyncio
 async def test_a_stream_is_read_piece_by_piece(monkeypatch):
     """As on httpx."""
-    answer = sse(Answer("hello there"), cut=3)
+    answer = sse(ScriptedAnswer("hello there"), cut=3)
     async with served(monkeypatch, lambda _: answer) as (swarm, _), swarm.stream(Agent(), "hi") as run:
         texts = [event.text async for event in run if isinstance(event, TextDelta)]
     assert texts == ["hel", "lo ", "the", "re"]
@@ -54,7 +54,7 @@ async def test_a_stream_is_read_piece_by_piece(monkeypatch):
 @pytest.mark.asyncio
 async def test_a_reader_that_leaves_closes_the_response(monkeypatch):
     """The server notices that the client has gone, although it has more to say."""
-    async with served(monkeypatch, lambda _: sse(Answer("hello there"), cut=3, end="stall")) as (swarm, server):
+    async with served(monkeypatch, lambda _: sse(ScriptedAnswer("hello there"), cut=3, end="stall")) as (swarm, server):
         async with swarm.stream(Agent(), "hi") as run:
             async for event in run:
                 if isinstance(event, TextDelta):
@@ -84,7 +84,7 @@ async def test_more_runs_are_in_flight_than_aiohttp_allows_by_itself(monkeypatch
     """No answer comes before all have asked: a pool with a limit would wait for ever."""
     everybody = anyio.Event()
 
-    async with served(monkeypatch, lambda _: sse(Answer("hello"), end="stall")) as (swarm, server):
+    async with served(monkeypatch, lambda _: sse(ScriptedAnswer("hello"), end="stall")) as (swarm, server):
 
         async def read_one() -> None:
             async with swarm.stream(Agent(), "hi") as run:
@@ -303,7 +303,7 @@ async def serve_kept_open(opened: list[int] | None = None, answers: int = 100) -
                     _, body = await read_request(stream)
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     return
-                reply = spoken(Answer("hello"), body)
+                reply = spoken(ScriptedAnswer("hello"), body)
                 content = b"".join(reply.pieces)
                 head = (
                     f"HTTP/1.1 200 OK\r\ncontent-type: {reply.content_type}\r\ncontent-length: {len(content)}\r\n\r\n"

@@ -15,7 +15,7 @@ from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, TextDelta, TurnStarted
 from aswarm._rate_limits.policy import MINUTE
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 
 @in_virtual_time
@@ -78,7 +78,7 @@ def used_in_any_minute(model: TimedModel, tokens: int) -> int:
 async def test_no_more_tokens_in_a_minute_than_the_limit() -> None:
     """This holds for requests that wait since the beginning too; before the first answer, few go."""
     usage = {"prompt_tokens": 200, "completion_tokens": 800, "total_tokens": 1000}
-    model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=2))
+    model = TimedModel(lambda _: ScriptedAnswer("Hi", usage=usage, delay=2))
     await run_all(limited(model, tokens=6000), 100)
     assert used_in_any_minute(model, 1000) <= 6000
     assert model.times[-1] < 1.15 * 100 / 6 * 60, "and not many fewer"
@@ -88,7 +88,7 @@ async def test_no_more_tokens_in_a_minute_than_the_limit() -> None:
 async def test_an_answer_that_used_less_lets_the_next_one_go() -> None:
     """The correction counts at once, and not only after a minute."""
     usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
-    model = TimedModel(lambda _: Answer("Hi", usage=usage, delay=1))
+    model = TimedModel(lambda _: ScriptedAnswer("Hi", usage=usage, delay=1))
     await run_all(limited(model, tokens=300), 3)
     assert model.times == pytest.approx([0, 1, 1], abs=0.1)
 
@@ -96,7 +96,7 @@ async def test_an_answer_that_used_less_lets_the_next_one_go() -> None:
 @in_virtual_time
 async def test_a_request_that_waits_goes_before_one_that_comes() -> None:
     """This holds even if there is room just when the second one comes."""
-    model = TimedModel(lambda _: Answer("Hi", usage={"total_tokens": 10}, delay=1))
+    model = TimedModel(lambda _: ScriptedAnswer("Hi", usage={"total_tokens": 10}, delay=1))
     swarm = limited(model, tokens=300)
 
     async def second() -> None:
@@ -113,7 +113,7 @@ async def test_a_request_that_waits_goes_before_one_that_comes() -> None:
 @in_virtual_time
 async def test_estimates_learn_from_what_was_used() -> None:
     """Long answers make the next requests count for more tokens from the start."""
-    model = TimedModel(lambda _: Answer("Hi", usage={"prompt_tokens": 20, "completion_tokens": 5000}))
+    model = TimedModel(lambda _: ScriptedAnswer("Hi", usage={"prompt_tokens": 20, "completion_tokens": 5000}))
     swarm = limited(model, tokens=100_000)
     before = swarm._rate_limiter._estimate.of({}, 100)
     await swarm.run(Agent(), "Hi")
@@ -124,7 +124,7 @@ async def test_estimates_learn_from_what_was_used() -> None:
 @in_virtual_time
 async def test_without_a_count_the_estimate_stays(usage: Any) -> None:
     """Without a report, and if the answer got lost, the estimate counts; for an error nothing counts."""
-    model = TimedModel([Answer("Hi", usage=usage), busy(status=400), httpx.ReadError("cut"), "Hi"])
+    model = TimedModel([ScriptedAnswer("Hi", usage=usage), busy(status=400), httpx.ReadError("cut"), "Hi"])
     swarm = limited(model, tokens=300)
     await swarm.run(Agent(), "1")
     for said in ("2", "3"):
@@ -148,7 +148,7 @@ async def test_a_request_that_was_refused_has_used_no_token() -> None:
 @in_virtual_time
 async def test_a_slow_reader_holds_up_no_other_run() -> None:
     """After a pause, an answer that has begun lets the next request go, however slowly it is read."""
-    model = TimedModel([busy(10), Answer("Hello there"), "Hi"])
+    model = TimedModel([busy(10), ScriptedAnswer("Hello there"), "Hi"])
     swarm = limited(model)
     async with anyio.create_task_group() as group, swarm.stream(Agent(), "Hi") as run:
         async for event in run:
@@ -181,7 +181,7 @@ async def test_a_run_inside_a_tool_keeps_the_limit_too() -> None:
 @in_virtual_time
 async def test_a_stream_that_is_left_is_closed(face: str) -> None:
     """Limits keep nothing open: the answer is closed with the stream, and the next run goes."""
-    model = TimedModel(lambda _: Answer("Hello there", pause=1))
+    model = TimedModel(lambda _: ScriptedAnswer("Hello there", pause=1))
     swarm = limited(model)
     if face == "stream":
         async with swarm.stream(Agent(), "Hi") as run:
@@ -285,7 +285,7 @@ def test_a_pause_is_logged(seconds: int, level: int, caplog: pytest.LogCaptureFi
 @in_virtual_time
 async def test_a_cancelled_request_makes_room_after_a_pause() -> None:
     """The request that goes first is cancelled before it is answered: the next one goes at once."""
-    model = TimedModel([busy(10), Answer("Hi", delay=1.5), "Hi"])
+    model = TimedModel([busy(10), ScriptedAnswer("Hi", delay=1.5), "Hi"])
     swarm = limited(model)
     async with anyio.create_task_group() as group:
         group.start_soon(swarm.run, Agent(), "rejected", None, None)

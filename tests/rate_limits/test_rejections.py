@@ -16,14 +16,14 @@ from virtual_time import in_virtual_time
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, StreamInterrupted
 from aswarm._rate_limits.policy import MINUTE
 from aswarm.middleware import Handlers, retry
-from aswarm.testing import Answer, Failure, RawAnswer, Request
+from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer
 
 
 @in_virtual_time
 async def test_a_rejection_pauses_all_runs_and_none_of_them_notices() -> None:
     """Nothing is sent before the time that the provider gave; then the rejected request goes first, alone."""
     model = TimedModel()
-    model._function = lambda _: busy(30) if anyio.current_time() < 20 else Answer("Hi", delay=0.5)
+    model._function = lambda _: busy(30) if anyio.current_time() < 20 else ScriptedAnswer("Hi", delay=0.5)
     async with anyio.create_task_group() as group:
         swarm = limited(model, max_retries=5)
         group.start_soon(swarm.run, Agent(), "rejected")
@@ -59,7 +59,7 @@ def _said_last(request: Request) -> str:
 @in_virtual_time
 async def test_a_rejected_request_keeps_its_position() -> None:
     """A request that came later, and waits for the limit, stays behind it."""
-    model = TimedModel([Answer("Hi", delay=2), busy(10, delay=2), "Hi", "Hi"])
+    model = TimedModel([ScriptedAnswer("Hi", delay=2), busy(10, delay=2), "Hi", "Hi"])
     swarm = limited(model, requests=2)
     async with anyio.create_task_group() as group:
         for said in ("first", "rejected", "later"):
@@ -91,7 +91,7 @@ async def test_a_request_that_was_rejected_often_enough_is_not_retried_further_o
 
 def too_large(request: Request) -> Any:
     """A model that always rejects "large", without a reason, and takes two seconds for other requests."""
-    return busy() if request.messages[-1]["content"] == "large" else Answer("Hi", delay=2)
+    return busy() if request.messages[-1]["content"] == "large" else ScriptedAnswer("Hi", delay=2)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ async def test_a_request_that_is_never_accepted_holds_up_the_others_only_at_firs
 @in_virtual_time
 async def test_a_request_that_is_rejected_twice_yields_to_some_others() -> None:
     """Their results show whether the rejections are about it; but not all that have come meanwhile go first."""
-    model = TimedModel(lambda request: busy() if len(model.times) <= 2 else Answer("Hi", delay=0.1))
+    model = TimedModel(lambda request: busy() if len(model.times) <= 2 else ScriptedAnswer("Hi", delay=0.1))
     swarm = limited(model)
     async with anyio.create_task_group() as group:
         group.start_soon(swarm.run, Agent(), "rejected")
@@ -240,7 +240,7 @@ async def test_a_failure_that_the_sdk_would_not_retry_is_not_retried(failure: An
 @in_virtual_time
 async def test_a_stream_that_had_begun_is_not_retried() -> None:
     """A reader does not get the same text twice."""
-    model = TimedModel([Answer("Hello", break_after=2)])
+    model = TimedModel([ScriptedAnswer("Hello", break_after=2)])
     with pytest.raises(StreamInterrupted):
         async for _ in limited(model, max_retries=5).run(Agent(), "Hi", stream=True):
             pass

@@ -13,7 +13,7 @@ from timed_models import run_all
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm.testing import Answer
+from aswarm.testing import ScriptedAnswer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ class Server:
 
     def accept(self, body: dict[str, Any], now: float) -> Reply:
         self.accepted.append(now)
-        return sse(Answer("Hi"), cut=1) if body.get("stream") else whole(Answer("Hi"))
+        return sse(ScriptedAnswer("Hi"), cut=1) if body.get("stream") else whole(ScriptedAnswer("Hi"))
 
     def reject(self, now: float, seconds: float) -> Reply:
         self.rejected.append(now)

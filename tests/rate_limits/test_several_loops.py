@@ -18,7 +18,7 @@ from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
 from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm.testing import Answer, Failure, ScriptedModel, completion
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, completion
 
 
 class Source:
@@ -31,7 +31,7 @@ class Source:
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         self.times.append(time.monotonic())
         self.requests.append(request)
-        yield completion(Answer("Hi"))
+        yield completion(ScriptedAnswer("Hi"))
 
 
 def limited(client: Any, requests: int | None = None, minute: float = 0.3) -> AsyncSwarm:
@@ -144,7 +144,7 @@ def test_an_answer_in_one_loop_wakes_requests_in_another() -> None:
             if len(self.requests) == 2:
                 has_come.set()
                 await anyio.to_thread.run_sync(let_go.wait)
-            yield completion(Answer("Hi"))
+            yield completion(ScriptedAnswer("Hi"))
 
     source = Slow()
     swarm = limited(source, minute=3000.0)
@@ -164,7 +164,7 @@ def test_an_answer_in_one_loop_wakes_requests_in_another() -> None:
 def test_swarm_keeps_limits_too() -> None:
     """Without `await`, with a blocking client: the limit holds, and a rejection is waited for."""
     slow_down = httpx.Response(429, headers={"retry-after": "0.1"}, json={"error": {"message": "slow down"}})
-    answers = [slow_down, *(httpx.Response(200, json=completion(Answer("Hi"))) for _ in range(3))]
+    answers = [slow_down, *(httpx.Response(200, json=completion(ScriptedAnswer("Hi"))) for _ in range(3))]
     http_client: Any = httpx.Client(transport=httpx.MockTransport(lambda _: answers.pop(0)))
     client = openai.OpenAI(api_key="k", base_url="http://scripted.test/v1", max_retries=5, http_client=http_client)
     with Swarm(client, limits=RateLimits(requests_per_minute=3)) as swarm:

@@ -8,7 +8,7 @@ from chats import LOOPS, PlainChat, TypedLines, sent
 import aswarm.repl.repl as swarm_module
 from aswarm import Agent, ConfigurationError, Result, Swarm
 from aswarm.repl import run_demo_loop
-from aswarm.testing import Answer, Failure, ScriptedModel, call
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 
 @pytest.fixture(params=LOOPS)
@@ -66,7 +66,7 @@ def test_calls_answers_and_handoffs_are_shown(chat, stream, api):
         return weather
 
     calls = [call("look_up", city="Oslo"), call("nope")]  # answered in any order on trio
-    steps = [call("to_weather"), Answer("Let me see.", calls=calls), "Sunny.", "Bye."]
+    steps = [call("to_weather"), ScriptedAnswer("Let me see.", calls=calls), "Sunny.", "Bye."]
     model = ScriptedModel(steps, cut=4, api=api)
     out = chat(["Hi", "Bye"], Agent(name="Triage", functions=[to_weather]), model, stream=stream)
     lines = out.splitlines()[2:]
@@ -104,7 +104,7 @@ def test_context_variables_stay(chat):
 
 def test_refusals_are_shown(chat):
     """The refusal of a model is shown like an answer."""
-    model = ScriptedModel([Answer(extra={"refusal": "I will not."})])
+    model = ScriptedModel([ScriptedAnswer(extra={"refusal": "I will not."})])
     assert "Bot: I will not." in chat(["Hi"], Agent(name="Bot"), model, stream=True).splitlines()
 
 
@@ -157,7 +157,7 @@ def test_results_of_tools_before_an_error_are_kept(chat):
 
 def test_a_broken_stream_is_a_line(chat):
     """The text before the break is shown, and is in no message."""
-    model = ScriptedModel([Answer("Hello there", break_after=3), "Hello!"], cut=4)
+    model = ScriptedModel([ScriptedAnswer("Hello there", break_after=3), "Hello!"], cut=4)
     out = chat(["Hi", "Hi"], Agent(name="Bot"), model, stream=True).splitlines()
     assert out[2] == "Bot: Hello th"
     assert out[3].startswith("StreamInterrupted: ")

@@ -12,7 +12,7 @@ import aswarm.repl
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.repl import pretty_print_messages, process_and_print_streaming_response
 from aswarm.repl._plain import PrintingError
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 
 def asked(name: str, arguments: str) -> dict:
@@ -182,7 +182,7 @@ async def test_it_prints_the_stream_of_async_swarm_when_awaited(capsys):
     async def look_up(city: str) -> str:
         return "sunny"
 
-    model = ScriptedModel([Answer("Hm.", calls=[call("look_up", city="Oslo")]), "It is sunny."], cut=3)
+    model = ScriptedModel([ScriptedAnswer("Hm.", calls=[call("look_up", city="Oslo")]), "It is sunny."], cut=3)
     stream = AsyncSwarm(model.client()).run(Agent(name="Bot", functions=[look_up]), "Hi", stream=True)
     response = await process_and_print_streaming_response(stream)
     assert response.text == "It is sunny."

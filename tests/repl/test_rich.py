@@ -15,7 +15,7 @@ from aswarm import Agent, AsyncSwarm, ReasoningDelta, RefusalDelta, TextDelta, T
 from aswarm.repl._chat import Chat
 from aswarm.repl._rich import RichDisplay
 from aswarm.repl._session import Session
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 TRIAGE = Agent(name="Triage")
 
@@ -71,7 +71,7 @@ def test_a_run_with_tools_and_a_handoff(live):
         return weather
 
     calls = [call("look_up", city="Oslo"), call("nope")]
-    model = ScriptedModel([call("to_weather"), Answer("Let me *see*.", calls=calls), "It is **sunny**."], cut=4)
+    model = ScriptedModel([call("to_weather"), ScriptedAnswer("Let me *see*.", calls=calls), "It is **sunny**."], cut=4)
     display = SeenDisplay(live=live)
     run(display, Agent(name="Triage", functions=[to_weather]), model)
     assert display.seen == [
@@ -137,7 +137,7 @@ def test_reasoning_is_shown_and_removed(display):
 def test_refusals_are_shown(display):
     """Live and at the end. Where the provider sends no usage, none is shown."""
     for shown in (display, SeenDisplay(live=False)):
-        run(shown, TRIAGE, ScriptedModel([Answer(extra={"refusal": "I will not."}, usage=None)]))
+        run(shown, TRIAGE, ScriptedModel([ScriptedAnswer(extra={"refusal": "I will not."}, usage=None)]))
         assert shown.seen == ["", "Triage", "I will not."]
 
 
@@ -148,7 +148,7 @@ def test_no_text_controls_the_terminal(display):
         """Look up."""
         return "\x1b[2J\nlook"
 
-    model = ScriptedModel([Answer("\x1b[2Jhello", calls=[call("look_up"), call("\x1b[2J")]), "[red]done[/red]"])
+    model = ScriptedModel([ScriptedAnswer("\x1b[2Jhello", calls=[call("look_up"), call("\x1b[2J")]), "[red]done[/red]"])
     run(display, Agent(name="\x1b[2JBot", functions=[look_up]), model)
     assert "\x1b[2J" not in display._file.getvalue()
     assert "[red]done[/red]" in display.seen

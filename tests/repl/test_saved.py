@@ -13,7 +13,7 @@ from chats import ANSWER, ASKING, LOOPS, USER, Line, PlainChat, sent
 from aswarm import Agent
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.repl._kept import conversation_in
-from aswarm.testing import Answer, ScriptedModel, call, response
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, response
 
 BOT = Agent(name="Bot")
 
@@ -66,7 +66,7 @@ def test_a_saved_conversation_is_continued(loop, monkeypatch, capsys, tmp_path):
 def test_a_conversation_over_the_responses_api_is_saved_with_its_items(chat, tmp_path):
     """Loaded again, the reasoning is sent back as it came."""
     path = tmp_path / "chat.sqlite"
-    answer = Answer("Hello!", extra={"reasoning_content": "Hm"})
+    answer = ScriptedAnswer("Hello!", extra={"reasoning_content": "Hm"})
     chat(["Hi", f"/save {path}"], BOT, ScriptedModel([answer], api="responses"))
     model = ScriptedModel(["Still here."], api="responses")
     assert "Bot: Still here." in chat([f"/load {path}", "And?"], BOT, model).splitlines()

@@ -15,7 +15,7 @@ from chats import LOOPS, PlainChat, TypedLines, interrupt_when, sent
 from aswarm import Agent
 from aswarm.repl import run_demo_loop_async
 from aswarm.repl._loop import on_interrupt
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 HINT = "To leave, press Ctrl-C again or Ctrl-D, or type /exit."
 
@@ -29,9 +29,9 @@ def chat(request, monkeypatch, capsys) -> PlainChat:
 def test_ctrl_c_stops_an_answer_and_the_chat_continues(chat, stream):
     """The response is closed, and the next request has what was read of the answer, with a mark, between both messages."""
 
-    def slowly(_) -> Answer:
+    def slowly(_) -> ScriptedAnswer:
         interrupt_when(lambda: model.open_streams if stream else len(model.requests))
-        return Answer("x" * 10_000, pause=0.01, delay=0 if stream else 60)
+        return ScriptedAnswer("x" * 10_000, pause=0.01, delay=0 if stream else 60)
 
     model = ScriptedModel([slowly, "Shorter."], cut=1)
     out = chat(["Tell me all", "Shorter"], Agent(name="Bot"), model, stream=stream).splitlines()

@@ -14,7 +14,7 @@ from loopback import LoopbackServer, Reply, serve, sse, whole
 from run_scenes import until
 from terminal import Terminal, terminal
 
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 pytestmark = pytest.mark.sampled
 
@@ -46,15 +46,15 @@ def reply(body: dict) -> Reply:
     """Answer slowly when the message says so."""
     match body["messages"][-1]["content"]:
         case "slow":
-            return sse(Answer("very " * 1000), cut=5, pause=0.02, end="stall")
+            return sse(ScriptedAnswer("very " * 1000), cut=5, pause=0.02, end="stall")
         case "short":
-            return sse(Answer("very " * 20), cut=5, pause=0.02)
+            return sse(ScriptedAnswer("very " * 20), cut=5, pause=0.02)
         case "confirm":
-            return sse(Answer(calls=[call("confirm")]))
+            return sse(ScriptedAnswer(calls=[call("confirm")]))
         case "pay":
-            return sse(Answer(calls=[call("pay", amount=5)]))
+            return sse(ScriptedAnswer(calls=[call("pay", amount=5)]))
         case said:
-            return sse(Answer(f"You said **{said}**."), cut=3)
+            return sse(ScriptedAnswer(f"You said **{said}**."), cut=3)
 
 
 async def use(server: LoopbackServer, program: str, user, *arguments: str) -> int:
@@ -155,7 +155,7 @@ async def test_a_terminal_without_the_extra(loop):
 @pytest.mark.asyncio
 async def test_no_terminal():
     """Lines from a pipe are printed, so that the output is a readable transcript; the end of input returns."""
-    async with serve(lambda body: whole(Answer("Hello!"))) as server:
+    async with serve(lambda body: whole(ScriptedAnswer("Hello!"))) as server:
         program = CHAT.replace("stream=True", "stream=False")
         environment = {**os.environ, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "x"}
         command = [sys.executable, "-c", program, "blocking"]

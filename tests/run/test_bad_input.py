@@ -220,14 +220,14 @@ def test_a_client_class_is_no_client() -> None:
 
 
 async def test_a_bad_function_of_the_next_agent() -> None:
-    """A ConfigurationError met after a handoff carries what had happened, and nothing is sent for that agent."""
+    """The handoff fails: nothing is sent for that agent, and the error has the history so far."""
     bad = Agent(name="Bad", functions=[variable])
     for face in FACES:
         model = ScriptedModel([call("transfer_to_bad"), "never"])
         with pytest.raises(ConfigurationError, match="variable") as caught:
-            await through(AsyncSwarm(client=model.client()), face, Agent(functions=[bad]), "Go")
+            await through(AsyncSwarm(client=model.client()), face, Agent(name="First", functions=[bad]), "Go")
         assert len(model.requests) == 1
-        assert caught.value.response is not None and caught.value.response.agent is bad
+        assert caught.value.response is not None and caught.value.response.agent.name == "First"
         check_history(caught.value.response.messages)
 
 

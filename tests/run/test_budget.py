@@ -32,7 +32,7 @@ from aswarm import (
     agent_tool,
     tool,
 )
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
 USAGE = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
@@ -199,7 +199,7 @@ async def test_turns() -> None:
 
 async def test_tokens() -> None:
     """A request is made as long as fewer were used."""
-    steps = [Answer(calls=looks(place), usage=USAGE) for place in range(9)]
+    steps = [ScriptedAnswer(calls=looks(place), usage=USAGE) for place in range(9)]
     shop = Shop(*steps)
     response = await shop.run(Budget(tokens=250))
     assert (response.spent, response.usage.total_tokens) == ("tokens", 300)
@@ -208,13 +208,13 @@ async def test_tokens() -> None:
 async def test_tokens_without_a_total() -> None:
     """Input and output are added up where the provider does not."""
     usage = {"prompt_tokens": 60, "completion_tokens": 40}
-    shop = Shop(*(Answer(calls=looks(place), usage=usage) for place in range(9)))
+    shop = Shop(*(ScriptedAnswer(calls=looks(place), usage=usage) for place in range(9)))
     assert (await shop.run(Budget(tokens=100))).usage.requests == 1
 
 
 async def test_tokens_that_no_provider_reports_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """The limit cannot hold then, and the log says so."""
-    steps = [Answer(calls=looks(place), usage=None) for place in range(3)]
+    steps = [ScriptedAnswer(calls=looks(place), usage=None) for place in range(3)]
     shop = Shop(*steps, "Done.")
     response = await shop.run(Budget(tokens=100))
     warnings = [
@@ -226,7 +226,7 @@ async def test_tokens_that_no_provider_reports_are_logged_once(caplog: pytest.Lo
 
 async def test_an_answer_is_an_answer_whatever_it_used() -> None:
     """The limit is looked at before a request, and none follows."""
-    shop = Shop(Answer("Done.", usage=USAGE))
+    shop = Shop(ScriptedAnswer("Done.", usage=USAGE))
     response = await shop.run(Budget(tokens=1, turns=1))
     assert (response.stop, response.spent) == ("answer", None)
 

@@ -26,7 +26,7 @@ from aswarm import (
     tool,
 )
 from aswarm.guards import Block, Blocked, guard_input, guard_tool
-from aswarm.testing import Answer, ScriptedCall, ScriptedModel, check_history, check_middleware
+from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, check_history, check_middleware
 
 
 @BOTH
@@ -137,7 +137,7 @@ async def _leave(way: str, kind: str, api: Any) -> None:
     agent = Agent(functions=[blocking]) if kind == "thread" else desk.agent(1000, limiter=limiter)
     answer = calls_of(*[agent.functions[0].__name__] * 4, pause=0.05)
     if way == "cut":
-        answer = Answer(calls=answer.calls, pause=0.05, break_after=7)
+        answer = ScriptedAnswer(calls=answer.calls, pause=0.05, break_after=7)
     swarm = AsyncSwarm(ScriptedModel(["Hello", answer], api=api).client(), eager_tools=True)
     await swarm.run(
         agent, "Hi"
@@ -334,10 +334,10 @@ _turns = st.lists(st.lists(_made, min_size=1, max_size=5), min_size=1, max_size=
 
 
 async def _played(eager: Any, face: str, api: Any, turns: Any, cut: int, broken: int | None) -> list[Any]:
-    script: list[Any] = [Answer(calls=made, pause=0.1) for made in turns]
-    script.append(Answer("The end", break_after=broken))
+    script: list[Any] = [ScriptedAnswer(calls=made, pause=0.1) for made in turns]
+    script.append(ScriptedAnswer("The end", break_after=broken))
     if broken:
-        script[0] = Answer(calls=turns[0], pause=0.1, break_after=broken)
+        script[0] = ScriptedAnswer(calls=turns[0], pause=0.1, break_after=broken)
     model = ScriptedModel(script, cut=cut, api=api)
     swarm = AsyncSwarm(model.client(), eager_tools=eager)
     per_call: dict[Any, list[str]] = {}

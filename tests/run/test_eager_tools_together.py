@@ -28,7 +28,7 @@ from aswarm import (
 )
 from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache, record, replay
-from aswarm.testing import Answer, ScriptedModel, call, check_history
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 
@@ -136,7 +136,7 @@ def test_a_tool_error_hook_that_raises(backend: str, api: Any) -> None:
 
     async def main() -> None:
         shown = await same(
-            lambda: [Answer(calls=[call("search", "{}", call_id="a"), *calls_of("search").calls], pause=0.5)],
+            lambda: [ScriptedAnswer(calls=[call("search", "{}", call_id="a"), *calls_of("search").calls], pause=0.5)],
             int(api == "responses"),
             seconds=1000,
             api=api,
@@ -161,7 +161,7 @@ def test_a_tool_error_hook_that_raises_for_a_dropped_call(backend: str) -> None:
         raise ValueError(x)
 
     async def main() -> None:
-        answer = Answer(calls=calls_of("fails", "fails").calls, pause=0.5, break_after=4)
+        answer = ScriptedAnswer(calls=calls_of("fails", "fails").calls, pause=0.5, break_after=4)
         swarm = AsyncSwarm(ScriptedModel([answer]).client(), eager_tools="always", tool_error=refuse)
         with pytest.raises(RunError) as caught:
             await swarm.run(Agent(functions=[fails]), "Go")
@@ -248,10 +248,13 @@ def test_budgets(backend: str, api: Any, budget: Any, then: Any) -> None:
 def test_typed_output(backend: str, api: Any, at: int) -> None:
     """The final answer is the same at any place among the calls."""
 
-    def script() -> list[Answer]:
+    def script() -> list[ScriptedAnswer]:
         made = list(calls_of(*["search"] * 3).calls)
         made.insert(at, call("final_answer", call_id="end", value=7))
-        return [Answer(calls=made, pause=0.5), Answer(calls=[call("final_answer", call_id="end", value=8)])]
+        return [
+            ScriptedAnswer(calls=made, pause=0.5),
+            ScriptedAnswer(calls=[call("final_answer", call_id="end", value=8)]),
+        ]
 
     async def main() -> None:
         await same(script, 3 if api == "responses" or at == 3 else 2, api=api, output=int)

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result
-from aswarm.testing import Answer, ScriptedModel, call, check_history, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, chunks, completion
 
 pytestmark = pytest.mark.slow
 
@@ -27,11 +27,11 @@ class Echo:
         tools = [message["content"] for message in messages if message["role"] == "tool"]
         asked = messages[1]["content"]
         if not tools:
-            answer = Answer(calls=[call("note", text=f"{asked}/{n}") for n in range(2)])
+            answer = ScriptedAnswer(calls=[call("note", text=f"{asked}/{n}") for n in range(2)])
         elif len(tools) == 2:
-            answer = Answer(calls=[call("transfer_to_second"), call("keep", key=asked)])
+            answer = ScriptedAnswer(calls=[call("transfer_to_second"), call("keep", key=asked)])
         else:
-            answer = Answer(f"{request.agent.name}: {tools[0]} {tools[1]}; {messages[0]['content']}")
+            answer = ScriptedAnswer(f"{request.agent.name}: {tools[0]} {tools[1]}; {messages[0]['content']}")
         for chunk in chunks(answer, 8) if request.stream else [completion(answer)]:
             yield chunk
 
@@ -105,11 +105,11 @@ async def test_many_runs_at_once(size: int) -> None:
 async def test_runs_over_a_real_client_do_not_mix(size: int) -> None:
     """Concurrent streams through one `AsyncOpenAI`, each answered late and in pieces, keep apart."""
 
-    def script(request: Any) -> Answer:
+    def script(request: Any) -> ScriptedAnswer:
         asked = request.messages[1]["content"]
         if request.messages[-1]["role"] == "user":
-            return Answer(calls=[call("note", text=asked)], pause=0.0005)
-        return Answer(request.messages[-1]["content"], pause=0.0005)
+            return ScriptedAnswer(calls=[call("note", text=asked)], pause=0.0005)
+        return ScriptedAnswer(request.messages[-1]["content"], pause=0.0005)
 
     swarm, agent, texts = AsyncSwarm(client=ScriptedModel(script, cut=4).client()), agents(), dict[int, str]()
 

@@ -10,7 +10,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Usage
 from aswarm._run.spending import price_of
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 MILLION = 1_000_000
 
@@ -78,7 +78,7 @@ async def test_a_run_ends_at_its_cost() -> None:
         return "seen"
 
     usage = {"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}
-    model = ScriptedModel([Answer(calls=[call("look")], usage=usage) for _ in range(9)])
+    model = ScriptedModel([ScriptedAnswer(calls=[call("look")], usage=usage) for _ in range(9)])
     agent = Agent(model="gpt-4o", functions=[look])
     response = await AsyncSwarm(model.client()).run(agent, "Go", budget=Budget(cost=0.005))
     assert (response.spent, len(model.requests)) == ("cost", 2)

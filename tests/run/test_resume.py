@@ -15,7 +15,7 @@ import pytest
 from run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 from aswarm import Agent, AsyncSwarm, Response, Result
-from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 pytestmark = pytest.mark.slow
 
@@ -44,9 +44,9 @@ class World:
     def _answer(request: Request) -> Step:
         """What the model says follows from the history alone, so that it says the same to a resumed run."""
         if request.messages[0]["content"] == "You are other.":
-            return Answer("done")
+            return ScriptedAnswer("done")
         turn = sum(message["role"] == "assistant" for message in request.messages)
-        return Answer("I look.", calls=[call(name) for name in (FIRST, SECOND)[turn]]) if turn < 2 else "stuck"
+        return ScriptedAnswer("I look.", calls=[call(name) for name in (FIRST, SECOND)[turn]]) if turn < 2 else "stuck"
 
     def _tools(self) -> list[Any]:
         async def doing(name: str, steps: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm._runtime.threads import FunctionRunner
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ async def test_an_event_stream_wants_its_block() -> None:
 
 async def test_two_tasks_cannot_read_one_run() -> None:
     """The second reader, and whoever closes meanwhile, is told so; the first reads on undisturbed."""
-    stream = swarm_that_says(Answer("Hello", delay=0.05)).run(Agent(), "Hi", stream=True)
+    stream = swarm_that_says(ScriptedAnswer("Hello", delay=0.05)).run(Agent(), "Hi", stream=True)
     seen: list[object] = []
 
     async def read() -> None:
@@ -98,7 +98,7 @@ async def test_a_function_that_nobody_waits_for_any_more_is_not_begun() -> None:
     begun: list[bool] = []
     slot = await pool.acquire()
     slot.release()
-    assert slot._enter(lambda: begun.append(True)) == []
+    assert slot._call(lambda: begun.append(True)) == []
     assert begun == []
     with anyio.fail_after(60):
         (await pool.acquire()).release()

@@ -28,7 +28,7 @@ from aswarm import (
 )
 from aswarm._values.output import answer_text, answer_type
 from aswarm.middleware import fallback
-from aswarm.testing import Answer, Failure, Request, ScriptedModel, call, check_history
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +163,7 @@ async def test_the_last_completion_may_give_the_answer(api: Any) -> None:
 async def test_the_last_completion_may_give_the_answer_as_text(mode: Any) -> None:
     """An attempt that the budget does not admit any more is the last one."""
     usage = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}
-    scene = Scene(Answer("no", usage=usage), ROME, functions=())
+    scene = Scene(ScriptedAnswer("no", usage=usage), ROME, functions=())
     response = await scene.run(output=Output(Trip, mode=mode), budget=Budget(tokens=10, then="answer"))
     assert (response.stop, response.output) == ("budget", Trip(city="Rome"))
 
@@ -273,7 +273,7 @@ async def test_a_check_of_the_user() -> None:
 
 async def test_a_refusal_is_no_answer_and_is_not_asked_again() -> None:
     """The run ends as without a type; `output` says that the model refused."""
-    step = Answer(extra={"refusal": "I must not."})
+    step = ScriptedAnswer(extra={"refusal": "I must not."})
     response = await Scene(step, functions=()).run(output=Trip)
     assert response.stop == "answer"
     with pytest.raises(OutputError, match="refused to answer: I must not"):
@@ -691,7 +691,7 @@ async def test_no_number_is_shown_before_it_is_finished(value: Any) -> None:
 async def test_what_was_written_stays_until_the_next_completion_begins() -> None:
     """Also where the next agent answers with another type, or with none."""
     hotel = Agent(name="Hotel", output=Hotel)
-    model = ScriptedModel([Answer(ROME, [call("transfer_to_hotel")]), '{"name": "Astoria"}'], cut=2)
+    model = ScriptedModel([ScriptedAnswer(ROME, [call("transfer_to_hotel")]), '{"name": "Astoria"}'], cut=2)
     trip = Agent(name="Trip", output=Output(Trip, mode="prompt"), functions=[hotel])
     found: list[Any] = []
     async with AsyncSwarm(model.client()).stream(trip, "Go") as run:

@@ -537,7 +537,7 @@ async def test_a_denied_call_of_an_equal_id_never_runs() -> None:
             "made for the arguments {'order': 8}, but the call has {'order': 7}",
         ),
         ({"call_1": Approve({"order": "many"})}, "changed arguments of the call 'call_1' cannot be used"),
-        (3, "resume must be True, or decisions"),
+        (3, "resume must be True, or a dict of decisions"),
     ],
     ids=["id", "index", "bool", "twice", "no decision", "expected", "arguments", "no mapping"],
 )

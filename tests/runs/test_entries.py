@@ -17,7 +17,7 @@ from aswarm._record.fold import Folded, fold
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, retry
-from aswarm.testing import Answer as Scripted
+from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import ScriptedModel, call
 
 Json = dict[str, Any]

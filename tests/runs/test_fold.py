@@ -14,7 +14,7 @@ from run_logs import Scene, logged_now, scenes
 from aswarm._record.entries import Entry
 from aswarm._record.fold import fold
 from aswarm._values.messages import WAITING, normalize, to_wire
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def without_marks(messages: list[Json]) -> list[Json]:
 
 AGENT_TWICE = Scene(
     [
-        Answer(
+        ScriptedAnswer(
             calls=[
                 call("transfer_to_b", call_id="c1"),
                 call("transfer_to_b", call_id="c1"),
@@ -50,7 +50,7 @@ AGENT_TWICE = Scene(
 HANDOFFS_BEFORE_A_CALL_THAT_WAITS = replace(
     AGENT_TWICE,
     script=[
-        Answer(
+        ScriptedAnswer(
             calls=[
                 call("transfer_to_b", call_id="c1"),
                 call("hand", call_id="c1", n=0),

@@ -37,7 +37,7 @@ from aswarm.runs import (
 )
 from aswarm.runs._live import LiveRun
 from aswarm.runs._shutdown import on_shutdown_signal
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -102,7 +102,7 @@ async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Work
 
 async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Workshop) -> None:
     """A live run keeps only its newest entries in memory; a reader gets the older ones from the file."""
-    script = [Answer("x" * 2_000, [call("slow")]), "Done."]
+    script = [ScriptedAnswer("x" * 2_000, [call("slow")]), "Done."]
     async with opened(tmp_path, script, workshop, cut=2) as place:
         run = await place.start()
         await workshop.began.wait()
@@ -574,7 +574,7 @@ async def test_a_log_that_cannot_be_written_has_a_limit_too(
 ) -> None:
     """What waits for the disk counts: the run is stopped before it fills the memory."""
     limits = Limits(log_bytes=20_000)
-    async with opened(tmp_path, [Answer("x" * 20_000)], workshop, cut=4, limits=limits) as place:
+    async with opened(tmp_path, [ScriptedAnswer("x" * 20_000)], workshop, cut=4, limits=limits) as place:
         monkeypatch.setattr("aswarm.runs._live._WITHIN", 60.0)
         last = await (await place.start()).result()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "log_too_long")

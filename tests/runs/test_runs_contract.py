@@ -28,12 +28,12 @@ from aswarm.runs import (
     ShuttingDown,
     fold,
 )
-from aswarm.testing import Answer, Failure, ScriptedModel, call
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
 Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
-LONG = [call("look", number=1), call("transfer_to_clerk"), Answer("All is well.")]
+LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All is well.")]
 
 
 @pytest.fixture
@@ -107,6 +107,16 @@ async def test_the_next_run_continues_the_conversation(place: Open) -> None:
         entries = await entries_of(await it.start("And now?"))
         assert entries[0].fields["agent"] == "Clerk"
         assert [message["role"] for message in await it.history()][-3:] == ["assistant", "user", "assistant"]
+
+
+async def test_a_typed_context_is_stored_and_a_resource_is_not(place: Open) -> None:
+    """The next run reads the context with its type. The resources come from the swarm of the process."""
+    async with place([call("note", text="a"), "Noted.", call("note", text="b"), "Noted."]) as it:
+        await (await it.start()).result()
+        folded = fold(await entries_of(await it.start("And b.")))
+        assert folded.context == {"notes": ["a", "b"]}
+        told = [message["content"] for message in await it.history() if message["role"] == "tool"]
+        assert told == ["1 notes, True", "2 notes, True"]
 
 
 async def test_a_reader_that_comes_late_reads_the_same(place: Open) -> None:

@@ -25,7 +25,7 @@ from aswarm._record import log
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AguiWire, VercelWire
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 
@@ -33,11 +33,11 @@ UNKNOWN = "cancelled; its outcome is unknown"
 NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r", context_variables={"kept": 1})
 # The provider uses ids of calls again; the agent changes, and so do the context variables.
 TURNS = [
-    Answer(calls=[call("look", call_id="c1", n=1), call("put", call_id="c2", n=2)]),
-    Answer("Now this.", [call("look", call_id="c1", n=3), call("fail", call_id="c2", n=4)]),
-    Answer(calls=[call("transfer_to_b", call_id="c1")]),
-    Answer(calls=[call("drop", call_id="c1", n=5), call("look", call_id="c2", n=6)]),
-    Answer("All done, and said once."),
+    ScriptedAnswer(calls=[call("look", call_id="c1", n=1), call("put", call_id="c2", n=2)]),
+    ScriptedAnswer("Now this.", [call("look", call_id="c1", n=3), call("fail", call_id="c2", n=4)]),
+    ScriptedAnswer(calls=[call("transfer_to_b", call_id="c1")]),
+    ScriptedAnswer(calls=[call("drop", call_id="c1", n=5), call("look", call_id="c2", n=6)]),
+    ScriptedAnswer("All done, and said once."),
 ]
 
 
@@ -74,7 +74,7 @@ class Notes:
         return [Agent(name="A", functions=[look, put, fail, b]), b]
 
 
-def turn(request: Request) -> Answer:
+def turn(request: Request) -> ScriptedAnswer:
     """Say what the model says in this turn."""
     said = TURNS[sum(message["role"] == "assistant" for message in request.messages)]
     return replace(said, pause=0.003)

@@ -18,7 +18,7 @@ import pytest
 from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, HTTPSource, tool
-from aswarm.testing import Answer, ScriptedModel, call, check_history, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, completion
 
 
 class Source:
@@ -29,7 +29,9 @@ class Source:
         messages = request.body["messages"]
         said = [message["content"] for message in messages if message["role"] == "tool"]
         names = [offered["function"]["name"] for offered in request.body.get("tools", ())]
-        yield completion(Answer(" ".join(said)) if said else Answer(calls=[call(name) for name in names]))
+        yield completion(
+            ScriptedAnswer(" ".join(said)) if said else ScriptedAnswer(calls=[call(name) for name in names])
+        )
 
 
 async def slow() -> str:
@@ -130,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
-        body = json.dumps(completion(Answer(self.headers["authorization"]))).encode()
+        body = json.dumps(completion(ScriptedAnswer(self.headers["authorization"]))).encode()
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))

@@ -34,7 +34,7 @@ from service_process import ServiceProcess, service_process
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.serve import Entry, Service, app, bearer, everything, fold
-from aswarm.testing import Answer, Request, ScriptedModel, call, check_history
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"
@@ -74,10 +74,10 @@ def answer(request: Request) -> Any:
     last_user = max(at for at, message in enumerate(messages) if message["role"] == "user")
     turn = sum(message["role"] == "assistant" for message in messages[last_user:])
     if turn >= TURNS:
-        return Answer("All of it is done, as you have asked.", pause=0.005)
+        return ScriptedAnswer("All of it is done, as you have asked.", pause=0.005)
     names = [tool["function"]["name"] for tool in request.body["tools"]]
     calls = [call(random.choice(names), deed=os.urandom(6).hex()) for _ in range(random.choice([2, 3]))]
-    return Answer("Now this.", calls, pause=0.005)
+    return ScriptedAnswer("Now this.", calls, pause=0.005)
 
 
 def make_app() -> Service:

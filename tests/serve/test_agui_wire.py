@@ -10,8 +10,8 @@ from wire_checks import data_of
 
 from aswarm._record.entries import Entry
 from aswarm.serve.wires.agui.encoder import AguiWire
-from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
+from aswarm.testing import ScriptedAnswer as Scripted
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.serve import NativeWire, VercelWire, frames, respond, stream_response
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
 
@@ -106,7 +106,7 @@ async def test_a_whole_answer_is_not_made_for_a_client_that_has_gone(workshop: W
 async def test_a_client_that_never_reads_holds_nothing_up(reset: bool) -> None:
     """Its connection takes no more bytes, and the run goes to its end; a reset of the connection does no harm."""
     text = "word " * 600_000
-    async with served([Answer(text)], cut=5_000) as it:
+    async with served([ScriptedAnswer(text)], cut=5_000) as it:
         address = urlsplit(it.url)
         with socket.create_connection((address.hostname, address.port)) as raw:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
@@ -121,7 +121,7 @@ async def test_a_client_that_never_reads_holds_nothing_up(reset: bool) -> None:
 
 async def test_a_server_that_raises_at_a_dead_client_is_heard(workshop: Workshop) -> None:
     """ASGI 2.4: `send` raises OSError. The response ends without an error, and the run is left."""
-    made = service([Answer("Hello.")], workshop)
+    made = service([ScriptedAnswer("Hello.")], workshop)
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann", on_disconnect="cancel")
         request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
@@ -171,7 +171,7 @@ async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:
         def encode(self, entry: Any) -> list[bytes]:
             raise ValueError("broken")
 
-    made = service([Answer("Hello.")], workshop)
+    made = service([ScriptedAnswer("Hello.")], workshop)
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann")
         request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})

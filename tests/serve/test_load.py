@@ -18,7 +18,7 @@ from served import client, events_of, listening, served, service
 
 from aswarm import Agent
 from aswarm.serve import Limits, bearer
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.heavy]
 
@@ -56,14 +56,14 @@ def answer_or_call(request: Any, name: str) -> Any:
     """Call a function first; after it repeat what the user said."""
     messages = request.body["messages"]
     said = next(each["content"] for each in reversed(messages) if each["role"] == "user")
-    return Answer(said) if messages[-1]["role"] == "tool" else call(name)
+    return ScriptedAnswer(said) if messages[-1]["role"] == "tool" else call(name)
 
 
 async def test_many_readers_of_one_run_get_the_same() -> None:
     """200 connections, half of them before the answer is made, the others in its middle: all have each entry once."""
     workshop = Workshop()
     text = "".join(f"{number} " for number in range(400))
-    async with served([call("slow"), Answer(text)], workshop) as it:
+    async with served([call("slow"), ScriptedAnswer(text)], workshop) as it:
         run = await it.say()
         found: list[str] = []
 
@@ -106,7 +106,7 @@ async def test_users_under_load_see_only_their_own() -> None:
     def script(request: Any) -> Any:
         messages = request.body["messages"]
         said = [each["content"] for each in messages if each["role"] == "user"]
-        return Answer(f"You said {said[-1]}.") if messages[-1]["role"] == "tool" else call("look", number=1)
+        return ScriptedAnswer(f"You said {said[-1]}.") if messages[-1]["role"] == "tool" else call("look", number=1)
 
     made = service(
         script, agents=Agent(name="Boss", functions=[look]), auth=bearer(users), wires=("agui", "vercel", "openai")

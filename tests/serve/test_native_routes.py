@@ -17,11 +17,11 @@ from aswarm import Agent, ConfigurationError, agent_tool, tool
 from aswarm.conversations import Conversation
 from aswarm.serve import Limits, everything, local_only
 from aswarm.serve._endpoints import Refusal, read_json
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.asyncio
 
-LONG = [call("look", number=1), call("transfer_to_clerk"), Answer("All is well.")]
+LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All is well.")]
 EVENTS = {"accept": "text/event-stream"}
 
 

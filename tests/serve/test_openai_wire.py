@@ -12,8 +12,8 @@ from wire_checks import ChatReader, data_of
 
 from aswarm._record.entries import Entry
 from aswarm.serve.wires.openai.encoder import OpenAIWire, failure_head, models_body, whole_completion
-from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
+from aswarm.testing import ScriptedAnswer as Scripted
 
 Json = dict[str, Any]
 

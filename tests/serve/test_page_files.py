@@ -11,7 +11,7 @@ from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.serve import app, local_only
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
 FILES = sorted(path for path in SOURCE.rglob("*") if path.is_file())
@@ -108,7 +108,7 @@ async def test_the_graph_has_the_models() -> None:
 @pytest.mark.asyncio
 async def test_a_service_with_the_page_shows_everything() -> None:
     """The log has the requests as sent, each behind the beginning of its turn."""
-    script = [call("look", number=1), Answer("All is well.")]
+    script = [call("look", number=1), ScriptedAnswer("All is well.")]
     async with served(script, page=True) as it:
         run = await it.say()
         await it.ended(run)

@@ -15,7 +15,7 @@ from aswarm import Agent, AsyncSwarm, Hold, current_call, tool
 from aswarm.conversations import MemoryStore
 from aswarm.serve import CallAnswer, Entry, LocalRuns, NewRun, Run
 from aswarm.serve._run_as_test import run_as_test
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.asyncio
 
@@ -82,7 +82,7 @@ async def passes(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 SCRIPTS: dict[str, Sequence[Any]] = {
     "an answer": ['It\'s "quoted",\nin two lines.'],
     "a call": [call("look", number=1), "Done."],
-    "calls and a text": [Answer("Both.", [call("look", number=1), call("look", number=2)]), "Done."],
+    "calls and a text": [ScriptedAnswer("Both.", [call("look", number=1), call("look", number=2)]), "Done."],
     "calls alone": [[call("look", number=1), call("look", number=2)], "Done."],
     "arguments that are no names": [
         [call("from", name="me"), call("look", '{"number": 1, "a-b": 2}'), call("look", "{")],

@@ -12,8 +12,8 @@ from wire_checks import VercelReader, data_of
 from aswarm._record.entries import Entry
 from aswarm.serve.wires.turns import json_object
 from aswarm.serve.wires.vercel.encoder import VercelWire
-from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
+from aswarm.testing import ScriptedAnswer as Scripted
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
 from aswarm.conversations import _statements
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool
 from aswarm.serve import CallAnswer, ClientTool, LocalRuns, NewRun, everything
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.asyncio
 
@@ -202,7 +202,9 @@ async def test_agui_offers_the_tools_of_the_client(workshop: Workshop) -> None:
     def script(request: Any) -> Any:
         seen.append([tool["function"]["name"] for tool in request.body["tools"]])
         last = request.body["messages"][-1]
-        return Answer(f"It says {last['content']}.") if last["role"] == "tool" else call("open_page", call_id="p")
+        return (
+            ScriptedAnswer(f"It says {last['content']}.") if last["role"] == "tool" else call("open_page", call_id="p")
+        )
 
     async with served(script, workshop, wires=WIRES, client_tools="offer") as it:
         first = said("Open it.", tools=tools)
@@ -364,7 +366,7 @@ async def test_agents_are_models() -> None:
 
 async def test_stream_and_whole_answer_are_the_same() -> None:
     """The texts of both are equal, and functions of the server are never `tool_calls`."""
-    script = [Answer("Let me see.", [call("look", number=1)]), "It is 1."]
+    script = [ScriptedAnswer("Let me see.", [call("look", number=1)]), "It is 1."]
     async with served(script * 2, wires=WIRES) as it, openai(it) as client:
         whole = await client.chat.completions.create(model="Boss", messages=HI)
         pieces = await client.chat.completions.create(
@@ -387,7 +389,7 @@ async def test_a_request_without_a_conversation_is_stateless() -> None:
     ]
 
     def script(request: Any) -> Any:
-        return Answer(" ".join(message["role"] for message in request.body["messages"]))
+        return ScriptedAnswer(" ".join(message["role"] for message in request.body["messages"]))
 
     for client_system, roles in ((False, "system user assistant user"), (True, "system system user assistant user")):
         async with served(script, wires=WIRES, client_system=client_system) as it, openai(it) as client:
@@ -514,7 +516,7 @@ async def test_the_tools_of_a_client_are_tool_calls() -> None:
 
     def script(request: Any) -> Any:
         last = request.body["messages"][-1]
-        return Answer(f"Found {last['content']}.") if last["role"] == "tool" else call("search", call_id="s")
+        return ScriptedAnswer(f"Found {last['content']}.") if last["role"] == "tool" else call("search", call_id="s")
 
     async with served(script, wires=WIRES, client_tools="offer") as it, openai(it) as client:
         first = await client.chat.completions.create(model="Boss", messages=HI, tools=tools)

@@ -17,8 +17,7 @@ from aswarm.serve.wires.agui.encoder import AguiWire
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.openai.encoder import OpenAIWire, whole_completion
 from aswarm.serve.wires.vercel.encoder import VercelWire
-from aswarm.testing import Answer as ScriptedAnswer
-from aswarm.testing import ScriptedCall
+from aswarm.testing import ScriptedAnswer, ScriptedCall
 
 pytestmark = pytest.mark.slow
 SECRET = "secret"

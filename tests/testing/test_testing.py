@@ -17,10 +17,10 @@ from pydantic import TypeAdapter
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted, Swarm
 from aswarm.testing import (
-    Answer,
     Failure,
     RawAnswer,
     Request,
+    ScriptedAnswer,
     ScriptedCall,
     ScriptedModel,
     call,
@@ -107,7 +107,7 @@ def test_call_writes_its_arguments_as_json() -> None:
 @pytest.mark.parametrize("cut", [None, 1, 3, lambda text: [text[:1], text[1:]]])
 def test_chunks_and_completion_say_the_same(cut: Any) -> None:
     """However it is cut, the pieces of the chunks joined are the whole completion."""
-    answer = Answer("Hello you", calls=[call("f", x=1)], extra={"reasoning_content": "Hm, so"})
+    answer = ScriptedAnswer("Hello you", calls=[call("f", x=1)], extra={"reasoning_content": "Hm, so"})
     deltas = [choice["delta"] for chunk in chunks(answer, cut) for choice in chunk["choices"]]
     whole = completion(answer)["choices"][0]["message"]
     assert "".join(delta.get("content") or "" for delta in deltas) == whole["content"]
@@ -120,13 +120,13 @@ def test_chunks_and_completion_say_the_same(cut: Any) -> None:
 @APIS
 async def test_steps_of_every_kind(api: Any) -> None:
     """A str, a call, calls, an Answer, a Failure, raw bytes, an exception, and functions of the request."""
-    raw = json.dumps((response if api == "responses" else completion)(Answer("raw"))).encode()
+    raw = json.dumps((response if api == "responses" else completion)(ScriptedAnswer("raw"))).encode()
     model = ScriptedModel(
         [
             call("f"),
             [call("f"), call("f")],
             lambda request: f"said {len(request.messages)}",
-            Answer("an answer"),
+            ScriptedAnswer("an answer"),
             RawAnswer([raw[:5], raw[5:]], "application/json"),
             Failure(418, "teapot"),
             httpx.ConnectError("no route"),
@@ -178,7 +178,7 @@ async def test_the_end_of_the_script_says_so() -> None:
 @pytest.mark.parametrize(("api", "events"), [("chat", 3), ("responses", 6)])
 async def test_streams_are_counted_and_break_where_told(api: Any, events: int) -> None:
     """`open_streams` counts bodies that are being read; `break_after` breaks after so many chunks or events."""
-    model = ScriptedModel([Answer("Hello"), Answer("Hello", break_after=events)], cut=1, api=api)
+    model = ScriptedModel([ScriptedAnswer("Hello"), ScriptedAnswer("Hello", break_after=events)], cut=1, api=api)
     swarm = AsyncSwarm(client=model.client())
     async with swarm.stream(Agent(), "Go") as run:
         counted = [(type(event).__name__, model.open_streams) async for event in run]
@@ -193,7 +193,7 @@ async def test_streams_are_counted_and_break_where_told(api: Any, events: int) -
 @APIS
 async def test_delays_are_on_the_clock_of_the_event_loop(api: Any) -> None:
     """`delay` and `pause` wait with anyio, so that other tasks run meanwhile."""
-    model = ScriptedModel([Answer("Hello", delay=0.05, pause=0.01)], cut=1, api=api)
+    model = ScriptedModel([ScriptedAnswer("Hello", delay=0.05, pause=0.01)], cut=1, api=api)
     before, ticks = anyio.current_time(), 0
 
     async def tick() -> None:
@@ -240,8 +240,8 @@ def test_two_answers_to_one_call_are_one_fault() -> None:
 @pytest.mark.asyncio
 @APIS
 async def test_a_scripted_break_breaks_a_whole_answer_too(api: Any) -> None:
-    """`Answer(break_after=...)` is a lost connection in a plain run too."""
-    model = ScriptedModel([Answer("Hello", break_after=1)], api=api)
+    """`ScriptedAnswer(break_after=...)` is a lost connection in a plain run too."""
+    model = ScriptedModel([ScriptedAnswer("Hello", break_after=1)], api=api)
     with pytest.raises(CompletionError) as caught:
         await AsyncSwarm(client=model.client()).run(Agent(), "Hi")
     assert caught.value.retryable
@@ -251,21 +251,23 @@ async def test_a_scripted_break_breaks_a_whole_answer_too(api: Any) -> None:
 
 CUSTOM = ScriptedCall("shell", "ls -la", "c2", kind="custom")
 ANSWERS = {
-    "text": Answer("Hello"),
-    "nothing": Answer(),
-    "calls": Answer(calls=[call("f", call_id="c1"), call("g", "{not json", call_id="c2")]),
-    "text and a call": Answer("Let me see", calls=[call("f", call_id="c1")]),
-    "reasoning": Answer("Hello", extra={"reasoning_content": "Hm, so"}),
-    "reasoning and a call": Answer(calls=[call("f", call_id="c1")], extra={"reasoning_content": "Hm"}),
-    "refusal": Answer(extra={"refusal": "No."}),
-    "custom call": Answer(calls=[call("f", call_id="c1"), CUSTOM]),
-    "cut": Answer("Hel", finish_reason="length"),
-    "filtered": Answer("Hel", finish_reason="content_filter"),
-    "no usage": Answer("Hello", usage=None),
+    "text": ScriptedAnswer("Hello"),
+    "nothing": ScriptedAnswer(),
+    "calls": ScriptedAnswer(calls=[call("f", call_id="c1"), call("g", "{not json", call_id="c2")]),
+    "text and a call": ScriptedAnswer("Let me see", calls=[call("f", call_id="c1")]),
+    "reasoning": ScriptedAnswer("Hello", extra={"reasoning_content": "Hm, so"}),
+    "reasoning and a call": ScriptedAnswer(calls=[call("f", call_id="c1")], extra={"reasoning_content": "Hm"}),
+    "refusal": ScriptedAnswer(extra={"refusal": "No."}),
+    "custom call": ScriptedAnswer(calls=[call("f", call_id="c1"), CUSTOM]),
+    "cut": ScriptedAnswer("Hel", finish_reason="length"),
+    "filtered": ScriptedAnswer("Hel", finish_reason="content_filter"),
+    "no usage": ScriptedAnswer("Hello", usage=None),
 }
 
 
-async def conversation(api: Any, answer: Answer, *, stream: bool) -> tuple[list[Any], list[str | None], ScriptedModel]:
+async def conversation(
+    api: Any, answer: ScriptedAnswer, *, stream: bool
+) -> tuple[list[Any], list[str | None], ScriptedModel]:
     """The messages of a run with this answer and of the next one, the finish reasons, and the model."""
     model = ScriptedModel(lambda _: answer if len(model.requests) == 1 else "Done", cut=2, api=api)
     swarm, agent, finished = AsyncSwarm(model.client()), Agent(functions=[f]), list[str | None]()
@@ -323,7 +325,9 @@ async def test_items_of_hosted_tools(stream: bool) -> None:
         {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm"}]},
     ]
-    *_, model = await conversation("responses", Answer("Hello", extra={"responses_output": items}), stream=stream)
+    *_, model = await conversation(
+        "responses", ScriptedAnswer("Hello", extra={"responses_output": items}), stream=stream
+    )
     assert model.requests[1].body["input"][1:3] == items
     assert model.requests[1].body["input"][3]["type"] == "message"
 
@@ -341,7 +345,7 @@ async def test_a_step_that_is_no_step(step: Any) -> None:
 @pytest.mark.anyio
 async def test_keys_that_the_responses_api_does_not_have() -> None:
     """The script is wrong, and the error names the keys."""
-    model = ScriptedModel([Answer("Hello", extra={"reasoning_details": []})], api="responses")
+    model = ScriptedModel([ScriptedAnswer("Hello", extra={"reasoning_details": []})], api="responses")
     with pytest.raises(CompletionError, match="keys that the Responses API does not have: reasoning_details"):
         await AsyncSwarm(model.client()).run(Agent(), "Hi")
 

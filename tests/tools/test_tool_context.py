@@ -15,7 +15,8 @@ from sample_functions import Slotted, find, look
 from typing_extensions import TypedDict
 
 from aswarm import Agent, Result, Tool, tool
-from aswarm._tools.conversion import bind_context
+from aswarm._run.filling import filled_arguments
+from aswarm._tools.filled import Filled
 from aswarm._tools.tool import (
     as_tool,
     may_return_result,
@@ -38,6 +39,12 @@ def _taking_context(hint: Any, *, is_coroutine: bool = True) -> Tool[..., Any]:
     function: Callable[..., Any] = coroutine if is_coroutine else plain
     function.__annotations__["context_variables"] = hint
     return as_tool(function)
+
+
+def _filled(hint: Any) -> Filled:
+    filled = _taking_context(hint).schema.filled
+    assert filled is not None
+    return filled
 
 
 @pytest.mark.parametrize(
@@ -83,7 +90,7 @@ def test_without_the_parameter_the_context_is_not_wanted() -> None:
 
     made = as_tool(f)
     assert (takes_context(made), reads_context(made), writes_context(made)) == (False, False, False)
-    assert bind_context(made, {"city": "Paris"}, {"secret": 1}) == {"city": "Paris"}
+    assert made.schema.filled is None
 
 
 def test_string_annotations_of_the_context_are_understood() -> None:
@@ -95,7 +102,8 @@ def test_string_annotations_of_the_context_are_understood() -> None:
 def test_who_reads_gets_a_live_view_that_cannot_be_written() -> None:
     """The view shows the run's context; writing to it fails."""
     context: dict[str, Any] = {"user": "Ada"}
-    view = bind_context(_taking_context(Mapping), {}, context)["context_variables"]
+    with filled_arguments(_filled(Mapping), {}, context, {}) as filled:
+        view = filled["context_variables"]
     assert dict(view) == context
     with pytest.raises(TypeError):
         view["user"] = "Eve"
@@ -105,8 +113,8 @@ def test_who_writes_gets_the_runs_own_dict() -> None:
     """Writing to it changes the run's context, as in Swarm; the model's arguments are not changed."""
     context: dict[str, Any] = {}
     arguments = {"city": "Paris"}
-    bound = bind_context(_taking_context(dict), arguments, context)
-    assert bound["context_variables"] is context
+    with filled_arguments(_filled(dict), arguments, context, {}) as filled:
+        assert filled["context_variables"] is context
     assert arguments == {"city": "Paris"}
 
 
@@ -169,7 +177,6 @@ _UNSAID = object()
         (T, True),
         (_UserId, True),
         (_Closable, True),
-        (_Shape, True),
         ("Missing", True),
         (str, False),
         (int, False),
@@ -183,6 +190,7 @@ _UNSAID = object()
         (Literal["a", "b"], False),
         (Awaitable[str], False),
         (_Base, False),
+        (_Shape, False),
         (bytes, False),
     ],
     ids=lambda value: "unsaid" if value is _UNSAID else str(value),

@@ -14,7 +14,7 @@ import pytest
 from one_turn import contents
 
 from aswarm import Agent, AsyncSwarm, Response, Result, RunError, ToolFailure, tool
-from aswarm.testing import Answer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 # trio's cancellation exception cannot be made by hand.
@@ -298,7 +298,7 @@ async def test_the_error_of_a_run_inside_keeps_its_own_response() -> None:
 
     Both have the exception of the provider as their cause.
     """
-    inner = AsyncSwarm(client=ScriptedModel([Answer("half", break_after=1)]).client())
+    inner = AsyncSwarm(client=ScriptedModel([ScriptedAnswer("half", break_after=1)]).client())
 
     async def ask(_: ToolFailure) -> str:
         return (await inner.run(Agent(name="Inner"), "Help")).text

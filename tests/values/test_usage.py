@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Usage
-from aswarm.testing import Answer, RawAnswer, ScriptedModel, chunks, completion
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, chunks, completion
 
 counts = st.integers(min_value=0, max_value=10**9)
 keys = st.sampled_from(["cached_tokens", "audio_tokens", "cost"])
@@ -106,7 +106,7 @@ def test_numbers_that_cannot_be_counts_are_unknown(number: float) -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_odd_count_of_a_server_does_not_end_the_run(number: str, stream: bool) -> None:
     """The answer was paid for: over HTTP, whole or streamed, it comes whatever `usage` has."""
-    answer = Answer("Hello", usage={"prompt_tokens": "?", "completion_tokens": 3, "cost": "?"})
+    answer = ScriptedAnswer("Hello", usage={"prompt_tokens": "?", "completion_tokens": 3, "cost": "?"})
     pieces = [
         f"data: {json.dumps(chunk)}\n\n" if stream else json.dumps(chunk)
         for chunk in (chunks(answer) if stream else [completion(answer)])

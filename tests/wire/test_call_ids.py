@@ -14,7 +14,7 @@ from histories import USER, Message, answer, asking, made_call
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm._values.messages import normalize, open_calls, to_wire
-from aswarm.testing import Answer, RawAnswer, ScriptedModel, check_history
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, check_history
 
 # What odd servers send, and the text that is recorded.
 IDS = [(7, "7"), (0, "0"), (1.5, "1.5"), (True, "True"), ({"n": 1}, "{'n': 1}"), (["a"], "['a']")]
@@ -80,7 +80,7 @@ async def test_dicts_of_a_server(call_id: object, text: str, deltas: bool) -> No
     """Over HTTP, whole and in chunks, an id that is no string becomes its text, in the call and in its answer."""
     pieces = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in streamed(call_id)]
     first = RawAnswer(pieces) if deltas else RawAnswer([json.dumps(whole(call_id)).encode()], "application/json")
-    await check(ScriptedModel([first, Answer("Done"), Answer("Done")]).client(), text, deltas=deltas)
+    await check(ScriptedModel([first, ScriptedAnswer("Done"), ScriptedAnswer("Done")]).client(), text, deltas=deltas)
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,7 @@ import pytest
 from wire_cases import LAST, PARIS, Json, asks, end, fragment, functions, sse, watch, ways
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm.testing import Answer, Failure, RawAnswer, ScriptedModel, Step, call, check_history
+from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 
 @pytest.mark.asyncio
@@ -41,7 +41,7 @@ async def test_row_42_only_fields_of_the_api_are_sent(way: str) -> None:
 @ways
 async def test_row_43_reasoning_is_echoed(way: str) -> None:
     """43: DeepSeek's reasoning_content is sent back in the same message, in this run and in the next."""
-    answer = Answer(calls=[call("get_weather")], extra={"reasoning_content": "Hm."})
+    answer = ScriptedAnswer(calls=[call("get_weather")], extra={"reasoning_content": "Hm."})
     seen = await watch(way, [answer, LAST])
     assert seen.model.requests[1].messages[-2]["reasoning_content"] == "Hm."
     again = await watch(way, ["Yes."], [{"role": "user", "content": "Hi"}, *seen.response.messages])
@@ -70,7 +70,11 @@ async def test_row_44_signatures_are_echoed(way: str) -> None:
 async def test_row_45_content_beside_calls(way: str) -> None:
     """45: an empty content of a message with calls is null by default, and "" with `empty_content=""`; a text is sent
     unchanged."""
-    steps: list[Step] = [Answer(calls=[call("get_weather")]), Answer("Looking.", [call("get_time")]), LAST]
+    steps: list[Step] = [
+        ScriptedAnswer(calls=[call("get_weather")]),
+        ScriptedAnswer("Looking.", [call("get_time")]),
+        LAST,
+    ]
     for options, empty in ((dict[str, Any](), None), ({"empty_content": ""}, "")):
         seen = await watch(way, steps, **options)
         asking = [message["content"] for message in seen.model.requests[2].messages if message.get("tool_calls")]

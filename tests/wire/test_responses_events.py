@@ -16,14 +16,14 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
 from aswarm._wire.responses_items import DONE_CALL, OUTPUT_ITEMS, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
-from aswarm.testing import Answer, call, chunks, completion, response, response_events
+from aswarm.testing import ScriptedAnswer, call, chunks, completion, response, response_events
 
 Json = dict[str, Any]
 
 texts = st.none() | st.text(max_size=20)
 calls = st.lists(st.builds(lambda x: call("f", call_id="c1", x=x), st.text(max_size=8)), max_size=3)
 answers = st.builds(
-    lambda text, made, reasoning: Answer(text, made, {"reasoning_content": reasoning} if reasoning else {}),
+    lambda text, made, reasoning: ScriptedAnswer(text, made, {"reasoning_content": reasoning} if reasoning else {}),
     texts,
     calls,
     texts,
@@ -75,7 +75,7 @@ def plain(message: Json) -> Json:
 
 
 @given(answers, st.integers(1, 4))
-def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
+def test_both_apis_give_the_same_completion(answer: ScriptedAnswer, cut: int) -> None:
     """Message, finish reason and usage are equal, streamed and whole; the joined deltas are the same texts."""
     over_chat, _ = read(
         b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in chunks(answer, cut)), decoder=AnswerDecoder()
@@ -95,7 +95,7 @@ def test_both_apis_give_the_same_completion(answer: Answer, cut: int) -> None:
 
 
 @given(answers, st.integers(0), st.integers(0))
-def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, second: int) -> None:
+def test_it_does_not_matter_where_the_bytes_are_cut(answer: ScriptedAnswer, first: int, second: int) -> None:
     """If the bytes of an answer arrive in three pieces, the message is the same for any two places of the cuts."""
     sent = encoded(list(response_events(answer, 3)))
     start, end = sorted((first % len(sent), second % len(sent)))
@@ -108,9 +108,11 @@ def test_it_does_not_matter_where_the_bytes_are_cut(answer: Answer, first: int, 
     ids=" and ".join,
 )
 def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[str, ...]) -> None:
-    """This is true even if a server omits some events. The mark is not shown, and calls of the last event have no mark."""
+    """A call has this mark even if a server omits some events. The mark is not shown, and calls of the last event have no mark."""
     made = [call("f", call_id=f"c{number}", x=number) for number in range(2)]
-    events = [event for event in response_events(Answer(calls=made), 3) if not event["type"].endswith(left_out or "-")]
+    events = [
+        event for event in response_events(ScriptedAnswer(calls=made), 3) if not event["type"].endswith(left_out or "-")
+    ]
     reader, accumulator = ResponseReader(), Accumulator()
     marked: list[int] = []
     for event in events:
@@ -130,7 +132,7 @@ def test_each_call_is_marked_once_at_the_end_of_its_arguments(left_out: tuple[st
 def test_a_call_of_the_last_event_has_no_mark() -> None:
     """The turn of such a call starts at once."""
     reader, accumulator = ResponseReader(), Accumulator()
-    *_, end = response_events(Answer(calls=[call("f", x=1)]))
+    *_, end = response_events(ScriptedAnswer(calls=[call("f", x=1)]))
     for chunk in reader.read(end):
         accumulator.feed(chunk)
     assert [each.is_done for each in accumulator.calls] == [False]
@@ -139,10 +141,9 @@ def test_a_call_of_the_last_event_has_no_mark() -> None:
 @pytest.mark.slow
 @given(answers, texts, st.lists(custom_items, max_size=2, unique_by=lambda item: item["id"]), st.integers(1, 4))
 def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
-    answer: Answer, refusal: str | None, custom: list[Json], cut: int
+    answer: ScriptedAnswer, refusal: str | None, custom: list[Json], cut: int
 ) -> None:
-    """Message, items, finish reason and usage are equal, also with a refusal, and with calls that have a payload other than
-    JSON."""
+    """Message, items, finish reason and usage are equal, even with a refusal, or with calls that have a payload other than JSON."""
     answer = replace(answer, extra={**answer.extra, **({"refusal": refusal} if refusal else {})})
     *events, end = response_events(answer, cut)
     output = [*end["response"]["output"], *custom]
@@ -165,7 +166,7 @@ def test_events_cut_at_every_byte_give_the_message_of_the_whole_response(
 
 
 @given(answers, st.integers(0))
-def test_a_stream_that_ends_early_is_interrupted(answer: Answer, at: int) -> None:
+def test_a_stream_that_ends_early_is_interrupted(answer: ScriptedAnswer, at: int) -> None:
     """Only the last event is the end of a response."""
     events = list(response_events(answer, 3))
     with pytest.raises(StreamInterrupted):
@@ -173,7 +174,7 @@ def test_a_stream_that_ends_early_is_interrupted(answer: Answer, at: int) -> Non
 
 
 def test_items_are_stored_unchanged() -> None:
-    """All items are stored in their order, also the items of hosted tools; no item is shown."""
+    """All items are stored in their order, including the items of hosted tools; no item is shown."""
     output = [REASONING, SEARCH, MESSAGE, CALL]
     completion, deltas = read(encoded([done(*output)]))
     assert completion.message[OUTPUT_ITEMS] == output
@@ -202,7 +203,7 @@ def test_a_server_that_sends_no_deltas(sends_items: bool, has_output: bool) -> N
 @pytest.mark.parametrize("quiet", [SEARCH, {**REASONING, "summary": []}], ids=["hosted", "encrypted reasoning"])
 @pytest.mark.parametrize("end", [done(), {"type": "response.completed", "response": {"status": "completed"}}])
 def test_an_end_without_output_stands_for_the_items_before_it(quiet: Json, end: Json) -> None:
-    """The message has each item once, also an item without text."""
+    """The message has each item once, even an item without text."""
     items = [{"type": "response.output_item.done", "output_index": 0, "item": item} for item in (quiet, MESSAGE)]
     completion, _ = read(encoded([*items, end]))
     assert completion.message[OUTPUT_ITEMS] == [quiet, MESSAGE]
@@ -226,7 +227,7 @@ def test_a_server_that_does_not_announce_its_calls(has_items: bool, number: Any)
 
 
 def test_a_whole_call_without_any_id_is_there_once() -> None:
-    """Neither the event nor the item has an id of the call."""
+    """Neither the event nor the item has an id for the call."""
     nameless = {"type": "function_call", "name": "f", "arguments": ""}
     completion, _ = read(encoded([{"type": "response.output_item.done", "item": nameless}, done()]))
     assert [made["function"]["name"] for made in completion.message["tool_calls"]] == ["f"]
@@ -251,7 +252,7 @@ def test_content_that_only_the_final_output_has_is_not_lost(changes: Json, is_fi
 
 
 def test_a_final_text_that_differs_is_not_shown_twice() -> None:
-    """The streamed text counts."""
+    """The message has the streamed text."""
     events = [{"type": "response.output_text.delta", "item_id": "msg_1", "delta": "Hallo"}, done(MESSAGE)]
     assert read(encoded(events))[0].message["content"] == "Hallo"
 
@@ -287,7 +288,7 @@ def test_items_without_numbers_are_known_by_their_ids() -> None:
 )
 @pytest.mark.parametrize("ids", ["item ids", "call ids", "ids that change"])
 def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> None:
-    """No item is lost, and no item is there twice: a call that is there twice would run twice."""
+    """The message has each item exactly once: a call that it had twice would run twice."""
     items = [REASONING, MESSAGE, CALL, {**CALL, "id": "fc_2", "call_id": "c2", "arguments": '{"y": 2}'}]
     if ids == "ids that change" and number(0) == number(1):
         items = items[:3]  # nothing tells two calls apart there
@@ -321,7 +322,7 @@ def test_servers_that_number_items_in_their_own_way(number: Any, ids: str) -> No
 
 
 def test_two_messages_of_one_answer_are_apart() -> None:
-    """A comment before the answer is a separate message; an empty line separates them, streamed and whole."""
+    """A comment before the answer is a separate message; an empty line separates comment and answer, streamed and whole."""
     first, second = {**MESSAGE, "id": "msg_0"}, MESSAGE
     events: list[Json] = []
     for at, item in enumerate([first, second]):
@@ -341,7 +342,7 @@ def test_two_messages_of_one_answer_are_apart() -> None:
     [("text refusal", "Hello"), ("refusal text", "Hello"), ("text refusal text", "Hello\n\nHello")],
 )
 def test_a_refusal_in_a_message_of_its_own(kinds: str, text: str) -> None:
-    """An empty line separates only two texts, so the streamed message equals the whole one, and its items are sent back."""
+    """An empty line separates only two texts, so the streamed message equals the whole message, and its items are sent back."""
     items: list[Json] = []
     events: list[Json] = []
     for at, kind in enumerate(kinds.split()):
@@ -373,7 +374,7 @@ def test_custom_calls_stream_their_input() -> None:
 
 
 def test_parts_of_reasoning_are_apart() -> None:
-    """An empty line separates the parts of a summary, and two items."""
+    """An empty line separates the parts of a summary, and also two items."""
     delta = "response.reasoning_summary_text.delta"
     events = [
         {"type": delta, "output_index": 0, "summary_index": 0, "delta": "One"},
@@ -395,8 +396,8 @@ def test_parts_of_reasoning_are_apart() -> None:
 def test_streamed_reasoning_equals_the_reasoning_of_the_whole_answer(
     items: list[tuple[list[str], list[str]]], streamed: set[str], has_done: bool
 ) -> None:
-    """An empty line also separates summary and reasoning, but there is none next to a part without text. If a server streams
-    only some of the reasoning, or nothing, the message still has all of it."""
+    """An empty line also separates summary and reasoning, but no empty line is next to a part without text. If a server streams
+    only some of the reasoning, or nothing, the message still has all reasoning."""
     output: list[Json] = []
     events: list[Json] = []
     for at, both in enumerate(items):
@@ -428,7 +429,7 @@ def test_streamed_reasoning_equals_the_reasoning_of_the_whole_answer(
 )
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_an_incomplete_response(details: Json | None, finish: str, is_whole: bool) -> None:
-    """It is a completion that was cut off; the finish reason is the cause."""
+    """An incomplete response is a completion that was cut off; the finish reason is the cause."""
     end = done(MESSAGE, status="incomplete", incomplete_details=details)
     completion, _ = read(json.dumps(end["response"]).encode() if is_whole else encoded([end]))
     assert (completion.message["content"], completion.finish_reason) == ("Hello", finish)
@@ -541,7 +542,7 @@ def test_a_call_that_waits_for_this_program_is_refused(
     ids=lambda item: item["type"],
 )
 def test_a_call_that_the_provider_runs_is_kept(item: Json) -> None:
-    """The answer contains the result of such a call, or only the provider knows the result."""
+    """The answer may contain the result of such a call; otherwise only the provider knows the result."""
     completion, _ = read(encoded([done({**HOSTED, **item}, MESSAGE)]))
     assert completion.message[OUTPUT_ITEMS] == [{**HOSTED, **item}, MESSAGE]
 

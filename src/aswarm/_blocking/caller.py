@@ -88,9 +88,10 @@ class Caller:
         self._has_finished = True
 
     def wait_for(self, work: Callable[[], Awaitable[T]], interrupts: Interrupts) -> T:
-        """Do `work` on the loop, and call its plain functions here. Return the value of `work`, or raise its exception.
+        """Do `work` on the loop, and call its plain functions in this thread.
 
-        After Ctrl-C, this cancels the work, waits for its end, and raises KeyboardInterrupt. A second Ctrl-C ends this wait.
+        Return the value of `work`, or raise its exception. After Ctrl-C, this cancels the work, waits for its end, and raises
+        KeyboardInterrupt. A second Ctrl-C ends this wait.
         """
         awaited = _Awaited(work, self, CallerInbox())
         try:
@@ -140,7 +141,7 @@ class Caller:
                     self.loop.call(functools.partial(self.jobs.end, item))
 
     def _serve_last(self, waiter: CallerInbox, start: Callable[[], None], interrupts: Interrupts) -> None:
-        """Do the same as `_serve`. If it is interrupted, never wait for this run again."""
+        """Do the same as `_serve`. After an interrupt, never wait for this run again."""
         try:
             self._serve(waiter, start, interrupts)
         except BaseException:

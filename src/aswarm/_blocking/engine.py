@@ -1,7 +1,7 @@
 """The engine of `Swarm`. It calls plain functions and blocking clients in the caller's thread.
 
 The engine also has the two steps of Swarm's loop: one completion, and the calls of one message. Users may write their own loops
-with these steps. Middleware and limits do not apply to them.
+with these steps. Middleware and limits do not apply to these steps.
 """
 
 from __future__ import annotations
@@ -96,6 +96,7 @@ class BlockingEngine(AsyncSwarm):
         asked = {"role": "assistant", "content": None, "tool_calls": list(tool_calls)}
         state = RunState(Agent(functions=list(functions)), [asked], {}, resume=True)
         call_tool = ToolCaller(self._runners.get(), self._tool_error, state.id)
+        call_tool.resources = self._resources
         changes: dict[str, Any] = {}
         for call in state.turn.calls:
             if debug:

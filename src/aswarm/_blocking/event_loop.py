@@ -1,7 +1,7 @@
 """The event loop of all blocking runs, and its daemon thread.
 
 A process has one such loop. Clients belong to a loop, and so do objects that users keep between calls of async functions. The
-thread starts on first use and ends with the program. Then open tasks are cancelled, and no warning is printed.
+thread starts on first use and ends with the program. At this end, open tasks are cancelled, and no warning is printed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C while a thread waits for a run. It raises KeyboardInterrupt between two waits, or in the user's function."""
+"""Handles Ctrl-C while a thread waits for a run. KeyboardInterrupt is raised between two waits, or in the user's function."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Interrupts:
             self._notify = None
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call `work`. Inside of it, Ctrl-C raises KeyboardInterrupt. If Ctrl-C came earlier, raise it and do not call `work`."""
+        """Call `work`. Inside `work`, Ctrl-C raises KeyboardInterrupt. If Ctrl-C came earlier, raise it and do not call `work`."""
         was_holding = self._is_holding
         # Not a generator-based context manager: after Ctrl-C, its generator would call `_hold` only when it is collected.
         try:

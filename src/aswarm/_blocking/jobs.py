@@ -49,7 +49,7 @@ class Job(TaskResult[T]):
         self._context = contextvars.copy_context()
 
     def run(self, interrupts: Interrupts) -> None:
-        """Call the function. Called in the caller's thread."""
+        """Call the function, in the caller's thread."""
         self._run(functools.partial(interrupts.call, self._call))
 
     def run_here(self) -> None:
@@ -66,7 +66,7 @@ class Job(TaskResult[T]):
     def _call(self) -> T:
         """Call the function in the context of the caller's thread, and add the variables that the run has set.
 
-        After the call, these variables are reset. Changes by the function stay.
+        After the call, these variables are reset, except variables that the function has changed.
         """
         self.has_started = True
         before = self._context[context_of_caller]
@@ -103,7 +103,7 @@ class CallerInbox(SimpleQueue[Job[Any] | Wakeup]):
         raise TimeoutError
 
     def end(self) -> None:
-        """End the wait. Called on the event loop."""
+        """End the wait. Call this on the event loop."""
         self.has_ended = True
         self.put(Wakeup.ENDED)
 

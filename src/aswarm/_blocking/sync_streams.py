@@ -1,6 +1,6 @@
 """The two streams of a run without `await`: plain iterators of Swarm's dicts, and of typed events.
 
-Each waits for the events of its async counterpart. Between two reads, only the async functions of the run continue.
+Each stream waits for the events of its async counterpart. Between two reads, only the async functions of the run continue.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _SyncStream(Generic[S]):
 
     @property
     def response(self) -> Response:
-        """The response so far. It is valid at any time, also after an error."""
+        """The response so far. It is valid at any time, even after an error."""
         return self._stream.response
 
     @property

@@ -41,9 +41,10 @@ class Swarm:
 
         response = Swarm().run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
-    `client`: a blocking `OpenAI` or an `AsyncOpenAI` (also for Azure, and subclasses), an object with a plain or async
-    `chat.completions.create`, or a `CompletionSource`. Without a client, the Swarm makes a blocking `OpenAI()` on first use, one
-    for each process, and `close()` closes it. Your own client is never closed: make it with `with OpenAI(...) as client`.
+    `client`: a blocking `OpenAI` or an `AsyncOpenAI` (or a subclass, such as the clients for Azure), an object with a plain or
+    async `chat.completions.create`, or a `CompletionSource`. Without a client, the Swarm makes a blocking `OpenAI()` on first
+    use, one for each process, and `close()` closes it. Your own client is never closed: make it with `with OpenAI(...) as
+    client`.
 
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread. Functions
     with `@tool(concurrent=True)`, `timeout` or `abandon_on_cancel` run in their own threads. Async functions and middleware
@@ -70,6 +71,7 @@ class Swarm:
         limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
+        resources: Mapping[str, object] | None = None,
     ) -> None:
         self._engine = BlockingEngine(
             client,
@@ -84,6 +86,7 @@ class Swarm:
             limits=limits,
             middleware=middleware,
             budget=budget,
+            resources=resources,
         )
         self._lock = threading.Lock()
         self._streams: weakref.WeakSet[SyncClassicStream | SyncEventStream] = weakref.WeakSet()
@@ -240,7 +243,7 @@ class Swarm:
         """Run with typed events: `with swarm.stream(...) as run: for event in run: ...`.
 
         The arguments are the same as for `AsyncSwarm.stream`, and the errors are the same as for `run`. `run.response` is valid
-        at any time, also after an error.
+        at any time, even after an error.
         """
         positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
         stream = self._engine.stream(*positional, output=output, deltas=deltas, **keywords)
@@ -307,7 +310,7 @@ class Swarm:
         """
         with self._lock:
             streams = tuple(self._streams)
-        with ExitStack() as stack:  # closes all, even if one raises
+        with ExitStack() as stack:  # closes all streams, even if one of them raises
             if (client := self._engine.own_clients.pop()) is not None:
                 stack.callback(client.close)
             for stream in streams:
@@ -325,7 +328,7 @@ class Swarm:
         self.close()
 
 
-# The original methods. Code for Swarm may override them or replace them with a mock, also on the class; `run` then raises.
+# The original methods. Code for Swarm may override them or replace them with a mock, even on the class; `run` then raises.
 _STEPS = {name: getattr(Swarm, name) for name in STEPS}
 
 

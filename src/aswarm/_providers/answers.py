@@ -1,7 +1,7 @@
 """The reader of answers that arrive as bytes: the chunks of a stream, and the errors of an interrupted stream.
 
-`OpenAISource` and `HTTPSource` send the request, and use this module. A decoder parses the bytes. The module decides when a
-stream has ended, and when its connection can be reused.
+`OpenAISource` and `HTTPSource` send a request, and read its answer with this module. A decoder parses the bytes. This module
+decides when a stream has ended, and when its connection can be reused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OpenResponse(Protocol):
 
     @property
     def has_ended(self) -> bool:
-        """Whether all bytes have arrived. Then another request may already use the connection."""
+        """Whether all bytes have arrived. After the last byte, another request may already use the connection."""
         ...
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
@@ -55,7 +55,7 @@ async def streamed(send: Callable[[], Awaitable[OpenResponse]], api: Api) -> Asy
     decoder = api.make_decoder()
     try:
         next_piece = response.start_reading()
-        # httpx starts nested generators here, and drops them before their end. It is enough to close the response.
+        # httpx starts nested generators here, and drops them before their end. Closing the response also closes them.
         piece = await HiddenGenerators(next_piece(), finalize=False)
         while piece:
             for chunk in decoder.feed(piece):
@@ -77,7 +77,7 @@ async def streamed(send: Callable[[], Awaitable[OpenResponse]], api: Api) -> Asy
 
 
 class HttpxResponse:
-    """The open response of one request through httpx, of any of its packages and versions."""
+    """The open response of one request through httpx or httpx2, in any version."""
 
     has_ended = False
 
@@ -102,7 +102,7 @@ class HttpxResponse:
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
         """Return the function that reads the next bytes; b"" at the end."""
-        next_of: Any = anext  # no type checker knows its overloads in a partial
+        next_of: Any = anext  # no type checker knows the overloads of anext in a partial
         self._pieces = self._response.aiter_bytes()
         return functools.partial(next_of, self._pieces, b"")
 

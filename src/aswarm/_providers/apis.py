@@ -34,7 +34,7 @@ class Api:
     `body`: returns the body for a request, and does not change the request.
     `make_decoder`: returns a decoder for the bytes of one streamed answer.
     `read_whole`: returns the chunks of an answer that was not streamed, from its bytes.
-    `make_reader`: returns a reader for the objects of one answer, for clients that return objects.
+    `make_reader`: returns a reader for one answer of a client that returns objects.
     `ends_silently`: whether some clients end a stream without a finish reason.
     """
 
@@ -76,13 +76,14 @@ RESPONSES = Api(
     make_reader=lambda: ResponseReader().read,
     ends_silently=False,
 )
-# The Responses API of OpenAI's own servers. Only they support a schema in a request with tools.
+# The Responses API of OpenAI's own servers. Only these servers support a schema in a request with tools.
 OPENAI_RESPONSES = replace(RESPONSES, body=openai_body)
 APIS: Mapping[str, Api] = {"chat": CHAT, "responses": RESPONSES}
 
 _OPENAI_HOST = ".api.openai.com"  # also with a region, such as eu.api.openai.com
 _AZURE_HOSTS = (".openai.azure.com", ".openai.azure.us", ".services.ai.azure.com", ".cognitiveservices.azure.com")
-# Keys of a body with values that aswarm builds, so they are JSON. Other values are settings of the user: any object.
+# Keys of a body with values that aswarm builds. So these values are JSON. The values of other keys are settings of the user,
+# and can be any object.
 BUILT = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "parallel_tool_calls"}
     | {"include", "input", "instructions", "store"}
@@ -99,7 +100,7 @@ def api_at(base_url: str, api: ApiName) -> Api:
 
 
 def responses_api(host: Any, path: Any) -> Api | None:
-    """Return the Responses API for a host of OpenAI or the v1 API of Azure. None for other servers: they may not have it."""
+    """Return the Responses API for OpenAI or the v1 API of Azure. Return None for other servers, which may not have it."""
     host = f".{host}"
     if host.endswith(_OPENAI_HOST):
         return OPENAI_RESPONSES

@@ -58,8 +58,8 @@ class _BlockingResponse:
     async def _read(self, read: Callable[[], bytes | None]) -> bytes | None:
         if anyio.current_effective_deadline() == math.inf:
             return await self.call(read)
-        # With a deadline, as for the bytes after the last event, the read must end in time. A blocking read cannot be
-        # cancelled, so it runs in a thread that can be abandoned.
+        # With a deadline (see `DRAIN_SECONDS`), the read must end in time. A blocking read cannot be cancelled, so it runs in
+        # a thread that can be abandoned.
         try:
             return await seams.run_sync(read, abandon_on_cancel=True)
         except anyio.get_cancelled_exc_class():

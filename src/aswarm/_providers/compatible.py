@@ -35,7 +35,7 @@ class BlockingCall(Protocol):
     """Protocol of a function that calls the code of a blocking client."""
 
     async def __call__(self, work: Callable[[], T], /, *, must_run: bool = False) -> T:
-        """Call `work` in a place where it may block, and return its value. With `must_run`, call it in a cancelled run too."""
+        """Call `work` in a place where it may block, and return its value. With `must_run`, call it even in a cancelled run."""
         ...
 
 
@@ -56,7 +56,7 @@ class CompatibleClientSource:
 
     @property
     def max_retries(self) -> int:
-        """The retries that the rate limiter makes in place of the client; 0 if it cannot turn off the client's retries."""
+        """The retries that the rate limiter makes in place of the client; 0 if the client's retries cannot be turned off."""
         return 0 if self.without_retries is None else self.client.max_retries
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -134,7 +134,7 @@ def _reads_stream_options(create: Callable[..., Any]) -> bool:
 def _call_create(create: Callable[[], Any]) -> Any:
     try:
         return create()
-    except StopIteration as error:  # from a mock without further replies; a coroutine must not raise it (PEP 479)
+    except StopIteration as error:  # a mock has no more replies; a coroutine must not raise StopIteration (PEP 479)
         raise completion_error(error) from error
 
 
@@ -204,7 +204,7 @@ _LOST = frozenset(
     | {"ClientConnectionError", "ClientPayloadError"}
     | {"TimeoutError", "TimeoutException"}
 )
-# If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status, caused by one of these.
+# If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status. Its cause has one of these names.
 _NOT_HTTP = frozenset({"HttpProcessingError"})
 _STATUSES = range(100, 600)
 
@@ -214,9 +214,9 @@ def completion_error(error: Exception) -> AswarmError:
 
         raise completion_error(error) from error
 
-    `status_code` is the HTTP status of the exception or of its `response`; google-genai names it `code`, aiohttp `status`.
+    `status_code` is the HTTP status of the exception or of its `response`, from `status_code`, `code` or `status`.
     `retryable` is true for the statuses 408, 409, 429 and 5xx, and for a connection that failed or timed out (exceptions of
-    openai, httpx, aiohttp and Python). The text of the provider and the header `x-should-retry` have precedence.
+    openai, httpx, aiohttp and Python). The text of the provider and the header `x-should-retry` override these rules.
     `retry_after` comes from the headers of `response`. The text contains the provider's code.
     """
     if isinstance(error, AswarmError):

@@ -31,7 +31,7 @@ _MANY = 100_000
 
 
 def check_transport(transport: Transport, client: object) -> None:
-    """Raise ConfigurationError for an unknown transport, and for a transport together with a client, which would ignore it."""
+    """Raise ConfigurationError for an unknown transport. Also raise it for a transport with a client, which has its own."""
     if transport not in get_args(Transport):
         raise ConfigurationError(f"transport must be 'auto', 'httpx', 'aiohttp' or 'direct', not {transport!r}")
     if client is not None and transport != "auto":
@@ -41,11 +41,11 @@ def check_transport(transport: Transport, client: object) -> None:
 
 
 def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOpenAI | HTTPSource:
-    """Return an `AsyncOpenAI()` from the environment. "auto": with aiohttp if possible, otherwise with httpx.
+    """Return an `AsyncOpenAI()` from the environment. "auto" chooses aiohttp if possible, otherwise httpx.
 
-    "direct": return an `HTTPSource` for this API instead.
+    For "direct", return an `HTTPSource` for this API instead.
 
-    Raises ConfigurationError if the client cannot be made, or the transport "aiohttp" cannot be used.
+    Raises ConfigurationError if the client cannot be made, or if the transport "aiohttp" cannot be used.
     """
     if transport == "direct":
         return HTTPSource(api=api)
@@ -70,7 +70,7 @@ async def close_client(client: Any) -> None:
 
 
 def make_blocking_client() -> OpenAI:
-    """Return an `OpenAI()` from the environment. Raises ConfigurationError if it finds no credentials."""
+    """Return an `OpenAI()` from the environment. Raises ConfigurationError if the environment has no credentials."""
     return cast("OpenAI", _made("Swarm", "OpenAI"))
 
 
@@ -81,13 +81,13 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
     try:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
-        raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # the text has the cause
+        raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # the text contains it
     client.api_key = clean_key(client.api_key, swarm, kind)
     return client
 
 
 def _on_aiohttp() -> dict[str, Any]:
-    """Return arguments for an `AsyncOpenAI` on aiohttp, which may open a connection for each concurrent run."""
+    """Return arguments for an `AsyncOpenAI` on aiohttp. Each concurrent run may have its own connection."""
     import openai  # noqa: PLC0415 - as above
 
     if sniffio.current_async_library() != "asyncio":
@@ -107,8 +107,8 @@ def _on_aiohttp() -> dict[str, Any]:
 
 
 def _has_socks_proxy() -> bool:
-    """Return whether the environment or the system settings have a SOCKS proxy, as httpx reads them."""
-    from urllib.request import getproxies  # noqa: PLC0415 - openai has imported it by now
+    """Return whether the environment or the system settings have a SOCKS proxy. httpx reads the same settings."""
+    from urllib.request import getproxies  # noqa: PLC0415 - openai has already imported it
 
     proxies = getproxies()
     return any(proxies.get(scheme, "").lower().startswith("socks") for scheme in ("http", "https", "all"))

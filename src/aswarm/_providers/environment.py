@@ -49,7 +49,7 @@ def ssl_context() -> ssl.SSLContext:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy for an address, from the environment or the system settings, or None."""
+    """Return the proxy for an address, or None. The proxy comes from the environment or the system settings."""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - most programs have not imported it
 
     parts = urlsplit(url)
@@ -79,12 +79,12 @@ def close_forgotten(
     aclose: Callable[[], Coroutine[Any, Any, None]],
     start_task: Callable[[Work], object],
 ) -> None:
-    """Close connections after their owner was garbage-collected. Otherwise aiohttp logs an error for each of its objects."""
+    """Close connections after their owner was garbage-collected. Otherwise aiohttp logs errors about unclosed objects."""
     if is_closed():
         return
     try:
         start_task(aclose)
-    except RuntimeError:  # the event loop is closed, so closing has nothing to await: one step completes it
+    except RuntimeError:  # the event loop is closed, so `aclose` has nothing to await: one step completes `aclose`
         with suppress(StopIteration):
             aclose().send(None)
     warnings.warn(

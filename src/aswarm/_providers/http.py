@@ -83,7 +83,7 @@ class HTTPSource:
 
     It starts faster and needs less CPU time than a client of openai. On asyncio it uses aiohttp if the extra `aiohttp` is
     installed and no SOCKS proxy is set; otherwise it uses httpx. Proxies and certificates come from the environment. Any
-    number of runs and several event loops may share it. `aclose()` closes the connections of the running event loop.
+    number of runs and several event loops may share a source. `aclose()` closes the connections of the running event loop.
 
     Args:
         base_url: The address of the API; by default OPENAI_BASE_URL, or OpenAI's address.
@@ -129,7 +129,7 @@ class HTTPSource:
         own = {name: value for name, value in standard.items() if value}
         self._headers = merged_headers(own, custom_headers(), headers or {})
         self._connections: PerLoop[Connections] = PerLoop(
-            # Not a method of the source, because a reference to the source would be a cycle.
+            # This is not a method of the source, because a reference to the source would create a cycle.
             functools.partial(_connections, self.base_url, self._headers, self._timeout)
         )
 
@@ -189,7 +189,7 @@ class HTTPSource:
 
 
 def _connections(base_url: str, headers: Mapping[str, str], timeout: Timeout) -> Connections:
-    """Return an object for the connections of the running event loop. It opens them later."""
+    """Return an object for the connections of the running event loop. This call opens no connection yet."""
     proxy = proxy_for(base_url)
     is_socks = proxy is not None and proxy.lower().startswith("socks")
     is_tls = base_url.startswith("https:") or (proxy or "").startswith("https:")
@@ -207,7 +207,7 @@ def _checked_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
         raise ConfigurationError(
             "base_url must be an address such as https://host/v1, without a user, a password and a query (it is not shown "
-            f"here, because it may contain a secret); for others, {_USE_SDK}"
+            f"here, because it may contain a secret); for other addresses, {_USE_SDK}"
         )
     return url.rstrip("/")
 
@@ -215,8 +215,8 @@ def _checked_url(url: str) -> str:
 def _key(api_key: Any) -> str:
     if api_key is not None and not isinstance(api_key, str):
         raise ConfigurationError(
-            f"api_key of HTTPSource must be a str, not {type(api_key).__name__}; for a function that returns a token, such as "
-            f"that of Azure AD (Entra ID), {_USE_SDK}"
+            f"api_key of HTTPSource must be a str, not {type(api_key).__name__}; for a function that returns a token, for "
+            f"example of Azure AD (Entra ID), {_USE_SDK}"
         )
     key = os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
     if not key:
@@ -231,7 +231,7 @@ def _content(request: CompletionRequest, body: Mapping[str, Any]) -> bytes:
             raise ConfigurationError(f"{key!r} of model_settings is not JSON; convert it, or {_USE_SDK}")
     try:
         return request.json(body)
-    except ValueError:  # also raised for a text that contains NaN, which is valid
+    except ValueError:  # also raised for a valid text that contains the letters NaN
         pass
     try:
         json.dumps(body, allow_nan=False)
@@ -260,7 +260,7 @@ async def _checked(response: OpenResponse) -> OpenResponse:
 
 
 def _seconds_until_retry(failed: AswarmError, failures: int) -> float | None:
-    """Return the seconds before a retry. None: no retry, because it would fail again or the server demands a long wait."""
+    """Return the seconds before a retry. None means no retry: it would fail again, or the server demands a long wait."""
     if not (isinstance(failed, CompletionError) and failed.retryable):
         return None
     wait = failed.retry_after

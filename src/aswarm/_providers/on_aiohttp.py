@@ -33,7 +33,7 @@ class AiohttpResponse:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all bytes have arrived. Then another request may already use the connection."""
+        """Whether all bytes have arrived. After the last byte, another request may already use the connection."""
         return self._response.content.is_eof()
 
     def start_reading(self) -> Callable[[], Awaitable[bytes]]:
@@ -88,7 +88,7 @@ class AiohttpConnections:
 
 
 def _timeout(timeout: Timeout) -> aiohttp.ClientTimeout:
-    # For aiohttp, `connect` also includes the DNS lookup and the wait for a free connection. Here there is no such wait.
+    # For aiohttp, `connect` also includes the DNS lookup and the wait for a free connection. `limit=0` avoids this wait.
     return aiohttp.ClientTimeout(connect=timeout.connect, sock_read=timeout.read)
 
 

@@ -5,8 +5,8 @@ request before the first byte of the answer.
 
 There are three kinds of client:
 - openai's `AsyncOpenAI`, or a subclass such as Azure's, if `create`, `post` and `request` are not patched. The source calls
-  the public `client.post` and parses the raw response. So the SDK's authentication, retries, paths and errors apply. But
-  the SDK does not walk over every parameter of every message, and creates no model object for every chunk, which is slow.
+  the public `client.post` and parses the raw response. So the SDK's authentication, retries, paths and errors apply. Two slow
+  steps of `create` are skipped: the walk over every parameter of every message, and the model object for every chunk.
 - any other client with `chat.completions.create` or `responses.create`. The source calls this method.
 - a `CompletionSource`, which needs no adapter.
 
@@ -35,7 +35,7 @@ from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance,
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-# Parameters of `create` that are no part of the body, and their names in the options of `post`.
+# Parameters of `create` that are not part of the body, and their names in the options of `post`.
 _OPTIONS = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
 # `create` passes the same option. Without it, an admin key in the environment would replace the API key.
 _SECURITY = {"security": {"bearer_auth": True}}
@@ -48,7 +48,7 @@ def source_for(
 
     `blocking`: calls the code of a blocking client; None: a blocking `OpenAI` is an error.
     `api`: "auto" means the Responses API for an unpatched client of openai, with a host of OpenAI or with Azure's v1 API.
-    For any other client, it means Chat Completions.
+    For any other client, "auto" means Chat Completions.
     `include_usage`: send `stream_options` to any client, even if its `create` has no such parameter.
     """
     if type_of(client) is HTTPSource and api in ("auto", client.api):
@@ -105,8 +105,8 @@ class ResponsesSource:
     `client`: an `AsyncOpenAI` (for `Swarm` also a blocking `OpenAI`), or any object with `responses.create`. The caller closes
     the client. Raises ConfigurationError for any other value.
 
-    For a single client, `AsyncSwarm(client, api="responses")` does the same. This class is for `fallback`, as an alternative,
-    and for your own sources.
+    For a single client, `AsyncSwarm(client, api="responses")` has the same effect. Use this class for an alternative in
+    `fallback`, or inside your own source.
     """
 
     def __init__(self, client: Any) -> None:
@@ -125,7 +125,7 @@ class ResponsesSource:
 
 
 def _without_retries(client: Any, api: Api) -> Callable[[], Any] | None:
-    """Return a function that makes a copy of the client without retries. None: a copy would lose a patch of the instance."""
+    """Return a function that makes a copy of the client without retries, or None if the copy could lose a patch."""
     may_be_copied = is_unpatched_instance(client, api) and type(client).__module__.partition(".")[0] == "openai"
     return functools.partial(client.with_options, max_retries=0) if may_be_copied else None
 
@@ -155,7 +155,7 @@ class OpenAISource:
         return HttpxResponse(await self._post(request))
 
     async def _post(self, request: CompletionRequest) -> Any:
-        """Return the raw response. For a stream, its body is not read yet."""
+        """Return the raw response. The body of a stream is not read yet."""
         import openai  # noqa: PLC0415 - the client has already imported it
 
         body, options = self._api.body(request), dict[str, Any]()
@@ -191,7 +191,7 @@ def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, bod
 
 @functools.cache
 def _accepts_bytes(kind: type) -> bool:
-    # Azure's subclass computes the path from the body, and other subclasses may do so too. openai 2.0 has no `content`.
+    # Azure's subclass computes the path from the body. Other subclasses may also read the body. openai 2.0 has no `content`.
     from openai import AsyncOpenAI  # noqa: PLC0415 - the client has already imported it
 
     return kind is AsyncOpenAI and "content" in inspect.signature(kind.post).parameters

@@ -11,7 +11,7 @@ from typing import Any
 
 from .apis import Api
 
-# Methods that `create` calls. A patch of them expects the body as a dict, and the answer as an object of the SDK.
+# Methods that `create` calls. A patched method expects the body as a dict, and the answer as an object of the SDK.
 _SENDING = ("post", "request")
 
 

@@ -76,7 +76,7 @@ def _url(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] == "litellm":
         return ""  # the exceptions of LiteLLM contain the address of its web site, not of the server
     request: Any = None
-    with suppress(RuntimeError):  # `request` of an httpx exception raises it if there is no request
+    with suppress(RuntimeError):  # an httpx exception without a request raises RuntimeError for `request`
         request = getattr(error, "request", None)
     return _without_secrets(str(getattr(request, "url", "")))
 
@@ -96,8 +96,8 @@ def _of_connection(error: Exception) -> str:
     for kind, text in _CONNECTION:
         if any(isinstance(each, kind) for each in errors):
             return text
-    # With aiohttp, the SDK's transport raises ConnectTimeout for every lost connection. Only its cause, the exception of
-    # aiohttp, is exact.
+    # With aiohttp, the SDK's transport raises ConnectTimeout for every lost connection. Only the cause of the ConnectTimeout,
+    # an exception of aiohttp, is exact.
     failure = next((each for each in errors if type(each).__module__.startswith("aiohttp.")), error)
     is_late = any("Timeout" in base.__name__ for base in type(failure).__mro__)
     return "no answer in time; the client's `timeout` is the limit" if is_late else ""

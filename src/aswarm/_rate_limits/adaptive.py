@@ -15,8 +15,8 @@ class AdaptiveLimit:
 
     The limit grows by one after each round of answers; before the first rejection or overload, even after each answer. It grows
     only while at least half of it is used, because otherwise no result tests a higher limit (RFC 7661). A pause of the swarm
-    halves the limit. An overload reduces it by a quarter, but only once in a round. It stays between 1 and `ceiling`. Any
-    thread may report results, and reporting does not block.
+    halves the limit. An overload reduces it by a quarter, but only once in a round. The limit stays between 1 and `ceiling`.
+    Any thread may report results, and reporting does not block.
     """
 
     def __init__(self, start: int = 10, ceiling: int = 1000) -> None:

@@ -6,11 +6,11 @@ Never waits, never sends, never reads a clock. Rules:
 - In any second, at most a sixtieth of `requests_per_minute` is sent; in any ten seconds, at most a sixth. Both numbers are
   rounded up. The reason is that Azure checks a limit over 1 or 10 seconds. If the limit is below 60, requests are sent at equal
   intervals. Tokens are limited only per minute.
-- A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer, otherwise for
-  1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
+- A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer or, if it has no
+  time, for 1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
 - After its second rejection, a request waits behind some other requests. If they are accepted and this request is rejected
-  again, this request is the cause of its rejections, and only this request waits longer. It fails after four such rejections;
-  a rejection counts only if no other request was rejected since the one before.
+  again, this request is the cause of its rejections, and only this request waits longer. It fails after four such rejections.
+  A rejection counts only if no other request was rejected since the previous rejection of this request.
 - After a pause, one request is sent first, and each accepted request allows one more. After another pause, this fast growth
   ends at half of the number of requests in flight that was allowed before. Then each round of answers allows one more. A
   minute after the last rejection, the growth is fast again. A request that is not rejected within two seconds counts as
@@ -47,8 +47,8 @@ class RateLimits:
     `requests_per_minute` is exact. In any second, at most a sixtieth of this number is sent, rounded up. So 600 allows ten
     requests per second, and 6 allows one request in ten seconds.
 
-    `tokens_per_minute` limits the tokens of requests and answers in a minute. There is no limit per second. It is approximate:
-    when a request is sent, its tokens are estimated from its size and from earlier answers. Later, the provider's count
+    `tokens_per_minute` limits the tokens of requests and answers in a minute, not in a second. This limit is approximate: when
+    a request is sent, its tokens are estimated from its size and from earlier answers. Later, the provider's count
     replaces the estimate. Before the first answer the estimate is high, so only a few requests are sent. If the length of the
     answers varies at random, a minute may exceed the limit by up to half. With `max_tokens`, it exceeds the limit by less.
 
@@ -182,7 +182,7 @@ class _SlowStart:
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
-        # Not a plain dict: after many removals, it takes long to find its first entry.
+        # In a plain dict, it takes long to find the first entry after many removals.
         self._undecided: OrderedDict[Admission, None] = OrderedDict()
         self._size = self._half = math.inf
         # The number of requests that were accepted and not rejected later.
@@ -276,8 +276,8 @@ class RatePolicy:
     ) -> float | None:
         """Report a rate rejection. Return the seconds of a new pause, or None if no pause starts.
 
-        No pause starts if the request was admitted before the last pause. No pause starts either if this request alone is the
-        cause; then only this request waits, for `rejections.wait`.
+        No pause starts if the request was admitted before the last pause, or if this request alone is the cause. In the second
+        case, only this request waits, for `rejections.wait`.
         """
         requested = requested_wait(retry_after)
         is_news = admission.generation == self._generation

@@ -1,9 +1,9 @@
 """The rate limiter of a swarm: middleware that sends each request at the time that the policy decides.
 
-If the server rejects a request for its rate, the request is retried at its old position in the queue. After two rejections, it
-is retried behind a few other requests. The run gets the error only if all retries fail. With limits, the client itself does not
-retry, because a rejection must pause all requests at once. This module also does the client's other retries (after a lost
-connection or a 5xx), as often as the client would.
+If the server rejects a request because of rate limits, the request is retried at its old position in the queue. After two
+rejections, it is retried behind a few other requests. The run gets the error only if all retries fail. With limits, the client
+itself does not retry, because a rejection must pause all requests at once. This module also retries in place of the client
+after a lost connection or a 5xx, with the number of retries that the client allows.
 
 In one event loop, requests are sent in the order of their arrival. Event loops are independent, so that a blocked loop does not
 block another loop. While the consumer handles a chunk, no cancel scope is open (PEP 789).
@@ -90,7 +90,7 @@ class WaitQueue:
         return self._waiters[0] is waiter
 
     def number_behind(self, count: int) -> int:
-        """Return the number for a place behind the first `count` requests, or behind all. The queue must not be empty."""
+        """Return the number for a place behind the first `count` requests, or behind all if there are fewer (at least one)."""
         return max(waiter.number for waiter in self._waiters[:count])
 
     def remove(self, waiter: Waiter) -> bool:
@@ -221,7 +221,7 @@ class RateLimiter:
 
     def _answer_started(self, pending: _Pending, admission: Admission, chunk: Mapping[str, Any]) -> None:
         if error := chunk.get("error"):
-            raise provider_error(error)  # some servers reject a request with status 200
+            raise provider_error(error)  # some servers send a rejection with status 200
         pending.has_started = True
         with self._lock:
             self._policy.answered(admission)
@@ -316,7 +316,7 @@ class RateLimiter:
                     self._queues.pop(loop, None)
 
     def _wake(self) -> None:
-        """Wake the first request of each queue. After a new result or token count, it may be allowed earlier."""
+        """Wake the first request of each queue. After a new result or token count, this request may be allowed earlier."""
         with self._lock:
             for loop, queue in tuple(self._queues.items()) if self._queues else ():
                 try:
@@ -332,6 +332,6 @@ class RateLimiter:
         return now
 
     def _offset(self) -> float:
-        # Each event loop has its own clock: trio's starts at a random time, and a clock of a test may run ahead. But the policy
-        # needs one clock.
+        # Each event loop has its own clock: the clock of trio starts at a random time, and the clock of a test may run ahead.
+        # But the policy needs one clock.
         return max(clocks.monotonic(), self._latest) - anyio.current_time()

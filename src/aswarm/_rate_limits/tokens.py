@@ -65,8 +65,8 @@ def input_tokens(size: int) -> int:
 def size_of(body: Mapping[str, Any]) -> int:
     """Return the approximate bytes of text that the model reads: messages and tools, with some punctuation.
 
-    An image counts like a text with the same number of tokens, and a file by its length. Output items of the Responses API do
-    not count, because they repeat their message, or are encrypted.
+    An image counts like a text with the same number of tokens. A file counts by its length. Output items of the Responses API
+    do not count, because they repeat their message, or are encrypted.
     """
     media = 0
     texts: list[Message] = []

@@ -9,7 +9,7 @@ The entry of an event has the fields of `event.to_dict()`, and the additional fi
     RunFailed         {error: {type, message, public_message, status_code?}, response?}
     RunStopped        {reason, message, response?}           `reason`: a code of `STOPS`, or a text of the caller;
                                                              `message`: the reason as a sentence
-    ContextChanged    {agent, changes, removed, by}          `by`: ids of the calls that finished since the last such entry
+    ContextChanged    {agent, changes, removed, by}          `by`: ids of the calls that finished since the last one
     MessagesRecorded  {start, messages}                      messages of the history that differ from the other entries
     RequestSent       {model, instructions, settings, message_count, tools?}
                                                              `tools` only if they differ from the previous request
@@ -93,7 +93,7 @@ class Entry:
         return {"seq": self.seq, "at": self.at, "type": self.type, **joined, **shown}
 
     def to_log(self) -> bytes:
-        """Return the line of the entry in the log. A model may send half a surrogate pair; it does not change."""
+        """Return the line of the entry in the log. Half a surrogate pair, which a model may send, does not change."""
         fields = self.fields
         if self.type in ENDINGS and fields.get("response"):
             kept = {key: None if key in _ALSO_IN_RESPONSE else value for key, value in self.response.items()}
@@ -101,7 +101,7 @@ class Entry:
         text = _ENCODER.encode({"seq": self.seq, "at": self.at, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
         if fields is self.fields and '"_' not in text and b"\xed" not in line:
-            # A private field starts with "_", a half surrogate pair with the byte 0xED. Without both, readers get the same line.
+            # A private field starts with "_". Half a surrogate pair starts with 0xED. A line without these is also for readers.
             object.__setattr__(self, "_json", line)
         return line
 
@@ -134,12 +134,12 @@ def now() -> int:
 
 def as_json(data: object) -> bytes:
     """Return the data as one line of JSON, without spaces, in UTF-8."""
-    # A client may have sent half a surrogate pair in an id, which UTF-8 cannot encode.
+    # An id from a client may contain half a surrogate pair, which UTF-8 cannot encode.
     return _ENCODER.encode(data).encode("utf-8", "replace")
 
 
 def data_of_hold(waiting: Mapping[str, Any]) -> Any:
-    """Return the data of the `Hold` of a CallWaiting. For an inner run, the public field `data` contains only a part of it."""
+    """Return the data of the `Hold` of a CallWaiting. For an inner run, the public field `data` has only a part of this data."""
     return waiting.get("_data", waiting["data"])
 
 

@@ -1,6 +1,6 @@
 """`EntryMaker`: creates the entries of one run from its events and its current response.
 
-So it decides the content of the log of a run. It reads the clock, and does no other I/O.
+The module decides the content of the log of a run. It reads the clock, and does no other I/O.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from aswarm._values.messages import STARTED_INSIDE, Message, call_name, has_star
 from aswarm._wire.request import CompletionRequest
 
 from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
+from .facts import INSIDE
 from .fold import Folded
 
 # The data of a call to a tool that the client itself has defined. An external tool is defined by the agent.
@@ -95,7 +96,7 @@ class EntryMaker:
     ) -> Entry:
         """Return the first entry.
 
-        `messages`: the new messages of the user. `resume`: as for the run. `private`: fields for another attempt of the run.
+        `messages`: the new messages of the user. `resume`: the argument of the run. `private`: fields for a later attempt.
         """
         self._agent, self._context = agent, context_variables or {}
         calls = waiting(self._history) if resume is not False else []
@@ -171,7 +172,7 @@ class EntryMaker:
     ) -> list[Entry]:
         """Return the entries of an event.
 
-        `response`: returns the current response of the run. `private`: fields of the entry for another attempt of the run.
+        `response`: returns the current response of the run. `private`: fields of the entry that only a later attempt reads.
         """
         kind = type(event).__name__
         match event:
@@ -236,7 +237,8 @@ class EntryMaker:
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
         """Return the entry of a call whose start was reported, but whose function did not run."""
-        return self._make("ToolCallWithdrawn", {"index": call.position, "id": call.id, "name": call.name})
+        kind, fields = withdrawal(call)
+        return self._make(kind, fields)
 
     # --- differences between the response and the entries so far ---
 
@@ -280,6 +282,15 @@ class EntryMaker:
                 fields[STARTED_INSIDE] = True
             described.append(fields)
         return described
+
+
+def withdrawal(call: ToolCall) -> tuple[str, dict[str, Any]]:
+    """Return the type and the fields of the entry of a call that was announced, but whose function did not run."""
+    fields = {"index": call.position, "id": call.id, "name": call.name}
+    if (outer := call.parent) is None:
+        return "ToolCallWithdrawn", fields
+    progress = {"index": outer.position, "id": outer.id, "name": outer.name}
+    return "ToolProgress", {**progress, "value": {"type": "ToolCallWithdrawn", **fields}, INSIDE: True}
 
 
 def _fields(event: Event) -> dict[str, Any]:

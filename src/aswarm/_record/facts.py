@@ -6,20 +6,31 @@ no recorded completion, the whole turn runs again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from aswarm._run.plan import CODE_STARTED
 
 from .entries import Entry
 
 _OF_CALLS = frozenset({"ToolCallStarted", "ToolProgress", "ToolCallFinished", "CallWaiting"})
+# The place of a call in its turn: its position in the message, and its number inside code; None for a call of the message.
+CallPlace: TypeAlias = tuple[int, int | None]
+# The mark of a ToolProgress that records a call inside code, or the start of the code.
+INSIDE = "_inside"
+_OF_A_START = ("ToolCallStarted", "ToolCallWithdrawn")
 _Key = tuple[object, ...]
 
 
 class CallKey(NamedTuple):
-    """The key of a call: the number of its turn, and its position in the assistant message."""
+    """The key of a call: the number of its turn, and its position in the assistant message.
+
+    `inside`: for a call that code makes, its number in the code at this position; None for the call of the message itself.
+    """
 
     turn: int
     position: int
+    inside: int | None = None
 
 
 class Facts:
@@ -28,6 +39,8 @@ class Facts:
     `completions`: the fields of each CompletionFinished, by the number of its turn.
     `started`: the calls whose functions have started.
     `waiting`, `finished`: the fields of each CallWaiting and each ToolCallFinished, in recorded order.
+    `made`: the name of each call inside code, and its arguments if they are known.
+    `code_starts`: the recorded data of each start of code.
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
@@ -35,6 +48,8 @@ class Facts:
         self.started: set[CallKey] = set()
         self.waiting: dict[CallKey, Mapping[str, Any]] = {}
         self.finished: dict[CallKey, Mapping[str, Any]] = {}
+        self.made: dict[CallKey, tuple[str, str | None]] = {}
+        self.code_starts: dict[CallKey, Mapping[str, Any]] = {}
         self._keys: set[_Key] = set()
         turn = 0
         for entry in entries:
@@ -56,6 +71,42 @@ class Facts:
             self.waiting[CallKey(turn, entry.fields["index"])] = entry.fields
         elif entry.type == "ToolCallFinished":
             self.finished[CallKey(turn, entry.fields["index"])] = entry.fields
+        elif entry.type == "ToolProgress" and entry.fields.get(INSIDE):
+            self._add_inside(turn, entry.fields)
+
+    def _add_inside(self, turn: int, progress: Mapping[str, Any]) -> None:
+        """Add the entry of a call inside code, or of the start of the code."""
+        fields = {**progress["value"], **{key: value for key, value in progress.items() if key.startswith("_")}}
+        if fields["type"] == CODE_STARTED:
+            self.code_starts[CallKey(turn, progress["index"])] = progress["value"]
+            return
+        key = CallKey(turn, progress["index"], fields["index"])
+        if fields["type"] == "ToolCallWithdrawn":
+            self.started.discard(key)
+            withdrawn = {(turn, "ToolProgress", key.position, kind, key.inside) for kind in _OF_A_START}
+            self._keys -= withdrawn
+            return
+        self.made.setdefault(key, (fields["name"], fields.get("_made")))
+        if fields["type"] == "ToolCallStarted":
+            self.started.add(key)
+        elif fields["type"] == "CallWaiting":
+            self.waiting[key] = fields
+        else:
+            self.finished[key] = fields
+
+    def inside(self, call: CallKey) -> Iterator[tuple[CallKey, Mapping[str, Any]]]:
+        """Yield the calls inside a call that have finished, with their outcomes, in recorded order."""
+        for key, fields in self.finished.items():
+            if key[:2] == call[:2] and key.inside is not None:
+                yield key, fields.get("_outcome", {})
+
+    def unknown_inside(self, call: CallKey) -> list[CallKey]:
+        """Return the calls inside a call that have started, but have no recorded result."""
+        return sorted(
+            key
+            for key in self.started - self.finished.keys() - self.waiting.keys()
+            if key[:2] == call[:2] and key.inside is not None
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -67,9 +118,9 @@ class Facts:
         """The number of the last turn with a recorded completion; 0 if there is none."""
         return max(self.completions, default=0)
 
-    def outcomes(self, turn: int) -> list[tuple[int, Mapping[str, Any]]]:
-        """Return the positions and outcomes of the calls of a turn, in the order in which they finished."""
-        return [(key.position, fields.get("_outcome", {})) for key, fields in self.finished.items() if key.turn == turn]
+    def outcomes(self, turn: int) -> list[tuple[CallPlace, Mapping[str, Any]]]:
+        """Return the places and outcomes of the calls of a turn, in the order in which they finished."""
+        return [(key[1:], fields.get("_outcome", {})) for key, fields in self.finished.items() if key.turn == turn]
 
     def has(self, turn: int, entry: Entry) -> bool:
         """Return whether the log already has this entry of a replay."""
@@ -79,7 +130,10 @@ class Facts:
 
 
 def key_of(turn: int, entry: Entry) -> _Key:
-    """Return a key that is equal for a recorded entry and for its replayed entry."""
+    """Return a key that is equal for a recorded entry and for the entry that its replay makes."""
+    if entry.type == "ToolProgress" and entry.fields.get(INSIDE):
+        value = entry.fields["value"]
+        return turn, entry.type, entry.fields["index"], value["type"], value.get("index")
     if entry.type in _OF_CALLS:
         return turn, entry.type, entry.fields["index"]
     if entry.type == "ContextChanged":

@@ -1,8 +1,8 @@
 """`fold` computes the history, the agent and the context variables of a run from the entries of its log. No I/O.
 
-The log of a finished run gives the same data as its `Response`. A log that ends earlier also gives a valid history: the same as
-`run.response` of a run that stopped there. In this history, a finished call has its result, a started call has an unknown
-outcome, and any other call is open or interrupted.
+The log of a finished run gives the same data as its `Response`. A log that ends earlier also gives a valid history, as if the
+run had stopped at this point. In this history, a finished call has its result, a started call has an unknown outcome, and any
+other call is open or interrupted.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Folded:
             case "CallWaiting":
                 call = self._call(fields)
                 call.held, call.started = fields, {}
-                # The call may wait a second time, for an approval. That entry has no data, so the old value stays.
+                # If the call waits a second time, for an approval, the second entry has no data. So the old value stays.
                 call.has_started_inside = call.has_started_inside or has_started_inside(fields["data"])
             case "ToolCallWithdrawn":
                 self._call(fields).started = {}

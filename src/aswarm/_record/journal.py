@@ -10,16 +10,16 @@ attempt of this run, which `Recorder` records and replays. The entries of an ite
     ToolCallWithdrawn                  the call stays open; its function has not run              at once; the run does not wait
     RunFinished                        the `Response` of the item               before it is returned: the run waits for the disk
 
-One thread writes all entries in order, many in one transaction. So a crash can lose only the last entries. After an entry is
-written, it survives a crash of the process. After the next entry for which the run waits, it also survives a power failure.
+One thread writes all entries in order, many in one transaction. So a crash can lose only the last entries. A written entry
+survives a crash of the process. When a run waits for the disk, all entries before also survive a power failure.
 
 `recorder` documents the replay of a call. A call without an outcome is in `Response.unknown_calls`. An item with RunFinished
 does not run again: the batch returns the recorded `Response`.
 
 A rerun starts each item from its first message. The loop makes the same requests and calls, and the recorder answers them from
 the entries. It compares each request with the recorded request. Some data cannot be recorded: context variables that are not
-JSON, and handoffs to agents that a rerun could not find by name. They raise an error in the first run already. If a tool changes
-an object in the context variables (a client, a cart), this change is not recorded.
+JSON, and handoffs to agents that a rerun could not find by name. The error is raised already in the first run. If a tool
+changes an object in the context variables (a client, a cart), this change is not recorded.
 """
 
 from __future__ import annotations
@@ -36,11 +36,20 @@ from aswarm._run.plan import ToolCall
 from aswarm._runtime import clocks
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError, StoreError
-from aswarm._values.events import CallWaiting, CompletionFinished, Event, ToolCallFinished, ToolCallStarted, TurnStarted
+from aswarm._values.events import (
+    CallWaiting,
+    CompletionFinished,
+    Event,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolProgress,
+    TurnStarted,
+)
 from aswarm._values.messages import has_started_inside
 from aswarm.graph._directory import AgentDirectory
 
 from .entries import Entry, entries_of, now
+from .entry_maker import withdrawal
 from .facts import Facts
 from .fingerprints import item_fingerprint
 from .journal_file import JournalFile, JournalWriter, StoredItem, check_batch, entries_since
@@ -101,15 +110,15 @@ class Journal:
         `own_context`: the context variables in `options` that identify the item.
 
         Raises the exceptions of `run`, and RunError if the file cannot be written. Raises ConfigurationError if the item was
-        recorded with other messages, another agent, another `own_context` or another `resume`. Raises it too if the id is not
-        valid text or was used before in this batch, or if a context variable cannot be recorded.
+        recorded with other messages, another agent, another `own_context` or another `resume`. Other causes are an id that is
+        not valid text or was used before in this batch, and a context variable that cannot be recorded.
         """
         stored = await self._find(item_id, options, own_context)
         agents, context = self._lookup(options.agent), options.context_variables or {}
         entries = entries_of(stored.rows)
         if stored.is_finished:
             fields = entries[-1].fields["_response"]
-            # If no agent has the recorded name, `agent` is a placeholder with this name. A run with it raises an error.
+            # If no agent has the recorded name, `agent` is a placeholder with this name. A run of the placeholder fails.
             recorded = recorded_response(
                 fields, agents.find_or_name(fields["agent"], "the journal has a response of the agent"), context
             )
@@ -175,7 +184,7 @@ class Journal:
 
 
 class _ItemLog:
-    """The log of one item. It has no readers, so it has only the entries that a rerun needs. `number`: of the next entry."""
+    """The log of one item. It has only the entries that a rerun needs. `number`: the number of the next entry."""
 
     def __init__(self, writer: JournalWriter, item_id: str, number: int) -> None:
         self._writer = writer
@@ -183,7 +192,7 @@ class _ItemLog:
         self._number = number
 
     def add(self, entry: Entry) -> None:
-        # A completion is not written at once: the start of a call or the end of the item always follows, and includes it.
+        # A completion is not written at once. It is written with the next entry: the start of a call or the end of the item.
         line = _encode({"seq": self._number, "at": entry.at, "type": entry.type, **entry.fields})
         self._writer.put(self._id, self._number, line.encode(), now=entry.type in _AT_ONCE)
         self._number += 1
@@ -211,12 +220,14 @@ class _ItemLog:
         if isinstance(event, CallWaiting):  # a rerun decides again whether the call must wait
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if has_started_inside(event.data) else [_entry("ToolCallWithdrawn", {"index": event.index})]
+        if isinstance(event, ToolProgress):
+            return [_entry("ToolProgress", {**_of_code(event), **private})] if private else []
         fields = _fields(event)
         return [_entry(type(event).__name__, {**fields, **(private or {})})] if fields else []
 
     def withdrawn_call(self, call: ToolCall) -> Entry:
         """Return the entry of a call whose start was reported, but whose function did not run."""
-        return _entry("ToolCallWithdrawn", {"index": call.position})
+        return _entry(*withdrawal(call))
 
 
 def _fields(event: Event) -> dict[str, Any]:
@@ -234,6 +245,16 @@ def _fields(event: Event) -> dict[str, Any]:
             return {"index": event.index, "content": event.content, **error, **still_running}
         case _:
             return {}
+
+
+def _of_code(event: ToolProgress) -> dict[str, Any]:
+    """Return the fields that record a call inside code, or the start of the code; see `Facts`."""
+    value = event.value
+    if isinstance(value, CallWaiting):  # a rerun decides again whether the call must wait
+        value = {"type": "ToolCallWithdrawn", "index": value.index, "name": value.name}
+    elif isinstance(value, ToolCallStarted | ToolCallFinished):
+        value = {"type": type(value).__name__, "name": value.name, **_fields(value)}
+    return {"index": event.index, "value": value}
 
 
 def _entry(kind: str, fields: Mapping[str, Any]) -> Entry:

@@ -33,7 +33,7 @@ _SCHEMA = Schema(0x6173776D, 2, "a journal", (*log.TABLES, _BATCH))  # "aswm"
 _BUSY_SECONDS = 1.0  # the lock of a killed process may exist for a moment
 _SHOWN = 80  # characters of a value in an error message
 _LAST_ROWID = 2**63 - 1
-_VALUES_PER_STATEMENT = 750  # below the limit of every SQLite
+_VALUES_PER_STATEMENT = 750  # below the limit of every SQLite version
 _RUN = 'aswarm_run (id, digest, owner, started, "user", status, on_disconnect, version, attempt, deaths)'
 
 
@@ -108,12 +108,12 @@ def check_batch(name: str, fingerprint: Mapping[str, str]) -> Transaction[None]:
             verb = "are" if key.endswith("s") else "is"
             raise ConfigurationError(
                 f"{name} is the journal of another batch: its {key} {verb} {shown(then, _SHOWN)}, and in this batch "
-                f"{shown(current, _SHOWN)}. Continue that batch with its settings, or give this one a journal of its own"
+                f"{shown(current, _SHOWN)}. Continue that batch with its settings, or give this batch a journal of its own"
             )
 
 
 def look_up(wanted: Sequence[tuple[str, str]], owner: str) -> Transaction[list[StoredItem]]:
-    """Return items by id and digest for the batch `owner`. Add the new items to the file."""
+    """Return the `wanted` items for the batch `owner`. Add the new items to the file. `wanted`: id and digest of each item."""
     statement = "SELECT id, digest, owner, status FROM aswarm_run WHERE id"
     rows = yield from _select(statement, {item_id: None for item_id, _ in wanted})
     known = {item_id: (digest, last_owner, status) for item_id, digest, last_owner, status in rows}
@@ -137,7 +137,7 @@ def look_up(wanted: Sequence[tuple[str, str]], owner: str) -> Transaction[list[S
 
 
 def _entries(items: Mapping[str, bool]) -> Transaction[dict[str, list[tuple[int, int, bytes]]]]:
-    """Return the rows with the entries of items. `items`: whether each item has finished."""
+    """Return the rows with the entries of items. `items`: for each id, whether the item has finished."""
     finished = [item_id for item_id, is_finished in items.items() if is_finished]
     unfinished = [item_id for item_id, is_finished in items.items() if not is_finished]
     # In SQLite, the other columns of a query with max() come from the row with the maximum (sqlite.org/lang_select.html).
@@ -184,7 +184,7 @@ def _select(statement: str, values: Collection[object], end: str = "") -> Transa
 
 
 def _insert(into: str, rows: Sequence[Sequence[object]]) -> Transaction[None]:
-    # One statement inserts many rows, because each statement releases the GIL and then waits for it.
+    # One statement inserts many rows, because each statement releases the GIL, and then waits until it gets the GIL back.
     width = len(rows[0]) if rows else 1
     for some in chunks(rows, _VALUES_PER_STATEMENT // width):
         values = ", ".join([f"({marks(range(width))})"] * len(some))
@@ -195,7 +195,7 @@ def _insert(into: str, rows: Sequence[Sequence[object]]) -> Transaction[None]:
 
 
 class _Urgency(IntEnum):
-    LATER = 0  # with the next write
+    LATER = 0  # together with a later entry
     NOW = 1
     DURABLE = 2  # a task waits until the entries are on disk
 
@@ -227,7 +227,7 @@ class JournalWriter:
         self._pending = _Writes()
 
     def put(self, item_id: str, number: int, line: bytes, *, now: bool) -> None:
-        """Add an entry without waiting for the file. `now`: whether to write it at once, or together with a later entry.
+        """Add an entry without waiting for the file. `now`: write it at once; otherwise, write it together with a later entry.
 
         Raises RunError if the file cannot be written.
         """

@@ -1,7 +1,7 @@
 """The log of runs: transactions of two tables, with a row for each run and rows for its entries.
 
-An execution of a run is an attempt with a number. Each write contains the number of its attempt. After the start of the next
-attempt, or the end of the run, such a write changes nothing: the number is a fencing token
+An execution of a run is an attempt with a number. Each write contains the number of its attempt. A write changes nothing if
+the next attempt has started, or if the run has ended: the number is a fencing token
 (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A process that takes over a run first increments
 the number, and then reads the entries. In this module, entries are bytes, one per line. A row contains the entries that were
 written together.
@@ -97,7 +97,7 @@ class Ending(NamedTuple):
 
 
 class RunToStart(NamedTuple):
-    """A run to start. `owner`: the process that executes it; None puts it into the queue."""
+    """A run to start. `owner`: the process that executes the run; None puts the run into the queue."""
 
     id: str
     user: str
@@ -152,8 +152,8 @@ def count(user: str | None, most: float) -> Transaction[int]:
 def append(run_id: str, attempt: int, row: LogRow) -> Transaction[bool]:
     """Append entries. Returns False for an ended run, or if another attempt has started.
 
-    The query locks the row of the run with FOR SHARE. So a process that takes over the run waits for this write, and then reads
-    its entries.
+    The query locks the row of the run with FOR SHARE. So a process that takes over the run waits for this write, and then also
+    reads these entries.
     """
     rows = yield (
         f"""INSERT INTO aswarm_entry SELECT id, ?, ?, ? FROM aswarm_run
@@ -185,10 +185,10 @@ def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:
 
 
 def take(run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000) -> Transaction[RunRow | None]:
-    """Start the next attempt of a run. Returns its row, or None for an ended run.
+    """Start the next attempt of a run. Returns the row of the run, or None for an ended run.
 
     `token`: a unique text, so that a repeated transaction increments the number only once. If the run is still "running", its
-    last process has died without releasing it. So the transaction counts a death. If the run then has more than `most_deaths`
+    last process has died without releasing it, and the transaction counts a death. If the run then has more than `most_deaths`
     deaths, no attempt starts, and the returned row has another owner.
     """
     name = f"{owner}#{token}"
@@ -213,7 +213,7 @@ def active_of(owner: str) -> Transaction[list[RunRow]]:
 
 
 def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
-    """Return the runs that a dead process still owns to the queue, and count a death for each run."""
+    """Put the runs that a dead process still owns back into the queue. Count a death for each run."""
     statement = (
         "UPDATE aswarm_run SET status = 'queued', owner = NULL, deaths = deaths + 1 WHERE id = ? AND status = 'running'"
     )
@@ -222,7 +222,7 @@ def release_dead(owner: str, run_ids: Sequence[str]) -> Transaction[None]:
 
 
 def release(run_id: str, attempt: int) -> Transaction[None]:
-    """Return an active run to the queue, unless another attempt has started."""
+    """Put an active run back into the queue, unless another attempt has started."""
     statement = (
         "UPDATE aswarm_run SET status = 'queued', owner = NULL WHERE id = ? AND attempt = ? AND status = 'running'"
     )
@@ -312,7 +312,7 @@ def _unreachable(agents: Sequence[str]) -> str:
 
 
 def ended(run_ids: Sequence[str]) -> Transaction[list[str]]:
-    """Return the ids of the ended runs."""
+    """Return the ids of those runs that have ended."""
     rows = yield f"SELECT id FROM aswarm_run WHERE id IN ({marks(run_ids)}) AND {ACTIVE}", run_ids
     active = set(chain.from_iterable(rows))
     return [run_id for run_id in run_ids if run_id not in active]
@@ -347,7 +347,7 @@ def old(
 ) -> Transaction[list[str]]:
     """Return the ended runs to delete, because they are too old, or because there are too many runs or entries.
 
-    `before`: the time before which a run is too old. `keep`: the maximum of runs. `size`: the maximum of bytes of all entries.
+    `before`: runs that ended before this time are too old. `keep`: the maximum number of runs. `size`: the maximum of bytes.
     `but_user`: a user whose runs are not deleted. `keeps_waiting`: whether to keep runs that wait for an answer.
     """
     waiting = f" AND NOT ({WAITS})" if keeps_waiting else ""

@@ -5,7 +5,7 @@ The module also checks whether a value can be recorded. It does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, cast
@@ -19,13 +19,15 @@ from aswarm._values.errors import ConfigurationError, ToolError
 from aswarm._values.json import shown
 from aswarm._values.usage import Usage
 
+from .facts import CallPlace
+
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class RecordedToolError(ToolError):
     """A tool call that failed in an earlier process. The text has the type and the message of the original error.
 
-    A call that has started in an earlier process, but has no recorded outcome, has this error too.
+    It is also the error of a call that started in an earlier process, but has no recorded outcome.
     """
 
 
@@ -53,12 +55,15 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def outcome_fields(
-    outcome: ToolOutcome, before: Mapping[str, Any] | None, context: Mapping[str, Any]
+    outcome: ToolOutcome,
+    before: Mapping[str, Any] | None,
+    context: Mapping[str, Any],
+    unknown_inside: Iterable[UnknownCall] = (),
 ) -> dict[str, Any]:
     """Return the fields of a finished call that only a replay reads.
 
-    `before`: a copy of the context before the call, or None if the call cannot write to the context. Raises
-    ConfigurationError if a context variable cannot be recorded.
+    `before`: a copy of the context before the call, or None if the call cannot write to the context. `unknown_inside`: the calls
+    inside whose outcome is not known. Raises ConfigurationError if a context variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
     written, removed = ({}, []) if before is None else recordable_changes(before, context)
@@ -71,6 +76,7 @@ def outcome_fields(
         "written": written,
         "removed": removed,
         "unknown": outcome.unknown,
+        "unknown_inside": [*map(asdict, unknown_inside)],
     }
     return {key: value for key, value in fields.items() if value}
 
@@ -93,21 +99,21 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
 class TurnChanges:
     """Records and replays the changes that the calls of one turn make to the context variables.
 
-    Concurrent calls share the context variables. So the entry of a finished call contains the changes since the entry before. A
-    replay applies the changes in this recorded order, even if it reaches the calls in another order. `recorded`: the positions
-    and outcomes of the calls, in recorded order.
+    Concurrent calls share the context variables. So the entry of a finished call contains all changes since the last entry of a
+    finished call. A replay applies the changes in the recorded order, even if it reaches the calls in another order.
+    `recorded`: the places and outcomes of the calls, in recorded order.
     """
 
-    def __init__(self, recorded: Iterable[tuple[int, Mapping[str, Any]]] = ()) -> None:
+    def __init__(self, recorded: Iterable[tuple[CallPlace, Mapping[str, Any]]] = ()) -> None:
         self._recorded = list(recorded)
-        self._place = {position: at for at, (position, _) in enumerate(self._recorded)}
+        self._order = {place: at for at, (place, _) in enumerate(self._recorded)}
         self._made = 0  # the number of recorded changes that were applied to the context
         self._writers = 0
-        self._before: dict[str, Any] = {}  # the context at the last record
+        self._before: dict[str, Any] = {}  # the context when changes were last recorded
 
-    def repeat(self, context: dict[str, Any], position: int | None = None) -> None:
-        """Apply the recorded changes, up to the call at this position. By default, apply all changes."""
-        until = len(self._recorded) if position is None else self._place[position] + 1
+    def repeat(self, context: dict[str, Any], place: CallPlace | None = None) -> None:
+        """Apply the recorded changes, up to the call at this place. By default, apply all changes."""
+        until = len(self._recorded) if place is None else self._order[place] + 1
         for _, outcome in self._recorded[self._made : until]:
             change(context, outcome.get("written", {}), outcome.get("removed", ()))
         self._made = max(self._made, until)
@@ -124,11 +130,13 @@ class TurnChanges:
         finally:
             self._writers -= writes
 
-    def outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a finished call, see `outcome_fields`."""
+    def outcome(
+        self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any], inside: Sequence[UnknownCall] = ()
+    ) -> dict[str, Any]:
+        """Return the fields of a finished call, see `outcome_fields`. `inside`: the calls inside with an unknown outcome."""
         if not _may_write(call):
-            return outcome_fields(outcome, None, context)
-        fields = outcome_fields(outcome, self._before, context)
+            return outcome_fields(outcome, None, context, inside)
+        fields = outcome_fields(outcome, self._before, context, inside)
         if self._writers > 1:
             self._before = copy_containers(context)
         return fields

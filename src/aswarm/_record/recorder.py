@@ -1,7 +1,7 @@
 """`Recorder`: records a run as entries while it runs, and replays the entries of earlier attempts.
 
-It wraps the two handlers of a run, its events and the delivery of its tool events. A function runs only after the start of its
-call is committed. The run does not wait for a commit of completions and results: the next commit includes them.
+It wraps the handlers of a run, its events and the delivery of its tool events. A function runs only after the start of its call
+is committed. The run does not wait for a commit of completions and results: the next commit includes them.
 
 | the process died | the next attempt |
 |---|---|
@@ -9,6 +9,9 @@ call is committed. The run does not wait for a commit of completions and results
 | before the start of a call was recorded | runs the function, because it has not run |
 | after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
 | after the result was recorded | answers the call from the record |
+
+Some functions make calls themselves (`Tool.is_replayed`). A call of such a function is not answered as unknown. Its function
+runs again, and the table applies to the calls inside.
 """
 
 from __future__ import annotations
@@ -21,15 +24,17 @@ from typing import Any, Protocol
 
 import anyio
 
+from aswarm._run.current_call import recorded_start
 from aswarm._run.execution import Emit, finished_event
 from aswarm._run.handlers import Handlers, Started
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.plan import CODE_STARTED, OTHER_CALLS, ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
+from aswarm._run.turn import unknown_calls_of
 from aswarm._tools.tool import NeedsApproval
-from aswarm._values.agent import Response
+from aswarm._values.agent import Response, UnknownCall
 from aswarm._values.decisions import is_run_inside
-from aswarm._values.errors import AswarmError, ConfigurationError, Hold
+from aswarm._values.errors import AswarmError, CallLost, ConfigurationError, Hold
 from aswarm._values.events import (
     CallWaiting,
     CompletionDelta,
@@ -43,22 +48,22 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
-from aswarm._values.json import jsonable
-from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
+from aswarm._values.json import is_object, jsonable
+from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, call_arguments
 from aswarm._wire.request import CompletionRequest
 from aswarm.graph._directory import AgentDirectory
 
 from .entries import Entry, data_of_hold
-from .facts import CallKey, Facts
+from .facts import INSIDE, CallKey, CallPlace, Facts
 from .fingerprints import differences, request_fingerprint
 from .outcomes import TurnChanges, recorded_chunk, recorded_outcome
 
 
 class Sink(Protocol):
-    """The log of one run, as its recorder uses it."""
+    """Protocol of the log of one run, for its recorder."""
 
     def add(self, entry: Entry, /) -> None:
-        """Add an entry. It is written a moment later, or earlier with the next `commit`."""
+        """Add an entry. It is written after a moment, or by `commit` if this is called before."""
         ...
 
     async def commit(self) -> None:
@@ -82,8 +87,8 @@ class Recorder:
     `add`: records an entry.
     `facts`: the recorded facts of earlier attempts.
     `agents`: finds the agents of recorded handoffs.
-    `mismatch`: returns the error for a request that differs from the recorded request. It gets the number of the request, and
-    the parts that differ.
+    `mismatch`: returns the error for a request that differs from the recorded request. Its arguments are the number of the
+    request, and the parts that differ.
     `stop`: called after the replay of all facts, if the run must only be replayed. None for a run that continues.
     """
 
@@ -114,8 +119,9 @@ class Recorder:
         self._request: Mapping[str, str] = {}
         self._changes = TurnChanges(self._facts.outcomes(0))
         self._outcomes: dict[
-            int, Mapping[str, Any]
-        ] = {}  # the calls that finished in this turn and attempt, by position
+            CallPlace, Mapping[str, Any]
+        ] = {}  # the calls that finished in this turn and attempt, by place
+        self._inside: dict[CallPlace, ToolCall] = {}  # the calls inside code of this turn
 
     def use(self, state: RunState) -> None:
         """Record the run with this state. Call it before the first event."""
@@ -137,12 +143,12 @@ class Recorder:
     def _complete(self, handlers: Handlers, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         self._turn += 1
         self._changes = TurnChanges(self._facts.outcomes(self._turn))
-        self._outcomes = {}
+        self._outcomes, self._inside = {}, {}
         self._request = request_fingerprint(request)
         recorded = self._facts.completions.get(self._turn)
         if recorded is not None:
             return self._repeated(recorded)
-        # Return a new completion without another generator around it, because each chunk would have to pass through it.
+        # Return a new completion directly, because each chunk would have to pass through another generator.
         return handlers.complete(request) if self._stop is None else self._stopped(self._stop)
 
     async def _repeated(self, recorded: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -161,29 +167,59 @@ class Recorder:
     async def _call_tool(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        if call.tool is not None and call.tool.is_handoff:  # has no side effects, so a replay executes it again
+        if call.tool is not None and call.tool.is_handoff:  # a handoff has no side effects, so a replay executes it
             return await handlers.call_tool(call, context, started)
-        key = CallKey(self._turn, call.position)
+        key = CallKey(self._turn, *_place(call))
+        if call.parent is not None:
+            self._inside[key[1:]] = call
+            self._check_same(key, call)
         if (fields := self._facts.finished.get(key)) is not None:
-            self._changes.repeat(context, call.position)
-            outcome: Mapping[str, Any] = fields.get("_outcome", {})
-            name = outcome.get("agent")
-            agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
-            return recorded_outcome(fields, outcome, agent)
+            return self._recorded(key, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
-            if waiting["kind"] == "approval":
+            if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
-        if key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
+        if call.tool is not None and call.tool.is_replayed and key in self._facts.started:
+            if self._stop is not None:
+                return self._without_end_of_code(key, call, context)
+            recorded_start.set(self._facts.code_starts.get(key))  # the code runs again, over its recorded calls
+        elif key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
             return self._without_outcome(call, OUTCOME_UNKNOWN)
         if self._stop is not None:  # execute nothing; but a repeatable function may have started in an earlier attempt
             may_have_run = call.is_repeatable or call.has_started_inside
             return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
         return await self._call_and_record(handlers, call, context, started)
 
+    def _recorded(self, key: CallKey, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
+        self._changes.repeat(context, key[1:])
+        outcome: Mapping[str, Any] = fields.get("_outcome", {})
+        self._state.turn.unknown_calls += [UnknownCall(**each) for each in outcome.get("unknown_inside", ())]
+        name = outcome.get("agent")
+        agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
+        return recorded_outcome(fields, outcome, agent)
+
     def _without_outcome(self, call: ToolCall, text: str) -> ToolOutcome:
-        outcome = self._outcomes[call.position] = {"unknown": text is OUTCOME_UNKNOWN}
+        outcome = self._outcomes[_place(call)] = {"unknown": text is OUTCOME_UNKNOWN}
         return recorded_outcome({"content": text, "error": text}, outcome, None)
+
+    # --- calls inside code ---
+
+    def _check_same(self, key: CallKey, call: ToolCall) -> None:
+        """Raise CallLost if the record has another call at this place of the code."""
+        name, arguments = self._facts.made.get(key, (call.name, None))
+        if name != call.name or arguments not in (None, call_arguments(call.message)):
+            raise CallLost(OTHER_CALLS)
+
+    def _without_end_of_code(self, key: CallKey, call: ToolCall, context: dict[str, Any]) -> ToolOutcome:
+        """Return the outcome of code that will not continue. The effects of its calls stay."""
+        self._changes.repeat(context)
+        for _, outcome in self._facts.inside(key):
+            context.update(outcome.get("context", {}))
+        lost = self._facts.unknown_inside(key)
+        calls = [(f"{call.id}.{each.inside}", *self._facts.made[each]) for each in lost]
+        unknown = [UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls]
+        self._state.turn.unknown_calls += unknown
+        return self._without_outcome(call, OUTCOME_UNKNOWN)
 
     async def _call_and_record(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
@@ -195,8 +231,8 @@ class Recorder:
             nonlocal is_announced
             await started()
             is_announced = True
-            # A repeatable call waits for the commit too, because the commit includes the completion with the call. Without this
-            # completion, the next attempt would send the request again, and the model may choose other arguments.
+            # Even a repeatable call waits for the commit, because the commit includes the completion with the call. Without
+            # this completion, the next attempt would send the request again, and the model may choose other arguments.
             try:
                 await self._sink.commit()  # the function may run only if this succeeds
             except BaseException:
@@ -214,24 +250,29 @@ class Recorder:
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         call.outcome = outcome  # set it first: the response has the outcome even if the recording fails
-        self._outcomes[call.position] = self._changes.outcome(call, outcome, context)
+        inside = unknown_calls_of([each for each in self._inside.values() if each.parent is call])
+        self._outcomes[_place(call)] = self._changes.outcome(call, outcome, context, inside)
         if outcome.agent is not None:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
             except ConfigurationError:
-                self._note(finished_event(call, outcome))  # the run fails, but the call has finished: record it
+                self._note_end(call, outcome)  # the run fails, but the call has finished: record its end
                 raise
 
     def _record_exit(
         self, call: ToolCall, context: dict[str, Any], error: BaseException, *, is_announced: bool
     ) -> None:
-        """Record the end of a call that raised an exception. If this fails, a later attempt does not know the outcome."""
+        """Record the end of a call that raised an exception. Without this record, a later attempt does not know the outcome."""
         with suppress(AswarmError):  # the exception of the call is more important than an exception here
             if call.outcome is not None:  # the function has finished, and then `tool_error` raised the exception
-                self._outcomes[call.position] = self._changes.outcome(call, call.outcome, context)
-                self._note(finished_event(call, call.outcome))
+                self._outcomes[_place(call)] = self._changes.outcome(call, call.outcome, context)
+                self._note_end(call, call.outcome)
             elif is_announced and not call.started and not isinstance(error, Hold):
                 self.add(self._maker.withdrawn_call(call))
+
+    def _note_end(self, call: ToolCall, outcome: ToolOutcome) -> None:
+        event = finished_event(call, outcome)
+        self._note(event if call.parent is None else ToolProgress(*_name_of(call.parent), event))
 
     # --- events ---
 
@@ -269,11 +310,35 @@ class Recorder:
         if isinstance(event, CompletionFinished):
             private = {"_request": self._request}
         elif isinstance(event, ToolCallFinished):
-            private = {"_outcome": self._outcomes.get(event.index, {})}
+            private = {"_outcome": self._outcomes.get((event.index, None), {})}
         elif isinstance(event, CallWaiting) and is_run_inside(data := self._data_of_hold(event.index)):
             private = {"_data": jsonable(data)}
+        elif isinstance(event, ToolProgress) and self._is_of_code(event):
+            private = self._private_of_inside(event)
         for entry in self._maker.event(event, lambda: self._state.response, private):
             self.add(entry)
+
+    def _is_of_code(self, event: ToolProgress) -> bool:
+        """Return whether this event records a call inside code, or the start of the code."""
+        is_start = is_object(event.value) and event.value.get("type") == CODE_STARTED
+        if not (is_start or isinstance(event.value, ToolCallStarted | ToolCallFinished | CallWaiting)):
+            return False
+        calls = (call for call in self._state.turn.calls if call.position == event.index)
+        return any(call.tool is not None and call.tool.is_replayed for call in calls)
+
+    def _private_of_inside(self, event: ToolProgress) -> dict[str, Any]:
+        private: dict[str, Any] = {INSIDE: True}
+        if is_object(event.value):
+            return private
+        place = event.index, event.value.index
+        if (call := self._inside.get(place)) is not None:
+            private["_made"] = call_arguments(call.message)
+            if isinstance(event.value, CallWaiting) and (hold := call.hold) is not None:
+                private["_kind"] = "approval" if isinstance(hold, NeedsApproval) else "question"
+                private |= {"_data": jsonable(hold.data)} if is_run_inside(hold.data) else {}
+        if isinstance(event.value, ToolCallFinished):
+            private["_outcome"] = self._outcomes.get(place, {})
+        return private
 
     def _data_of_hold(self, index: int) -> Any:
         return next((call.hold.data for call in self._state.turn.calls if call.position == index and call.hold), None)
@@ -281,6 +346,14 @@ class Recorder:
     def _add_new(self, entry: Entry) -> None:
         if not self._facts.has(self._shown_turn, entry):
             self._sink.add(entry)
+
+
+def _place(call: ToolCall) -> CallPlace:
+    return (call.position, None) if call.parent is None else (call.parent.position, call.position)
+
+
+def _name_of(call: ToolCall) -> tuple[int, str, str]:
+    return call.position, call.id, call.name
 
 
 _OF_TOOLS = (ToolCallStarted, ToolProgress, ToolCallFinished, CallWaiting)

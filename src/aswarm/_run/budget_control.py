@@ -39,7 +39,7 @@ class BudgetControl:
 
     `spent`: the limit that was reached, or None.
     `is_last`: whether a budget with `then="answer"` reached a limit. The run then makes one final completion without limits.
-    `deadline`: in the time of `clock`; infinite for the final completion.
+    `deadline`: the time on `clock` at which the seconds are used up; infinite for the final completion.
     `may_cut`: whether the budget limits the seconds.
     `is_cut`: whether the deadline has cancelled the current completion.
     """
@@ -83,7 +83,7 @@ class BudgetControl:
     # --- a request ---
 
     def admit_request(self, *, may_ask: bool) -> bool:
-        """Return whether the budgets allow a request now. If `max_turns` allows it too (`may_ask`), count the request.
+        """Return whether the budgets allow a request now. If `max_turns` also allows it (`may_ask`), count the request.
 
         Raises BudgetError if a budget with `then="raise"` has reached a limit.
         """
@@ -144,7 +144,7 @@ class BudgetControl:
     # --- the calls of a turn ---
 
     def admit_calls(self, calls: Iterable[ToolCall]) -> None:
-        """Count, in call order, the calls that may run, and refuse the others.
+        """Count, in call order, the calls that may run, and refuse the other calls.
 
         A call that waits for an approval is not counted, because its function has not started. If the function raises Hold, it
         has started, so its call is counted.
@@ -159,7 +159,7 @@ class BudgetControl:
                 call.outcome = call.refused(text)
 
     def may_start(self, call: ToolCall) -> bool:
-        """Return whether the budgets still allow this call and all calls before it in its message. Counts nothing."""
+        """Return whether the budgets still allow this call and all calls before it in its message. Do not count the call."""
         if self.is_last or self.is_late or (self._repetition and not _polls(call) and self._repetition.refusal(call)):
             return False
         return not any(
@@ -191,7 +191,7 @@ class BudgetControl:
         return text
 
     def end_turn(self, calls: Iterable[ToolCall], agent: Agent, target: Agent | None) -> None:
-        """Count the calls that have run. `agent`: made the calls. `target`: the agent of a handoff, or None."""
+        """Count the calls that have run. `agent`: the agent that made them. `target`: the agent of a handoff, or None."""
         self._agent = target or agent
         ran = self._admitted - self._refused_handoffs
         work = [call for call in calls if call in ran and not (call.outcome and call.outcome.agent)]
@@ -212,7 +212,7 @@ class BudgetControl:
 
 
 def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
-    """Return the lowest limit of this name in the budgets of a run and its outer runs, and the spending of the limited run."""
+    """Return the lowest limit of this name for a run and its outer runs, and the spending of the run with this limit."""
     limits = [(value, each) for each in spending.chain() if (value := getattr(each.budget, limit, None)) is not None]
     return min(limits, key=operator.itemgetter(0), default=(None, spending))
 
@@ -225,7 +225,7 @@ def _polls(call: ToolCall) -> bool:
 
 
 class Repetition:
-    """Counter of calls with the same arguments and the same result. After `limit` such calls, it refuses the next one.
+    """Counter of calls with the same arguments and the same result. After `limit` such calls, it refuses the next such call.
 
     If a call returns another result than before, all counts restart: the run makes progress. For example, a run may read the
     same file again after each change.
@@ -236,7 +236,7 @@ class Repetition:
         self._last: dict[_Key, str] = {}
         self._times: dict[_Key, int] = {}
         self._refused: dict[_Key, int] = {}  # the number of turns in which a call was refused
-        self._refused_now: set[_Key] = set()  # in this turn
+        self._refused_now: set[_Key] = set()  # the calls that were refused in this turn
 
     def refusal(self, call: ToolCall) -> str | None:
         """Return a text for the model if the call is refused, otherwise None."""
@@ -294,7 +294,7 @@ class HandoffChain:
         self._agents.add(target)
 
     def add_refused(self) -> bool:
-        """Count a turn with a refused handoff. Return whether an earlier turn had one too, so that the model retries."""
+        """Count a turn with a refused handoff. Return whether this is a retry: an earlier turn also had a refused handoff."""
         self._refused += 1
         return self._refused > 1
 

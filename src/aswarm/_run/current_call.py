@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,6 +21,10 @@ from .state import RunState
 # Each tool call runs in its own task and sets both variables there, so concurrent calls do not see each other's values.
 running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
+# The outermost handler of the run, for a tool whose function makes calls of the run.
+running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
+# The recorded data of an earlier start of the code in the current call; None if the code starts for the first time.
+recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
 _UNDECIDED = Decided()
 
 
@@ -31,7 +35,7 @@ class OuterRun:
     `start`: starts a run with the same client, limits and middleware. It returns the state and the events; reading the events
     drives the run.
     `call_soon`: schedules a callback in the thread of the event loop; None if the events of tools are not delivered live.
-    `thread`: the id of that thread.
+    `thread`: the id of the thread of the event loop.
     """
 
     state: RunState
@@ -77,9 +81,11 @@ class CurrentCall:
         same id in each attempt. Only the function of the call gets the key; in a middleware the key is empty.
         """
         run = running_run.get()
-        if run is None or not any(call is self._call for call in (*run.state.turn.calls, *run.state.eager_calls)):
+        outer = self._call.parent or self._call
+        if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
             return ""
-        return f"{run.state.id}:{run.state.turns}:{self._call.position}"
+        inside = "" if outer is self._call else f".{self._call.position}"
+        return f"{run.state.id}:{run.state.turns}:{outer.position}{inside}"
 
     @property
     def agent(self) -> Agent:
@@ -120,7 +126,7 @@ def current_call() -> CurrentCall:
 class Progress:
     """A progress report, for a tool that is an async generator function: yield it.
 
-    The result of the tool is the last value that it yields of another type. Earlier values of other types are dropped.
+    The result of the tool is the last value that it yields and that is not a `Progress`. Earlier such values are dropped.
     """
 
     value: Any

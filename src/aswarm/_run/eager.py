@@ -51,7 +51,7 @@ def eager_middleware(
 
     Args:
         state: The run.
-        always: Whether to stream completions even if the run does not. The run then still gets each completion as one chunk.
+        always: Whether to stream completions even if the run does not. Such a run still gets each completion as one chunk.
         include_usage: Whether these streamed requests ask for the usage.
         concurrent: Whether calls of the run may run together.
         threads_only: Whether a plain function may start early only if it gets its own thread.
@@ -107,11 +107,11 @@ class _EagerCalls:
     async def complete(
         self, request: CompletionRequest, accumulator: Accumulator | None = None
     ) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks unchanged, and start calls between them. If the completion fails, stop these calls and await them.
+        """Yield the chunks unchanged, and start calls between them. If the completion fails, stop and await the started calls.
 
         `accumulator`: contains the chunks so far; by default the accumulator of the run.
         """
-        await self.close()  # calls that the last turn did not execute
+        await self.close()  # stops the calls that the last turn did not execute
         self._calls, self._is_blocked = [], False
         self._state.eager_calls = self._started = []
         try:
@@ -161,7 +161,7 @@ class _EagerCalls:
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Return the outcome of the call if it has started early. Otherwise execute it now."""
-        eager = self._eager.pop(call.position, None)
+        eager = self._eager.pop(call.position, None) if call.parent is None else None
         if eager is not None:
             if eager.fits(call):
                 return await eager.finish(call, context, started)

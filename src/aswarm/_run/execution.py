@@ -1,7 +1,7 @@
 """Execution of tool calls: one call, its limiter, and a group of calls that run together.
 
-`plan` decides which calls form a group, and `_tools` converts the values. If a function raises an `Exception`, its text
-becomes the tool message, so that the model can react. Other exceptions, such as KeyboardInterrupt, end the run.
+`plan` decides which calls form a group, and `_tools` converts the values. If a function raises an `Exception`, the text of the
+exception becomes the tool message, so that the model can react. Other exceptions, such as KeyboardInterrupt, end the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import logging
 import math
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,12 +23,12 @@ import anyio.lowlevel
 
 from aswarm._runtime.backend import current_loop
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
-from aswarm._tools.conversion import as_result, bind_context, sendable, to_text, valid_arguments
-from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold, takes_context
+from aswarm._tools.conversion import as_result, sendable, to_text, valid_arguments
+from aswarm._tools.filled import Filled
+from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
-from aswarm._values.context import copy_containers, merge_changes
 from aswarm._values.decisions import public_data
 from aswarm._values.errors import (
     CallerMistake,
@@ -45,7 +45,8 @@ from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, Tool
 from aswarm._values.json import shown
 from aswarm._wire.failures import hide_header_values
 
-from .current_call import OuterRun, Progress, progress, running_call, running_run
+from .current_call import OuterRun, Progress, progress, running_call, running_handler, running_run
+from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
 
@@ -86,7 +87,12 @@ class _StopIterationRaised(Exception):  # noqa: N818 - only a wrapper
 
 
 class ToolCaller:
-    """Calls tools in this process: the innermost `ToolHandler` of every run."""
+    """Calls tools in this process: the innermost `ToolHandler` of every run.
+
+    `resources`: for calls without a run.
+    """
+
+    resources: Mapping[str, object] = NO_RESOURCES
 
     def __init__(
         self,
@@ -99,6 +105,10 @@ class ToolCaller:
         self._on_error = on_error
         self._run = run
         self._run_id = run_id
+
+    @property
+    def _resources(self) -> Mapping[str, object]:
+        return self.resources if self._run is None else self._run.state.resources
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Execute one call; see `ToolHandler`. Each call needs its own task, because contextvars hold the current call."""
@@ -129,7 +139,7 @@ class ToolCaller:
             return await self._failed(call, failure, _text_for_model(error))
 
     def hand_off(self, call: ToolCall, emit: Emit) -> bool:
-        """Execute a valid handoff to an agent, which runs no user code. Return False for any other call."""
+        """Execute a valid handoff to an agent: this runs no code of the user. Return False for any other call."""
         if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
             return False
         try:
@@ -150,14 +160,16 @@ class ToolCaller:
         if call.decided is not None and call.has_other_arguments:
             raise NeedsApproval(REPLACED)
         if (tool.approve is not False or tool.is_external) and not call.is_approved:
-            await _ask_first(tool, arguments, context)
+            await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         async with _hold_token(tool.limiter):
-            if on_loop:
+            if tool.schema.filled is not None:
+                value = await self._run_filled(call, tool, arguments, context, started, on_loop=on_loop)
+            elif on_loop:
                 deadline = await _mark_started(tool, started)
-                value = await _await_value(tool, _call(tool, bind_context(tool, arguments, context)), deadline)
+                value = await _await_value(tool, _call(tool, arguments), deadline)
             else:
-                value = await self._run_in_slot(call, tool, arguments, context, started)
+                value = await self._run_in_slot(call, tool, arguments, started)
             if type(value) is str:
                 return ToolOutcome(to_text(value))
             result = as_result(value)
@@ -165,13 +177,28 @@ class ToolCaller:
             self._log_default_text(call, tool, value, result.value)
         return ToolOutcome(result.value, result)
 
-    async def _run_in_slot(
-        self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], started: Started
+    async def _run_filled(
+        self,
+        call: ToolCall,
+        tool: Tool[..., Any],
+        arguments: dict[str, Any],
+        context: dict[str, Any],
+        started: Started,
+        *,
+        on_loop: bool,
     ) -> Any:
-        needs_copy = takes_context(tool) and _is_abandonable(tool)
-        before = copy_containers(context) if needs_copy else context
-        own = copy_containers(before) if needs_copy else context
-        work = functools.partial(_call, tool, bind_context(tool, arguments, own))
+        """Run a function with parameters that the run fills."""
+        filled, is_abandonable = cast("Filled", tool.schema.filled), not on_loop and _is_abandonable(tool)
+        with filled_arguments(filled, arguments, context, self._resources, is_abandonable=is_abandonable) as own:
+            if not on_loop:
+                return await self._run_in_slot(call, tool, own, started)
+            deadline = await _mark_started(tool, started)
+            return await _await_value(tool, _call(tool, own), deadline)
+
+    async def _run_in_slot(
+        self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], started: Started
+    ) -> Any:
+        work = functools.partial(_call, tool, arguments)
         slot = await self._function_runner.acquire(own_thread=has_own_thread(tool))
         try:
             deadline = await _mark_started(tool, started)
@@ -182,13 +209,10 @@ class ToolCaller:
             slot.release()
             if slot.was_withdrawn:  # the run was closed after the report of the start, but before the function ran
                 call.started = False
-        value = await _await_value(tool, value, deadline)
-        if needs_copy:
-            merge_changes(context, before, own)
-        return value
+        return await _await_value(tool, value, deadline)
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
-        """Warn that the model gets a text such as `<Order object at 0x7f...>`, once for each class and tool."""
+        """Once for each class and tool, warn that the model gets a text such as `<Order object at 0x7f...>`."""
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
@@ -260,12 +284,17 @@ def _text_for_model(error: BaseException) -> str:
         return f"Error: {name}"
 
 
-async def _ask_first(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> None:
+async def _ask_first(
+    tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any], resources: Mapping[str, object]
+) -> None:
     """Raise Hold if the call needs a decision."""
     if hold := standing_hold(tool):
         raise hold
     approve = cast("Callable[..., bool | str | Awaitable[bool | str]]", tool.approve)
-    needed = approve(arguments, MappingProxyType(context))
+    if (filled := tool.filled_by_approve) is not None and filled.is_typed:
+        needed = approve(arguments, **read_arguments(filled, context, resources))
+    else:
+        needed = approve(arguments, MappingProxyType(context))
     needed = await needed if inspect.isawaitable(needed) else needed
     if needed:
         raise NeedsApproval(needed if isinstance(needed, str) else NEEDS_APPROVAL)
@@ -318,7 +347,7 @@ def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTime
 # --- limiters ---------------------------------------------------------------------------------------------------------
 
 # A limiter in a decorator is one object for all event loops of the program. But anyio's limiters are not thread-safe, and
-# work with one backend only. So the first event loop uses the limiter itself, and each other loop a new limiter with the
+# work with one backend only. So the first event loop uses the limiter itself, and each other loop uses a new limiter with the
 # same number of tokens.
 
 
@@ -384,6 +413,7 @@ async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], hand
 
     async def run_one(call: ToolCall) -> None:
         running_call.set(call)
+        running_handler.set(handler)
         call.emit = emit
         try:
             if call.hold is not None:  # the user has not yet decided on this call

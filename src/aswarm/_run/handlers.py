@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from aswarm._runtime.backend import HiddenGenerators
 from aswarm._tools.tool import names_hold
-from aswarm._values.agent import Agent
+from aswarm._values.agent import Agent, C, as_type
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.usage import Usage
 from aswarm._wire.request import CompletionRequest
@@ -79,6 +79,13 @@ class RunInfo:
         """The context variables, as a read-only view. Nested values are the objects of the run, so do not change them."""
         return MappingProxyType(self._state.context)
 
+    def context_as(self, kind: type[C]) -> C:
+        """Return the context variables as a TypedDict, a dataclass or a pydantic model; a write to it changes nothing else.
+
+        Raises ConfigurationError if the context variables do not fit, or cannot have this type.
+        """
+        return as_type(self._state.context, kind)
+
     def add_usage(self, usage: Usage, model: str | None) -> None:
         """Add the usage of a request that the middleware itself has sent, to this run, its outer runs, and their budgets.
 
@@ -109,6 +116,11 @@ _END: Any = object()
 
 # The fields of a log record outside of a run. Without them, a log format with `%(run_id)s` would fail for such a record.
 NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
+
+
+def resources_of(info: RunInfo) -> Mapping[str, object]:
+    """Return the resources of the run, for a middleware of aswarm."""
+    return info._state.resources  # noqa: SLF001 - of this module
 
 
 def outer_run(info: RunInfo) -> OuterRun | None:
@@ -187,7 +199,7 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
     """
     if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(
-            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], also for a single middleware"
+            f"middleware must be a list, not {type(middleware).__name__}; write middleware=[...], even for a single middleware"
         )
     wraps = tuple(middleware)
     for wrap in wraps:

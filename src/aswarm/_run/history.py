@@ -50,7 +50,7 @@ class History:
         self.unsent: list[Message] = []
         self._before = before
         self._empty_content = empty_content
-        self._pending = before[settled:]  # not sent before its calls are answered
+        self._pending = before[settled:]  # messages that are sent after their calls are answered
         self._wire = [*map(dict, before)] if is_plain else to_wire(before[:settled], empty_content=empty_content)
         self._known = KnownHistory(is_plain or is_chat(self._wire))
         self._chosen: SentHistory | None = None  # created for the first agent with a `history` function
@@ -73,7 +73,7 @@ class History:
         self._pending = [message]
 
     def settle(self, messages: list[Message]) -> None:
-        """Record messages after the last message of the model, such as the tool messages that answer all its calls."""
+        """Record messages that follow the last message of the model, such as the tool messages that answer all its calls."""
         self.messages += messages
         sent = [*wire_blocks([*self._pending, *messages], self._empty_content)]
         if self._known.is_chat:
@@ -109,7 +109,7 @@ class AgentsWithResults:
         """Read the history. `default`: the sender of a message that names no sender."""
         self._own: dict[int, Agent] = {}  # by id(); the value keeps the agent alive, so Python does not reuse its id
         start = next((at for at in range(len(history), 0, -1) if history[at - 1]["role"] == "user"), 0)
-        self._names = {  # of earlier runs
+        self._names = {  # the names of agents in earlier runs
             sender if isinstance(sender := head.get("sender"), str) else default
             for head, answers in message_blocks(history[start:])
             if any(match_answers(head.get("tool_calls") or [], answers))

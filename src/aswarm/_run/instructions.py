@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter
 from typing import Any
 
@@ -13,22 +13,27 @@ import anyio
 
 from aswarm._runtime.backend import BackgroundTask, raise_if_own
 from aswarm._runtime.threads import FunctionRunner, enter_tool
+from aswarm._tools.filled import CONTEXT, filled_parameters
 from aswarm._tools.hints import bound_by_partials, signature_of
-from aswarm._tools.schema import CONTEXT
 from aswarm._tools.tool import is_async
 from aswarm._values.agent import Agent
 from aswarm._values.context import copy_containers
 from aswarm._values.errors import RunError
 
+from .filling import NO_RESOURCES, read_arguments
+
 
 async def resolve_instructions(
-    agent: Agent, context: dict[str, Any], function_runner: Callable[[], FunctionRunner]
+    agent: Agent,
+    context: dict[str, Any],
+    function_runner: Callable[[], FunctionRunner],
+    resources: Mapping[str, object] = NO_RESOURCES,
 ) -> Any:
     """Return the instructions as text. A plain function runs in a worker thread, like a plain tool, because it may block."""
     instructions = agent.instructions
     if not callable(instructions):
         return instructions
-    work = _with_context(instructions, context)
+    work = _with_context(instructions, context, resources)
     try:
         value = (
             work()
@@ -50,13 +55,22 @@ async def _run_in_slot(function_runner: FunctionRunner, work: Callable[[], Any])
         slot.release()
 
 
-def _with_context(function: Callable[..., Any], context: dict[str, Any]) -> Callable[[], Any]:
-    """Return the function without arguments. If it has a parameter for the context variables, bind them."""
+def _with_context(
+    function: Callable[..., Any], context: dict[str, Any], resources: Mapping[str, object]
+) -> Callable[[], Any]:
+    """Return the function without arguments. If it has parameters for the context variables or resources, bind them."""
+    filled = filled_parameters(function, 0)
+    if filled is not None and filled.is_typed:
+        return functools.partial(function, **read_arguments(filled, context, resources, _with_defaults))
     if _takes_positional(function):
-        return functools.partial(function, defaultdict(str, copy_containers(context)))
+        return functools.partial(function, _with_defaults(context))
     if CONTEXT in signature_of(function).parameters and CONTEXT not in bound_by_partials(function):
-        return functools.partial(function, context_variables=defaultdict(str, copy_containers(context)))
+        return functools.partial(function, context_variables=_with_defaults(context))
     return function
+
+
+def _with_defaults(context: Mapping[str, Any]) -> defaultdict[str, Any]:
+    return defaultdict(str, copy_containers(context))
 
 
 def _takes_positional(function: Callable[..., Any]) -> bool:

@@ -48,10 +48,12 @@ class Loop:
     concurrent_tools: bool = True
 
     async def events(self) -> AsyncGenerator[LoopEvent, None]:
-        """Run until the model answers. Raises RunError or ConfigurationError; its `.response` has the results so far."""
+        """Run until the model answers. Raises RunError or ConfigurationError, with the results so far in `.response`."""
         state, turn, options = self.state, self.state.turn, self.options
         try:
             handlers = self.make_handlers()
+            if handlers.may_hold or not self.concurrent_tools:
+                state.may_hold, state.concurrent_tools = handlers.may_hold, self.concurrent_tools
             try:
                 while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
                     step = self._run_tools(handlers) if turn.calls else self._complete(handlers)

@@ -29,9 +29,12 @@ class ItemKeywords(TypedDict, total=False):
     """Keywords of a run that a batch accepts for each of its items.
 
     `budget`: the limits of this run together with the runs inside its tools; by default the budget of the swarm.
+    `resources`: clients and connections for the parameters of functions with the hint `Resource[T]`, by their names. They are
+    added to the resources of the swarm, with priority. They are neither copied nor recorded.
     """
 
     budget: Budget | None
+    resources: Mapping[str, object] | None
 
 
 class NewRunKeywords(ItemKeywords, total=False):
@@ -59,7 +62,7 @@ _OUTPUT = "pass the type of the answer as output=..."
 _TURNS = "pass the largest number of completions as max_turns=..."
 _KEYWORDS_OF_OTHER_LIBRARIES = {
     "context": _CONTEXT,
-    "deps": _CONTEXT,
+    "deps": f"{_CONTEXT}, and clients and connections as resources={{...}}",
     "history": _MESSAGES,
     "input": _MESSAGES,
     "message_history": _MESSAGES,
@@ -103,6 +106,7 @@ class RunOptions:
     budget: Budget | None = None
     output: Output[Any] | None = None
     around: Spending | None = None
+    resources: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_turns, int | float) and self.max_turns >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]

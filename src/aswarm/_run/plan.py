@@ -4,6 +4,8 @@ The rule: after the turn, the context, the active agent and the history must be 
 another, in call order. This module decides only; it runs nothing.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,9 @@ from aswarm._values.errors import Hold
 from aswarm._values.events import ToolProgress
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
+# The type of the progress that records the start of code; see `Tool.is_replayed`.
+CODE_STARTED = "CodeStarted"
+OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
 
@@ -32,11 +37,11 @@ class ToolOutcome:
 
     Args:
         content: The content of the tool message: a text, or a list of content parts.
-        result: The handoff and the changes of the context variables; None if there are none.
+        result: The handoff and the changes of the context variables; None if there is neither.
         error: The cause of a failure, or None.
         still_running: Whether the function continues to run, because it could not be stopped.
-        unknown: Whether the function has started, in this process or an earlier one, and its outcome is not known. Then
-            `content` must tell the model so.
+        unknown: Whether the function has started, in this process or an earlier one, and its outcome is unknown. If so,
+            `content` must tell this to the model.
     """
 
     content: str | list[dict[str, Any]]
@@ -108,6 +113,11 @@ class ToolCall:
         self.arguments = call_arguments(self.message)
 
     @property
+    def parent(self) -> ToolCall | None:
+        """The outer call whose function makes this call; None for a call of the model."""
+        return None
+
+    @property
     def id(self) -> str:
         """The id from the provider, or a generated id if the provider sent none."""
         return str(self.message["id"])
@@ -155,6 +165,17 @@ class ToolCall:
         return UnknownCall(self.id, self.name, call_arguments(self.message), self.agent.name)
 
 
+@dataclass(eq=False, slots=True)
+class CallInside(ToolCall):
+    """One call that the function of an outer call makes. `position`: its number in the outer call. `outer`: the outer call."""
+
+    outer: ToolCall | None = None
+
+    @property
+    def parent(self) -> ToolCall | None:
+        return self.outer
+
+
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:
     """Return the calls of an assistant message, with the tools of the agent that made them."""
     return [
@@ -172,8 +193,8 @@ def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool =
     if len(calls) == 1:
         return [[*calls]]
     groups: list[list[ToolCall]] = []
-    # `tools`: all tools of the last group. `waiting`: the tools of its calls that may wait for a decision. A dict contains
-    # each tool once, so a turn with thousands of calls takes linear time.
+    # `tools`: all tools of the last group. `waiting`: the tools whose calls in this group may wait for a decision. A dict
+    # contains each tool once, so a turn with thousands of calls takes linear time.
     tools: dict[int, Tool[..., Any]] = {}
     waiting: dict[int, Tool[..., Any]] = {}
     keys: set[tuple[str, str]] = set()  # the id and name of each call that may wait, even without a tool
@@ -200,11 +221,11 @@ def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool =
 def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
     """Return whether a call may run while earlier calls wait for a decision. `waiting`: the tools of these earlier calls.
 
-    Return False if this call or a waiting call may hand off, because a handoff closes waiting calls. Return False too if one
-    of them may change context variables that the other uses.
+    Return False if this call or a waiting call may hand off, because a handoff closes waiting calls. Also return False if one
+    of the two calls may change context variables that the other call uses.
     """
     tool = call.tool
-    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `_reopened` in `turn`.
+    # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.
     if tool is None or call.outcome is not None or tool.is_handoff:
         return True
     if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):

@@ -50,7 +50,7 @@ def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
 def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
     """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
 
-    `decisions`: by id or index, or True to run all calls except calls of external tools.
+    `decisions`: the decisions by id or index, or True to run all calls except calls of external tools.
     `entries`: the entries of the waiting calls in the history, by position; None if the history has no entries.
 
     A waiting call without a decision stays open. If the history has entries, a call without an entry did not wait: it only

@@ -107,7 +107,7 @@ def price_of(model: str, usage: Usage, prices: Mapping[str, tuple[float, float]]
 
 
 def _provider_at(url: str | None) -> str | None:
-    """Return the provider of this URL in genai-prices. None for a proxy or a private server: the model name then decides."""
+    """Return the provider of this URL in genai-prices. None for a proxy or a private server: only the model name decides."""
     snapshot = importlib.import_module("genai_prices.data_snapshot").get_snapshot()
     with suppress(LookupError):
         name: str = snapshot.find_provider(None, None, url).id
@@ -116,7 +116,7 @@ def _provider_at(url: str | None) -> str | None:
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    """Return the counts by their names in genai-prices. A server may report a part larger than the whole: it is reduced."""
+    """Return the counts by their names in genai-prices. If a server reports a part that exceeds the whole, reduce the part."""
     details = usage.details.get("prompt_tokens_details")
     # Some providers count reasoning tokens in the total, but not in the output tokens. They are priced as output.
     output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens, 0)

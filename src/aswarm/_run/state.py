@@ -1,7 +1,7 @@
 """The state of one run, and its `Response` at any moment.
 
 `RunState` decides the active agent, the context variables and the next step. `history`, `turn`, `typed_answers` and
-`budget_control` decide the rest. It does no I/O.
+`budget_control` decide the rest. None of these modules does I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from aswarm._runtime import clocks
 from aswarm._tools.tool import Tool
-from aswarm._tools.toolbox import Toolbox, toolbox
+from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response, StopReason, asked_for
 from aswarm._values.context import copy_containers, plain_dict
 from aswarm._values.decisions import Decisions, OpenCall
@@ -27,6 +27,7 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
 from .budget_control import BudgetControl
+from .filling import NO_RESOURCES, check_agent
 from .history import AgentsWithResults, History, recorded_form
 from .plan import ToolCall, calls_of
 from .resuming import check_resume, named_ids
@@ -59,17 +60,23 @@ class RunState:
     """The state of one run.
 
     `agent`: the active agent.
+    `toolbox`: the tools of the agent.
     `context`: the run's own copy of the context variables.
     `budget`: None if no budget limits the run.
     `turns`: the number of completions.
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
-    `close_handlers`: called at the end of the run; stops the background work of the handlers and awaits its end. Or None.
+    `close_handlers`: called at the end of the run; stops and awaits background work of the handlers. None: no such work.
+    `concurrent_tools`, `may_hold`: the arguments of `plan`, for calls inside code.
+    `resources`: the resources of the swarm and of the run.
     """
 
-    # Class attributes, so that a run without eager tools does not have to set them.
+    # Class attributes, so that a run with the usual values does not have to set them.
     eager_calls: Sequence[ToolCall] = ()
     close_handlers: Callable[[], Awaitable[None]] | None = None
+    concurrent_tools: bool = True
+    may_hold: bool = False
+    resources: Mapping[str, object] = NO_RESOURCES
 
     def __init__(
         self,
@@ -95,7 +102,7 @@ class RunState:
         self.accumulator: Accumulator | None = None
         self.ending = RunEnding()
         self._has_answer = False
-        self._toolbox: Toolbox | None = None
+        self.toolbox = toolbox(agent)
         has_type = output is not None or agent.output is not None
         self._typed = TypedAnswers(output) if has_type else None
         if is_plain := are_plain(messages):
@@ -107,7 +114,7 @@ class RunState:
     def _read_history(
         self, history: list[Message], resume: bool | Decisions, empty_content: str | None, *, is_plain: bool
     ) -> None:
-        with_calls = [] if is_plain else history  # a long history is not searched in vain
+        with_calls = [] if is_plain else history  # a plain history has no calls, so nothing searches it
         unanswered = open_calls(with_calls)
         check_resume(resume, [call["id"] for call in unanswered])
         # A provider rejects a history with unanswered calls, so the message with these calls is sent after their answers.
@@ -124,9 +131,9 @@ class RunState:
     @property
     def tools(self) -> Mapping[str, Tool[..., Any]]:
         """The tools of the active agent by name. Raises ConfigurationError for a function that cannot be a tool."""
-        if self._toolbox is None or not self._toolbox.fits(self.agent):
-            self._toolbox = toolbox(self.agent)
-        functions = self._toolbox.tools
+        if not self.toolbox.fits(self.agent):
+            self.toolbox = toolbox(self.agent)
+        functions = self.toolbox.tools
         return functions if self._typed is None else self._typed.tools(self.agent, functions)
 
     def request(self, instructions: Any, settings: RequestSettings) -> CompletionRequest:
@@ -208,7 +215,7 @@ class RunState:
 
     @property
     def partial_output(self) -> Any:
-        """The typed answer so far, or None. Each access parses it."""
+        """The typed answer so far, or None. Each access parses the text again."""
         return None if self._typed is None else self._typed.partial(self.agent, self.accumulator)
 
     def record_completion(self, completion: Completion) -> Message:
@@ -251,6 +258,8 @@ class RunState:
             return None
         calls = turn.calls
         target = handed_to(calls)
+        if target is not None and target is not source:
+            self._check_target(target)
         if calls:
             self._with_results.add(source)
         if self.budget is not None:
@@ -263,6 +272,21 @@ class RunState:
         elif self.agent.output is not None:
             self._typed = TypedAnswers(None)
         return (source, self.agent) if self.agent is not source else None
+
+    def _check_target(self, target: Agent) -> None:
+        """Raise ConfigurationError if the context or the resources do not suit the target. The handoff then fails."""
+        try:
+            self.toolbox = tools = toolbox(target)
+            if tools.needs or callable(target.instructions):
+                check_agent(target, tools, self.context, self.resources)
+        except ConfigurationError as error:
+            text = f"the handoff to {target.name!r} failed"
+            self.turn.fail_handoffs(text)
+            raise ConfigurationError(f"{text}: {error}") from error
+
+    def check_agent(self) -> None:
+        """Raise ConfigurationError if the context or the resources do not suit the agent."""
+        check_agent(self.agent, self.toolbox, self.context, self.resources)
 
     # --- the response ---
 

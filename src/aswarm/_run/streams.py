@@ -236,7 +236,7 @@ class _Stream(Generic[E]):
 
 
 class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
-    """The async generator of Swarm's events. `run(stream=True)` returns it; awaiting it returns it too.
+    """The async generator of Swarm's events. `run(stream=True)` returns it. Awaiting the stream returns the stream itself.
 
     Each turn yields `{"delim": "start"}` when the answer starts, then the deltas, and `{"delim": "end"}` before tools run.
     The last event is `{"response": Response}`. A delta has the keys `role`, `content` and `tool_calls` (None if absent), and
@@ -280,17 +280,17 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
 
         The history gets them after the tool results of the current turn, before the next completion. If the model has just
         answered, the run continues with another turn. If no further completion is allowed (`max_turns`, a budget), or the run
-        fails or is closed, they are at the end of `response.messages`. If the run stops with open calls, no message may follow
-        these calls, so the messages are in `unsent`: send them to the run that resumes.
+        fails or is closed, the sent messages are at the end of `response.messages`. If the run stops with open calls, no
+        message may follow these calls, so the sent messages are in `unsent`: send them to the run that resumes.
 
-        Call it in the event loop of the run, from any task. Raises RuntimeError if the run has ended, and ConfigurationError
-        for messages whose role is not "user".
+        Call `send` in the event loop of the run, from any task. Raises RuntimeError if the run has ended, and
+        ConfigurationError for messages whose role is not "user".
         """
         self._state.send(messages)
 
     @property
     def unsent(self) -> list[dict[str, Any]]:
-        """The messages of `send` that are not in `response.messages`, because a turn or open calls are not finished."""
+        """The messages of `send` that are not in `response.messages` yet, because the turn has not ended or calls are open."""
         return self._state.unsent
 
     async def __aenter__(self) -> Self:

@@ -48,7 +48,7 @@ class Turn:
             if call.hold is not None:
                 has_hold = True
         if has_hold and _waits(self.calls):
-            self.waits, self.calls = True, [*map(_reopened, self.calls)]
+            self.waits, self.calls = True, [*map(reopened, self.calls)]
             return False
         return True
 
@@ -66,6 +66,14 @@ class Turn:
         """The ids of the decided calls that the run did not reach, because another call waits."""
         return [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
 
+    def fail_handoffs(self, reason: str) -> None:
+        """Remove the handoffs of the turn. The recorded results do not change; the messages of the calls get the reason."""
+        for call in self.calls:
+            if (outcome := call.outcome) and outcome.result and outcome.agent:
+                content = _with_note(outcome.content, f" ({reason})")
+                result = outcome.result.model_copy(update={"agent": None})
+                call.outcome = dataclasses.replace(outcome, content=content, result=result)
+
     def finish(self) -> list[Message]:
         """Finish the turn. Return its tool messages in call order."""
         calls = self.calls
@@ -78,7 +86,7 @@ class Turn:
 
     def as_stopped(self) -> Turn:
         """Return the turn as it is if the run stops now. If a call waits, some other calls are open again too."""
-        return Turn([*map(_reopened, self.calls)], self._recorded) if _waits(self.calls) else self
+        return Turn([*map(reopened, self.calls)], self._recorded) if _waits(self.calls) else self
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
@@ -174,9 +182,8 @@ def _answers_of(calls: list[ToolCall]) -> list[Message]:
         if outcome := call.outcome:
             content, agent = outcome.content, outcome.agent
             if agent is not None and previous is not None and agent is not previous:
-                # The message of the earlier handoff is already recorded. So this message tells the model which one is valid.
-                note = f" (replaces the handoff to {previous.name})"
-                content = content + note if isinstance(content, str) else [*content, text_part(note)]
+                # The message of the earlier handoff is already recorded. So this message names the handoff that it replaces.
+                content = _with_note(content, f" (replaces the handoff to {previous.name})")
             if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
                 content = _accepted(calls)
             messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
@@ -186,6 +193,10 @@ def _answers_of(calls: list[ToolCall]) -> list[Message]:
         if call not in open_set:
             messages.append(_message(call, _text_without_outcome(call)))
     return messages
+
+
+def _with_note(content: str | list[Part], note: str) -> str | list[Part]:
+    return content + note if isinstance(content, str) else [*content, text_part(note)]
 
 
 def _text_without_outcome(call: ToolCall) -> str:
@@ -244,7 +255,7 @@ def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
 def _waits(calls: list[ToolCall]) -> bool:
     """Return whether a waiting call keeps the turn open.
 
-    After a handoff by a function, no call does: the function has run, so the handoff cannot be repeated later.
+    After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.
     """
     held = [call for call in calls if call.hold is not None]
     if not held:
@@ -255,8 +266,8 @@ def _waits(calls: list[ToolCall]) -> bool:
     return not _resumable(calls).isdisjoint(held)
 
 
-def _reopened(call: ToolCall) -> ToolCall:
-    """Return the call for a turn that stays open. If it changes, it is a new object.
+def reopened(call: ToolCall) -> ToolCall:
+    """Return the call for a turn that stays open. If the call must change, return a new object.
 
     A handoff to an agent is open again, because the waiting calls must belong to the active agent. If the run has not reached
     a call that needs a decision, the call waits too. So the user can decide on all calls at once.

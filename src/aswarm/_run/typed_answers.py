@@ -30,7 +30,7 @@ class TypedAnswers:
     """The typed answers of one run.
 
     `output`: the output of the run; None if each agent has its own `output`.
-    `error`: set after the last retry.
+    `error`: the error of the run after the last retry, or None.
     `is_last`: whether the budget allows no further completion, so that an invalid answer gets no retry.
     `written`: the last finished completion and its agent.
     `correction`: a message about an invalid answer, for the next request.
@@ -164,7 +164,7 @@ class TypedAnswers:
 
 
 def _check(output: Output[Any], value: Any) -> None:
-    """Call the user's `check` with the answer. If it raises ValueError, raise ToolArgumentsError with that text."""
+    """Call the user's `check` with the answer. If it raises ValueError, raise ToolArgumentsError with the same text."""
     if output.check is not None:
         try:
             output.check(value)

@@ -24,7 +24,7 @@ _tasks: set[asyncio.Task[None]] = set()
 
 
 def _trio() -> Any:
-    """Return `trio.lowlevel` if trio runs, or None. No import is needed, because the program has imported a running trio."""
+    """Return `trio.lowlevel` if trio runs, or None. No import is needed: if trio runs, the program has imported trio."""
     return sys.modules["trio"].lowlevel if sniffio.current_async_library() == "trio" else None
 
 
@@ -160,7 +160,7 @@ class BackgroundTask(Generic[T]):
 
     def _end_unentered(self, _: object) -> None:
         # If a task is cancelled before its first step, for example at the end of `asyncio.run`, asyncio never enters it. Trio
-        # always does.
+        # enters every task.
         if not self._ended.is_set():
             self._outcome.set_error(asyncio.CancelledError())
             self._end()
@@ -190,8 +190,8 @@ class BackgroundTask(Generic[T]):
 class HiddenGenerators(Generic[T]):
     """Awaits one step of a run. The event loop does not get to know the async generators that this step starts.
 
-    At shutdown, asyncio closes all generators that it knows at the same time. Nested generators then fail with "already
-    running". So asyncio gets to know only the outermost generator, which closes the inner generators in order.
+    At shutdown, asyncio concurrently closes all generators that it knows. Nested generators then fail with "already running".
+    So asyncio gets to know only the outermost generator, which closes the inner generators in order.
 
     `finalize=False`: for unfinished generators of other code that need no closing. The event loop then starts no task to
     close them.

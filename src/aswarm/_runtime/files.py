@@ -65,7 +65,7 @@ def lock(file: FileIO) -> bool:
 
 
 class SideLock:
-    """A lock for a database file of SQLite, by a side file `<path>-lock`, because SQLite uses the locks of the file itself.
+    """A lock for a SQLite file. It locks a side file, `<path>-lock`, because SQLite uses the locks of the file itself.
 
     Two paths of one file (a symbolic link) share one lock. The lock ends with `release`, or with the process. `release` removes
     the side file. After a killed process, the side file remains, which does no harm. On Windows, there is no lock and no side
@@ -78,7 +78,7 @@ class SideLock:
 
     @classmethod
     def acquire(cls, path: str, seconds: float) -> SideLock | None:
-        """Return the lock, or None if the file stays locked for these seconds. Raises OSError if there is no side file."""
+        """Return the lock, or None if the file stays locked for these seconds. Raises OSError if no side file can be made."""
         name = f"{os.path.realpath(path)}-lock"
         if find_spec("fcntl") is None:
             return cls(None, name)
@@ -96,7 +96,7 @@ class SideLock:
             clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
 
     def release(self) -> None:
-        """Release the lock. A forked child does nothing: the lock belongs to the parent."""
+        """Release the lock. In a forked child, do nothing: the lock belongs to the parent."""
         if self._file is not None and not self._file.closed:
             with suppress(OSError):  # other code may have deleted the folder
                 Path(self._name).unlink()

@@ -1,7 +1,7 @@
 """The threads and the locks of this process, which a simulation replaces together with `clocks`.
 
-Callers read them from this module at each call (`seams.run_sync(...)`), so that a program without a simulation has no
-additional frame.
+Callers read these names from this module at each call (`seams.run_sync(...)`). So a program without a simulation has no
+additional stack frame.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import anyio.to_thread
 from . import clocks
 
 Steps: TypeAlias = Generator[float, None, None]
-"""The work of a thread. It yields the seconds until its next step, `math.inf` for a step after the next `wake`."""
+"""The work of a thread. It yields the seconds until its next step. `math.inf` means: wait for the next `wake`."""
 
 run_sync = anyio.to_thread.run_sync
 
 
 def start_thread(steps: Steps, name: str) -> Callable[[], None]:
     """Start a daemon thread for the steps. Returns the function `wake`, which starts the next step at once."""
-    # A lock and not an Event, because both of its methods are C functions. It is locked while there is no `wake`.
+    # A lock is used instead of an Event, because `acquire` and `release` are C functions. The lock is free after a `wake`.
     signal = threading.Lock()
     signal.acquire()
 
@@ -35,7 +35,7 @@ def start_thread(steps: Steps, name: str) -> Callable[[], None]:
             signal.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
 
     def wake() -> None:
-        with suppress(RuntimeError):  # it was woken before
+        with suppress(RuntimeError):  # the lock is already free after an earlier `wake`
             signal.release()
 
     threading.Thread(target=work, name=name, daemon=True).start()
@@ -54,7 +54,7 @@ class Locks(Protocol):
 
 
 held: WeakSet[FileIO | Locks] = WeakSet()
-"""The locks of this process that the operating system would keep until a forked child ends too."""
+"""The locks of this process. Without `abandon` in a forked child, the operating system would keep them until the child ends."""
 
 
 def abandon(locks: FileIO | Locks) -> None:
@@ -79,7 +79,7 @@ if hasattr(os, "register_at_fork"):  # pragma: no branch - not on Windows
 
 @contextmanager
 def replaced(threads: Mapping[str, Any], of_clocks: Mapping[str, Any]) -> Generator[None]:
-    """Replace names of this module, and of `clocks`, during the block, for all event loops of this process."""
+    """During the block, replace names of this module and of `clocks`, for all event loops of this process."""
     names_of_clocks: Any = vars(clocks)
     modules = ((globals(), threads), (names_of_clocks, of_clocks))
     before = [(module, {name: module[name] for name in names}) for module, names in modules]

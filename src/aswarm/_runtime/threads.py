@@ -79,7 +79,7 @@ class FunctionRunner:
 
 
 class _ThreadSlot:
-    """A slot with one token of a limiter. `release` also releases the token. If the thread still runs, the token waits for it."""
+    """A slot with one token of a limiter. `release` also releases the token. If the thread still runs, its end releases it."""
 
     was_withdrawn = False  # always False: a thread may start the function at any moment
 

@@ -1,7 +1,7 @@
 """`Database`: runs transactions in one thread, in order, many in one commit.
 
-A commit takes as long as fifty statements. So while the thread writes, the next transactions are collected for one commit. If
-no task waits for a transaction, it may be delayed for the same reason.
+A commit takes as long as fifty statements. So while the thread writes, the next transactions are collected for one commit. A
+transaction that no task waits for may also be delayed, so that it shares a later commit.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class ThreadedDatabase(Database):
         self._connect = connect
         self._retry_seconds = retry_seconds
         self._process = 0  # the id of the process that has the database open
-        self._jobs_lock = threading.Lock()  # of `_pending` and `_due`
+        self._jobs_lock = threading.Lock()  # guards `_pending` and `_due`
         self._wake: Callable[[], None]  # starts the next step of the thread
         self._pending: list[PendingTransaction] = []
         self._due = float("inf")  # the time at which the pending jobs must run
@@ -189,7 +189,7 @@ class ThreadedDatabase(Database):
     def _put(self, job: PendingTransaction, within: float) -> None:
         if self._process != os.getpid():
             raise ConfigurationError(
-                f"{self.place} is not open in this process; open it with `async with`, also after a fork"
+                f"{self.place} is not open in this process; open it with `async with`, and again in a forked child"
             )
         if job.waits:
             job.event = ThreadEvent()
@@ -277,7 +277,8 @@ def _run_together(connection: DatabaseConnection, jobs: Sequence[PendingTransact
         try:
             while True:
                 statement, parameters = transaction.send(rows)
-                # BEGIN comes before the first statement, because a job may have none. Queries without a snapshot need no BEGIN.
+                # Only the first statement is preceded by BEGIN, because a job may have no statement. Queries without a snapshot
+                # need no BEGIN.
                 if not has_started and (snapshot or not reads_only):
                     connection.begin(reads_only=reads_only, durable=durable)
                     has_started = True

@@ -38,7 +38,7 @@ class SQLiteFile(ThreadedDatabase):
 
 
 class PostgresServer(ThreadedDatabase):
-    """A database of a PostgreSQL server. `conninfo`: such as "postgresql://user@host/database". Needs the extra `postgres`."""
+    """A database of a PostgreSQL server, at an address such as "postgresql://user@host/database". Needs the extra `postgres`."""
 
     def __init__(self, conninfo: str, schema: Schema) -> None:
         if importlib.util.find_spec("psycopg") is None:

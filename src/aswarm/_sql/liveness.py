@@ -165,7 +165,7 @@ class PostgresLocks(Liveness):
         self._lock = threading.Lock()
 
     def hold(self, name: str) -> None:
-        """Hold the lock of this process. Raises ConfigurationError, also if the server cannot be reached."""
+        """See `Liveness.hold`. Also raises ConfigurationError if the server cannot be reached."""
         import psycopg  # noqa: PLC0415 - of an extra
 
         try:

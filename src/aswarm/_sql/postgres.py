@@ -49,7 +49,7 @@ def connected(conninfo: str) -> psycopg.Connection[Any]:
 class PostgresConnection:
     """A connection to PostgreSQL, with the tables of a schema. Any thread may use it, but only one at a time.
 
-    `sender`: the text in the notifications of this process, so that it can ignore them.
+    `sender`: the text in the notifications of this process, so that this process can ignore its own notifications.
 
     Opening raises ConfigurationError if the server cannot be reached, or if the tables are of a newer version.
     """

@@ -1,4 +1,4 @@
-"""`Processes`: the processes that share a database. It detects dead processes, and writes by other processes."""
+"""`Processes`: the processes that share a database. It detects that a process has died, or that another process has written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Processes:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process has its lock. Other processes detect it by this lock; without it, it must not start work."""
+        """Whether this process has its lock, which shows that it is alive. Without the lock, it must not start work."""
         return self._locks is None or self._locks.is_held
 
     @asynccontextmanager

@@ -1,6 +1,6 @@
 """SQLite: files, and a database in memory. Every call blocks.
 
-Security: A new file of a store, a journal or a cache has mode 0600, and so do the files that SQLite puts beside it.
+Security: A new file of a store, a journal or a cache has mode 0600. The files that SQLite puts beside it also have this mode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SQLiteConnection:
         self._is_durable: bool | None = None
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
-        """Execute a statement. Remove the row locks of PostgreSQL, because a writer of SQLite locks the whole file."""
+        """Execute a statement without PostgreSQL's clauses for row locks, because a writer of SQLite locks the whole file."""
         if not isinstance(statement, str):
             return statement(self._connection)
         plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(" SKIP LOCKED", "")
@@ -163,7 +163,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, place: str) -> None:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
-            # Another process is changing the mode too, and SQLite does not wait for this process.
+            # Another process is changing the mode too, and SQLite does not wait for that process.
             if error.sqlite_errorcode not in _BUSY or clocks.monotonic() > deadline:
                 raise
             clocks.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Transactions as generators of statements, which SQLite and PostgreSQL both run.
+"""Transactions as generators of statements, for both SQLite and PostgreSQL.
 
     def rename(old: str, new: str) -> Transaction[bool]:
         rows = yield "UPDATE thing SET name = ? WHERE name = ?", (new, old)
@@ -34,10 +34,10 @@ class Schema:
     `format`: the version of the tables and of the data in them.
     `kind`: the kind of the file for error messages, such as "a store".
     `tables`: CREATE statements. {text}, {number}, {blob} and {big} stand for the types that differ between databases.
-    `migrations`: the migration from each older format to the next format. Its statements may use the same types. Opening a
-    database runs the migrations in the transaction that checks the format.
+    `migrations`: the migration from each older format to the next format. Its statements may use the types of `tables`. Opening
+    a database runs the migrations in the transaction that checks the format.
 
-    A released format keeps its migration, and its example in tests/sql/formats.
+    Never remove the migration of a released format, or its example in tests/sql/formats.
     """
 
     application: int

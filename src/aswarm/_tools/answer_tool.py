@@ -37,7 +37,7 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
     if answer.strict:
         function["strict"] = True
     made = Tool(never_runs, concurrent=True)
-    schema = FunctionSchema(FINAL_ANSWER, {"type": "function", "function": function}, None, None, dict)
+    schema = FunctionSchema(FINAL_ANSWER, {"type": "function", "function": function}, None, dict)
     made.__dict__.update(schema=schema, is_answer=True)
     return made
 
@@ -59,7 +59,7 @@ def schema_text(answer: AnswerType) -> str:
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:
-    # If the schema allowed additional properties, a server that enforces it would let the model write more and more of them.
+    # If the schema allowed additional properties, a server that enforces it would let the model write them without end.
     return {"additionalProperties": False, **schema} if "properties" in schema else schema
 
 

@@ -1,4 +1,4 @@
-"""Converts the model's text to arguments, and the result of a function to text. It never calls a function.
+"""Converts the model's text to arguments, and the result of a function to text. The module never calls a function.
 
 Security: The arguments of a call are validated before the function runs; invalid arguments never reach it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +18,7 @@ from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import is_object, shown
 
-from .schema import CONTEXT
-from .tool import Tool, reads_context, takes_context
+from .tool import Tool
 
 _SHOWN = 1000  # at most this many characters of invalid arguments are quoted to the model
 
@@ -41,7 +39,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
     """Return the arguments of a call, validated and converted. Raises ToolArgumentsError."""
-    # One pass over the text of most calls. pydantic accepts numbers that JSON does not have.
+    # For most calls, one pass over the text is enough. But pydantic accepts NaN and Infinity, which JSON does not have.
     if tool.schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
         try:
             return tool.schema.validate_json(text)
@@ -102,10 +100,3 @@ def to_text(value: object) -> str:
 def sendable(text: str) -> str:
     """Return the text with escapes for half surrogate pairs, which UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
-
-
-def bind_context(tool: Tool[..., Any], arguments: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
-    """Add the context variables to the arguments, if the function takes them. For the hint `Mapping`, add a read-only view."""
-    if not takes_context(tool):
-        return arguments
-    return {**arguments, CONTEXT: types.MappingProxyType(context) if reads_context(tool) else context}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 import sys
 import types
 import typing
@@ -15,7 +16,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from aswarm._values.errors import ConfigurationError
+
 EMPTY = inspect.Parameter.empty
+_CONSEQUENCES = {"return": "", "context_variables": "; the function gets a dict"}
 
 if sys.version_info >= (3, 14):
     import annotationlib
@@ -76,7 +80,7 @@ def name_of(function: object) -> str:
 
 
 def annotations_of(function: object) -> dict[str, Any]:
-    """Return the attributes that contain a function's hints. Do not evaluate the hints, because they may name later classes."""
+    """Return the attributes with a function's hints, unevaluated: a hint may name a class that is defined later."""
     annotate = getattr(function, "__annotate__", None)  # Python 3.14; None if the hints are strings
     if annotate is not None:
         return {"__annotate__": annotate}
@@ -109,14 +113,16 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     try:
         return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
-        consequence = "" if key in ("return", "context_variables") else "; the model is asked for a string"
-        place = f"function {name_of(function)!r}: the hint of {key!r}"
-        warn_of(function, f"{place} cannot be resolved ({error}){consequence}")
+        fault = f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error})"
+        if re.search(r"\bResource\b", str(hint)):  # the model must not be asked for a resource
+            raise ConfigurationError(f"{fault}; import the class at run time, not only for type checkers") from error
+        consequence = _CONSEQUENCES.get(key, "; the model is asked for a string")
+        warn_of(function, f"{fault}{consequence}")
         return Any if key != "return" else EMPTY
 
 
 def warn_of(function: Callable[..., Any], text: str) -> None:
-    """Emit a warning at the location of the function. The stack would show other code, which needs the schema first."""
+    """Emit a warning at the location of the function. The stack would show the code that first needs the schema."""
     innermost = _innermost(function)
     if not inspect.isfunction(innermost):  # a class, or a builtin
         warnings.warn(text, UserWarning, stacklevel=3)

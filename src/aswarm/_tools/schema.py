@@ -1,8 +1,8 @@
 """Creates the JSON schema of a function, and checks the arguments from the model. It never calls the function.
 
 For hints that Swarm supports, the schema is the same as Swarm's (`{"type": ...}` and nothing else). For other hints, pydantic
-makes it. The same hints validate and convert the arguments (pydantic's lax mode). So a parameter with the hint `date` gets a
-date.
+makes the schema. pydantic also validates and converts the arguments by the hints (lax mode). So a parameter with the hint
+`date` gets a date.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, TypeAlias, Union, get_args, get_origin
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -22,7 +22,9 @@ from typing_extensions import TypedDict
 
 from aswarm._values.errors import ConfigurationError, ToolArgumentsError
 from aswarm._values.json import faults_of, is_array, is_object
+from aswarm._values.typed_dicts import modern
 
+from .filled import CONTEXT, Filled, filled_by, is_resource, may_be_resource
 from .hints import (
     EMPTY,
     behind_partials,
@@ -36,9 +38,7 @@ from .hints import (
     without_attributes,
 )
 from .strict_schema import strict_parameters
-from .typed_dicts import modern
 
-CONTEXT = "context_variables"
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
 _LOCAL_NAME = re.compile(r"[\w-]{1,64}")  # names that most local servers accept
 _PROPERTY_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -50,6 +50,7 @@ _REFUSED_KINDS = {
     inspect.Parameter.VAR_POSITIONAL: "a *parameter",
     inspect.Parameter.POSITIONAL_ONLY: "a positional-only parameter",
 }
+_Validate: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
 _VALUES = ("default", "examples", "enum", "const")  # keywords with values, not schemas
 
 
@@ -58,22 +59,22 @@ class FunctionSchema:
     """The name and the schema of a function for the model. They must not refer to the function, see `_schemas` in `tool`.
 
     `json`: the tool in the form of the API.
-    `context_hint`: the hint of `context_variables`; None if the function does not have this parameter.
     `returns`: the return hint, or `inspect.Parameter.empty`.
     `validate`: converts the arguments from the model. Raises ToolArgumentsError.
     `fault`: the error text for a hint that pydantic cannot describe; empty if there is no such hint. As in Swarm, the
     parameter with this hint then has the type "string".
-    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text; `validate`
-    then finds the faults. None if some keys have rules that only `validate` knows.
+    `validate_json`: converts the JSON text of valid arguments. Raises pydantic's ValidationError for any other text, in which
+    `validate` finds the faults. None if some keys have rules that only `validate` knows.
+    `filled`: the parameters that the run fills; None if there is none.
     """
 
     name: str
     json: dict[str, Any]
-    context_hint: object | None
     returns: object
-    validate: Callable[[Mapping[str, Any]], dict[str, Any]]
+    validate: _Validate
     fault: str = ""
     validate_json: Callable[[str], dict[str, Any]] | None = None
+    filled: Filled | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,9 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     _refuse_generator(function, name)
     parameters = _parameters(function, name)
     resolved = resolve_hints(function, parameters)
-    offered = {key: parameter for key, parameter in parameters.items() if key != CONTEXT}
+    own = [key for key in parameters if key == CONTEXT or is_resource(resolved[key])]
+    filled = filled_by(function, {key: resolved[key] for key in own}) if own else None
+    offered = {key: parameter for key, parameter in parameters.items() if key not in own}
     extra = next((offered.pop(key) for key in list(offered) if offered[key].kind is _VAR_KEYWORD), None)
     faults: list[str] = []
     hints = {
@@ -136,12 +139,20 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
     return FunctionSchema(
         name=name,
         json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
-        context_hint=resolved.get(CONTEXT),
         returns=resolved["return"],
-        validate=validator,
+        validate=_hiding(filled, validator),
         validate_json=None if validator.extra or validator.null_is_default else validator.of_json,
         fault=next(iter(faults), ""),
+        filled=filled,
     )
+
+
+def _hiding(filled: Filled | None, validate: _Validate) -> _Validate:
+    """Return a check of the arguments that first drops resources that the model sends."""
+    if filled is None or not filled.resources:
+        return validate
+    names = {each.name for each in filled.resources}
+    return lambda sent: validate({key: value for key, value in sent.items() if key not in names})
 
 
 def _accepted(hint: Any, default: object) -> Any:
@@ -178,13 +189,16 @@ def ready_schema(
     except (TypeError, ValueError):  # a builtin without a signature
         hints: dict[str, Any] = {"return": EMPTY}
     else:
-        hints = resolve_hints(function, {CONTEXT: own[CONTEXT]} if CONTEXT in own else {})
+        hints = resolve_hints(
+            function, {key: each for key, each in own.items() if key == CONTEXT or may_be_resource(each)}
+        )
+    filled = filled_by(function, {key: hint for key, hint in hints.items() if key == CONTEXT or is_resource(hint)})
     return FunctionSchema(
         name=name,
         json={"type": "function", "function": offered},
-        context_hint=hints.get(CONTEXT),
         returns=hints["return"],
-        validate=_without_context,
+        validate=_hiding(filled, _without_context),
+        filled=filled,
     )
 
 

@@ -31,10 +31,13 @@ from typing import (
     overload,
 )
 
+from typing_extensions import is_typeddict
+
 from aswarm._values.agent import Agent, Result
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
 
+from .filled import Filled, filled_parameters
 from .hints import EMPTY, annotations_of, has_code_flag, name_of
 from .schema import FunctionSchema, ready_schema, schema_of
 
@@ -42,7 +45,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 # A function gets the validated arguments and a read-only view of the context variables. It returns whether the call needs an
 # approval. A str means yes, and is the reason.
-Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], bool | str | Awaitable[bool | str]]
+_Needed: TypeAlias = bool | str | Awaitable[bool | str]
+
+
+class _TypedApproval(Protocol):
+    """A function for `approve` with typed context variables or with resources."""
+
+    def __call__(self, arguments: dict[str, Any], context: Any, /, *args: Any, **kwargs: Any) -> _Needed: ...
+
+
+Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], _Needed] | _TypedApproval
 NEEDS_APPROVAL = "needs approval"
 RUNS_ELSEWHERE = "runs outside of this program"
 _COPIED = (
@@ -75,6 +87,7 @@ class Tool(Generic[P, R]):
     `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
     `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
     does not suit the call.
+    `is_replayed`: whether its function makes calls that the run records. So an interrupted call may run again.
     """
 
     function: Callable[P, R]
@@ -93,6 +106,7 @@ class Tool(Generic[P, R]):
     is_external: bool = False
     check_decision: Callable[[Any, Any], None] | None = None
     origin: str = ""
+    is_replayed: bool = False
     # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.
@@ -131,6 +145,11 @@ class Tool(Generic[P, R]):
     def classes_without_text(self) -> set[type]:
         """The classes that this tool has already logged a warning about, because their instances have no text form."""
         return set()
+
+    @functools.cached_property
+    def filled_by_approve(self) -> Filled | None:
+        """The parameters of `approve` that the run fills; None if it only takes the context variables as a Mapping."""
+        return filled_parameters(self.approve, 1) if callable(self.approve) else None
 
     @functools.cached_property
     def may_wait(self) -> bool:
@@ -291,7 +310,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
-    if isinstance(function, Tool):  # a second @tool adds its options to the first
+    if isinstance(function, Tool):  # a second @tool adds its options to the tool
         return dataclasses.replace(cast("Tool[P, R]", function), **options)
     return Tool(function, **options)
 
@@ -349,7 +368,8 @@ def is_async(function: Any) -> bool:
 
 def takes_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function has a parameter for the context variables."""
-    return tool.schema.context_hint is not None
+    filled = tool.schema.filled
+    return filled is not None and filled.context is not None
 
 
 class NeedsApproval(Hold):
@@ -364,16 +384,15 @@ def standing_hold(tool: Tool[..., Any]) -> Hold | None:
 
 
 def reads_context(tool: Tool[..., Any]) -> bool:
-    """Return whether the function has the hint `Mapping` for the context variables, so that it only reads them."""
-    hint = tool.schema.context_hint
-    while get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    return (get_origin(hint) or hint) in (Mapping, types.MappingProxyType)
+    """Return whether the function gets the context variables to read only: as a `Mapping`, or in a read-only type."""
+    filled = tool.schema.filled
+    return filled is not None and filled.is_read_only
 
 
 def writes_context(tool: Tool[..., Any]) -> bool:
-    """Return whether the function may write to the context variables: it takes them, and the hint is not `Mapping`."""
-    return takes_context(tool) and not reads_context(tool)
+    """Return whether the function gets the context variables, and may write to them."""
+    filled = tool.schema.filled
+    return filled is not None and filled.context is not None and not filled.is_read_only
 
 
 def names_hold(function: Any) -> bool:
@@ -423,7 +442,7 @@ def _admits(hint: Any, kind: type) -> bool:
         isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable)
     ):
         return any(_admits(each, kind) for each in get_args(hint))
-    if hint is None or origin is Literal:
+    if hint is None or origin is Literal or is_typeddict(hint):
         return False
     hint = get_origin(hint) or hint
     if hint is Any or hint is EMPTY or not isinstance(hint, type):

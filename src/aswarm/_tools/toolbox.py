@@ -16,6 +16,7 @@ from typing import Any, cast
 from aswarm._values.agent import TOOLBOX_SLOT, Agent, handoff_name, slug
 from aswarm._values.errors import ConfigurationError
 
+from .filled import Filled
 from .hints import warn_of
 from .schema import FunctionSchema, schema_of
 from .tool import Tool, as_tool
@@ -39,15 +40,19 @@ def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
 
 
 class Toolbox:
-    """The tools of an agent by name. They are valid until the agent's list of functions changes."""
+    """The tools of an agent by name. They are valid until the agent's list of functions changes.
 
-    __slots__ = ("_functions", "_names", "tools")
+    `needs`: pairs of a name for error texts, and the parameters for typed context variables and resources.
+    """
+
+    __slots__ = ("_functions", "_names", "needs", "tools")
 
     def __init__(self, agent: Agent) -> None:
         # Copy the list first, because another thread may change it meanwhile.
         self._functions = functions = list(agent.functions)
         self._names = _handoff_names(functions)
         self.tools = tools_of(agent, functions)
+        self.needs = tuple(_needs_of(self.tools.values()))
 
     def fits(self, agent: Agent) -> bool:
         """Return whether the agent still lists the same functions."""
@@ -55,8 +60,16 @@ class Toolbox:
         return len(functions) == len(agent.functions) and all(map(operator.is_, functions, agent.functions))
 
     def is_current(self, agent: Agent) -> bool:
-        """Return whether a new toolbox would have the same tools. A renamed target of a handoff makes a difference too."""
+        """Return whether a new toolbox would have the same tools. They also differ if the target of a handoff was renamed."""
         return self.fits(agent) and self._names == _handoff_names(agent.functions)
+
+
+def _needs_of(tools: Iterable[Tool[..., Any]]) -> Iterator[tuple[str, Filled]]:
+    for made in tools:
+        name = made.schema.name
+        for place, filled in ((name, made.schema.filled), (f"approve of {name}", made.filled_by_approve)):
+            if filled is not None and filled.is_typed:
+                yield place, filled
 
 
 def toolbox(agent: Agent) -> Toolbox:
@@ -77,7 +90,7 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
 
     A function that is listed twice counts once. An agent becomes a handoff, named `transfer_to_<name>` with the agent's name in
     lower case. `_` replaces each sequence of characters that the API rejects; if no other character remains, the name is a
-    number. It has at most 64 characters. Raises ConfigurationError if two different functions have the same name.
+    number. A name has at most 64 characters. Raises ConfigurationError if two different functions have the same name.
     """
     tools: dict[str, Tool[..., Any]] = {}
     for made in _distinct_tools(agent.functions if functions is None else functions):
@@ -129,5 +142,5 @@ def _identity(function: Any) -> object:
         made = cast("Tool[..., Any]", function)
         options = (id(getattr(made, field.name)) for field in dataclasses.fields(made) if field.name != "function")
         return (_identity(made.function), *options)
-    # Each access to a bound method creates a new object too. But two of them are equal if function and instance are the same.
+    # Each access to a bound method also creates a new object. But two bound methods of one function and instance are equal.
     return function if inspect.ismethod(function) else id(function)

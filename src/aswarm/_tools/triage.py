@@ -33,7 +33,7 @@ def create_triage_agent(
 
     With `add_backlinks`, each agent gets a handoff back to the triage agent, the backlink. It is the last item in a new list
     `agent.functions`; the old list does not change. If you append to `agent.functions` later, the backlink stays. If you assign
-    another list, it is lost.
+    another list, the backlink is lost.
 
     A backlink replaces an earlier handoff to an agent of the same name. So if a notebook calls this function again with the
     same agents, each agent has only one handoff back, to the newest triage agent. Therefore, do not create a triage agent for

@@ -8,9 +8,9 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Self, TypeVar, cast
 
 from pydantic import (
     BaseModel,
@@ -30,6 +30,7 @@ from .messages import Message, MessageBlock, text_of
 from .output import Output, T, answer_type, as_output, read_answer
 from .usage import Usage
 
+C = TypeVar("C")
 StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "budget", "cancelled", "error"]
 TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
@@ -241,7 +242,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
     """The result of a run. Its history is always valid, even after an error or a cancellation.
 
     `model_dump()` has all fields except the `run_id`. `model_dump_json()` and `model_dump(mode="json")` write the agent as its
-    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from such data again,
+    name, bytes as base64, and any other value without a JSON form as text. To create a `Response` from the JSON later,
     exclude the agent: `model_dump_json(exclude={"agent"})`.
 
     Args:
@@ -313,6 +314,14 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
         contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
         return text_of(next(contents, None))
 
+    def context_as(self, kind: type[C]) -> C:
+        """Return the context variables as a TypedDict, a dataclass or a pydantic model.
+
+        The value is the same as for a function with the parameter `context_variables: kind`. Raises ConfigurationError if the
+        context variables do not fit the type, or if they cannot have this type.
+        """
+        return as_type(self.context_variables, kind)
+
     @property
     def output(self) -> T:
         """The typed answer, read from `messages` at each access.
@@ -337,6 +346,16 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
         except OutputError as error:
             error.response = self
             raise
+
+
+def as_type(context: Mapping[Any, Any], kind: type[C]) -> C:
+    """Return the context variables as a value of this type; see `Response.context_as`."""
+    from .context_types import context_type  # noqa: PLC0415 - only a program with a typed context needs it
+
+    found = context_type(kind)
+    if found is None:
+        raise ConfigurationError(f"context_as takes a TypedDict, a dataclass or a pydantic model, not {kind!r}")
+    return cast("C", found.read(context))
 
 
 def as_response(value: object) -> Response | None:

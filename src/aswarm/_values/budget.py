@@ -31,7 +31,7 @@ class Budget:
         cost: The cost in US dollars, with the prices of genai-prices (extra `prices`).
         seconds: The seconds from the start of the run. At the limit, a running completion or call is cancelled.
         tool_calls: The number of tool calls, including handoffs.
-        repeats: The number of equal calls: the same function, arguments and result, while no other call has a new result.
+        repeats: The number of calls with the same function, arguments and result. A new result of any call restarts the count.
         handoffs: The number of handoffs back to an earlier agent, while the agents only hand off and call nothing else.
         then: The action at a limit. "stop" ends the run with `response.stop == "budget"`. "answer" first requests one more
             completion, which may exceed the budget and cannot call tools. "raise" raises BudgetError. `response.spent` names

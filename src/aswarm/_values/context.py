@@ -33,7 +33,7 @@ def copy_containers(value: Any) -> Any:
     copies: dict[int, Any] = {}  # by id() of the original, because a container may contain itself
     pairs: list[
         tuple[Any, Any]
-    ] = []  # (original, copy); it keeps the originals alive, so Python does not reuse an id()
+    ] = []  # (original, copy); the list keeps the originals alive, so Python does not reuse an id()
 
     def copied(item: Any) -> Any:
         if not (_is_dict(item) or _is_list(item) or _is_set(item)):
@@ -60,7 +60,7 @@ def plain_dict(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[Any, Any]) -> None:
-    """Apply to `context` the changes between `before` and `after`, two copies of it. Other keys do not change."""
+    """Apply to `context` the changes between `before` and `after`, two copies of `context`. Other keys do not change."""
     changed, removed = changes(before, after)
     for key in removed:
         context.pop(key, None)

@@ -38,7 +38,7 @@ class OpenCall:
         reason: The question to the user. None if there is no question: the call only comes after a waiting call, or the run
             had `execute_tools=False`.
         data: The JSON data of the `Hold`, or None. For an agent as a tool: a dict with the name of the `agent`, and with the
-            open calls of its run as `waiting`; each has these fields.
+            open calls of its run as `waiting`. Each open call is a dict with the fields of an `OpenCall`.
         answer: The user's earlier answer, if the call has asked a question first, and now waits for an approval; or None.
     """
 
@@ -56,7 +56,7 @@ class OpenCall:
 class Approve:
     """The decision to run the call.
 
-    `arguments`: arguments to use instead of the model's. The tool message contains them.
+    `arguments`: arguments to use instead of the model's arguments. The tool message contains them.
     `expected`: the arguments that the user has seen, as a dict. If the call has other arguments, the run raises
     ConfigurationError, and nothing runs.
     """
@@ -106,7 +106,7 @@ A JSON key is always a text, so "0" also means the index 0, if no call has the i
 def waiting(messages: Sequence[Any]) -> list[OpenCall]:
     """Return the unanswered calls at the end of a stored history, in call order.
 
-    Raises ConfigurationError for an invalid history, like a run.
+    Raises ConfigurationError for an invalid history, as a run does.
     """
     history = normalize(messages)
     head: Message = history[last_head(history)] if history else {}
@@ -161,7 +161,7 @@ def waiting_entries(messages: Sequence[Message]) -> dict[int, Mapping[str, Any]]
 
 
 def without_old_entries(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages of a waiting run. Only its open calls have entries, and all on the message with the calls.
+    """Return the messages of a waiting run with entries only for its open calls, all on the message with the calls.
 
     An inner run is stored again after each decision. The entry of a decided call may itself contain an inner run, so old
     entries would make the stored data larger each time.

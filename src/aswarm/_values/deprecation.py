@@ -6,7 +6,7 @@ A renamed function stays for at least one minor version, and warns:
         warn_deprecated("aswarm.old", since="0.2", removed="0.4", instead="aswarm.new")
         return new(text)
 
-`@typing_extensions.deprecated` beside it shows the text in editors. A renamed name of a module has its warning in `__getattr__`.
+Add `@typing_extensions.deprecated` to show the text in editors. For a renamed name of a module, warn in its `__getattr__`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def warn_deprecated(name: str, *, since: str, removed: str, instead: str, stackl
     Args:
         name: The full name, such as "aswarm.old" or "aswarm.run(old=)".
         since: The version that deprecates the name.
-        removed: The version that removes it. The tests fail if the name is still there in that version.
+        removed: The version that removes the name. The tests fail if the name still exists in that version.
         instead: The name to use.
         stacklevel: The line to show: 3 for the caller of the function that calls `warn_deprecated`.
     """

@@ -70,14 +70,14 @@ class RunRefused(RunError):  # noqa: N818 - named after the event
     """A guard has refused the messages or the answer of a run (internal).
 
     A conversation then removes the last messages of the user if no other message follows them. Otherwise the next run would
-    send them again, and would be refused again.
+    send the same messages, and the guard would refuse them again.
     """
 
 
 class StoreError(RunError):
     """A database cannot be used: it is locked, full, or its server cannot be reached. The text contains the reason.
 
-    `retry_after`: the seconds to wait before a retry. If a write raises this error, it may have succeeded nevertheless.
+    `retry_after`: the seconds to wait before a retry. A write that raises this error may have succeeded nevertheless.
     """
 
     retry_after: float = 5.0

@@ -133,8 +133,8 @@ class ToolCallFinished(_Event):
         index: The position of the call in its message.
         id: The id of the call.
         name: The name of the tool in the call.
-        content: The text for the model. The recorded message may have a note after the text: that the handoff of this call
-            replaces an earlier handoff.
+        content: The text for the model. If the handoff of this call replaces an earlier handoff, the recorded message has a
+            note about this after the text.
         error: The cause of a failure, or None; see `ToolError`.
         still_running: Whether the function could not be stopped, and may still be running in its thread.
         handoff: The target of a handoff, or None.
@@ -158,7 +158,7 @@ class ToolCallFinished(_Event):
 class CallWaiting(_Event):
     """A call waits for a decision. The call stays open, and the run stops after the concurrent calls have finished.
 
-    If the function itself raised the `Hold`, a `ToolCallStarted` comes before. `index`: the position of the call in its
+    If the function itself raised the `Hold`, a `ToolCallStarted` comes first. `index`: the position of the call in its
     message. `arguments`: JSON text. `reason` and `data`: from the `Hold`; for an agent as a tool, `data` is as in `OpenCall`.
     """
 

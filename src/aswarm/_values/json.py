@@ -25,7 +25,7 @@ def is_object(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def is_array(value: object) -> TypeGuard[list[Any]]:
-    """Return whether the value is a list or a tuple. The type guard names only list, because both are read alike."""
+    """Return whether the value is a list or a tuple. The type guard names only list: both are read in the same way."""
     return isinstance(value, list | tuple)
 
 
@@ -58,7 +58,7 @@ def faults_of(error: ValidationError, whole: str) -> list[str]:
 
 
 def is_json(value: object) -> bool:
-    """Return whether the value has only JSON types. Subclasses do not count, because JSON would lose their other data."""
+    """Return whether the value has only JSON types. A subclass is not such a type: JSON would lose its other data."""
     if type(value) is dict:
         return all(map(is_json, cast("dict[object, object]", value).values()))
     if type(value) is list:

@@ -1,7 +1,7 @@
 """Rules for histories: valid messages, open calls, and the wire form, in which messages are sent.
 
-Message and position identify a call. An id alone does not, because real servers (and every mock) repeat ids. No function here
-changes a message.
+A call is identified by its message and its position in the message, because real servers (and every mock) repeat ids. No
+function here changes a message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LINE = 80  # the length of a value in an error text
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
-# Keys that the API adds to answers, such as the citations of a search. It does not accept them in requests.
+# Keys that the API adds to answers, such as the citations of a search. The API does not accept these keys in requests.
 _ANSWER_KEYS = frozenset({"annotations"})
 _NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
 # An assistant message without calls is sent only if it has one of these keys, because Mistral rejects an empty message.
@@ -68,19 +68,19 @@ def normalize(messages: object) -> list[Message]:
 def are_plain(messages: object) -> TypeGuard[list[Message]]:
     """Return whether this is a list of messages with only a role and a text, as in most long histories.
 
-    They are valid, and sent unchanged. The check is without a loop in Python.
+    Such messages are valid, and are sent unchanged. The check needs no loop in Python.
     """
     if not is_array(messages) or set(map(type, messages)) != {dict} or set(map(len, messages)) != {2}:
         return False
     try:
         roles, texts = set(map(_ROLE, messages)), [*map(_CONTENT, messages)]
-    except (KeyError, TypeError):  # without one of the keys, or with a role that cannot be in a set
+    except (KeyError, TypeError):  # a message without one of the keys, or a role that cannot be in a set
         return False
     return roles.issubset(_SPEAKERS) and set(map(type, texts)) == {str} and "" not in texts
 
 
 def _is_text(item: Any) -> TypeGuard[Message]:
-    """Return whether this is a valid message with only a role and a text, also in the form of `Response.messages`."""
+    """Return whether this is a valid message with only a role and a text, as a plain dict or as in `Response.messages`."""
     kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
     return (
         kind is dict
@@ -212,7 +212,7 @@ class MessageBlock:
     """A message of the history, with the tool messages that answer its calls. Blocks are compared by identity.
 
     `message`: a message of `Response.messages`, or of the caller. `answers`: its tool messages; empty for a message without
-    calls. Do not change them, because they are the dicts of the history. To send other content, create another block:
+    calls. Do not change these dicts, because the history contains them. To send other content, create another block:
     `dataclasses.replace(block, answers=[...])`.
     """
 
@@ -243,9 +243,9 @@ def _is_long(answer: Mapping[str, Any]) -> bool:
 
 
 def match_answers(calls: Sequence[Mapping[str, Any]], answers: Sequence[Message]) -> list[Message | None]:
-    """Return for each call the tool message that answers it, or None. Each tool message is used once.
+    """Return for each call the tool message that answers it, or None. Each tool message answers at most one call.
 
-    If ids repeat, answers are matched by the tool's name if the message has one, and then by order.
+    If ids repeat, an answer with a tool name is first matched by id and name. The rest is matched by id and order.
     """
     by_id: dict[str, Message] = {answer["tool_call_id"]: answer for answer in answers}
     if len(by_id) == len(answers) and len({call["id"] for call in calls}) == len(calls):
@@ -341,7 +341,7 @@ def as_sent(messages: Sequence[Message]) -> list[Message]:
 def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) -> list[Message]:
     """Return the history in the wire form: without aswarm's keys and nulls, and with one answer for every call, in order.
 
-    A call without an answer gets a text that it was interrupted. A tool message without its call is removed. An assistant
+    A call without an answer gets the answer that it was interrupted. A tool message without its call is removed. An assistant
     message with neither text nor calls is removed too. Keys of the provider (reasoning, signatures) stay, because DeepSeek and
     Gemini reject a history without them.
 
@@ -363,7 +363,7 @@ def _text_message(message: Message) -> Message:
 
 
 def wire_blocks(messages: Sequence[Message], empty_content: str | None) -> Iterator[Message]:
-    """Yield the messages of `to_wire`. For a few messages, this takes less time than a search for those that are plain."""
+    """Yield the messages of `to_wire`. For a few messages, this is faster than `to_wire`, which searches for plain messages."""
     marks: dict[int, list[Message]] = {}
     for head, answers in message_blocks(messages, marks):
         if head.get("role") == "assistant":

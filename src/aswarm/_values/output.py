@@ -41,7 +41,7 @@ class Output(Generic[T]):
 
     Args:
         type: Any type that pydantic can describe: a model, a dataclass, a TypedDict, `list[Trip]`, a union. If a union contains
-            `str`, as in `Trip | str`, a plain text is a valid answer too. The run checks the type before the first request.
+            `str`, as in `Trip | str`, a plain text is also a valid answer. The run checks the type before the first request.
         mode: How the request asks for the type.
 
             - "schema": `response_format`, for an agent without functions.
@@ -50,7 +50,7 @@ class Output(Generic[T]):
             - "auto": "tool" for an agent with functions or a union with `str`, otherwise "schema".
         retries: The number of retries in a run after an invalid answer. The model gets the faults, and answers again.
         strict: Whether to send OpenAI's strict schema.
-        check: A plain function that gets the answer, on the event loop. If it raises ValueError, the model gets the text.
+        check: A plain function that gets the answer, on the event loop. The model gets the text of a ValueError that it raises.
 
     Raises:
         ConfigurationError: For an invalid value.

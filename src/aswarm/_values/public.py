@@ -22,7 +22,7 @@ def publish(namespace: dict[str, Any]) -> None:
         home = getattr(value, "__module__", package)
         if "._" not in home and not home.startswith(package):
             continue
-        # Resolve annotations that are strings now. Later, `typing.get_type_hints` would evaluate them in the new module.
+        # Now resolve annotations that are strings. Later, `typing.get_type_hints` would evaluate them in the new module.
         hints: dict[str, Any] = vars(value).get("__annotations__", {}) if isinstance(value, type) else {}
         if any(isinstance(hint, str) for hint in hints.values()):
             names = {**namespace, **vars(sys.modules[value.__module__])}

@@ -35,7 +35,7 @@ def has_colours() -> bool:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the remedy for a missing package of an extra. It names a clone, because aswarm has no release on PyPI yet."""
+    """Return the remedy for a missing package of an extra. The text names a clone: aswarm has no release on PyPI yet."""
     return f'install the extra "{extra}"; in a clone of aswarm: python -m pip install ".[{extra}]"'
 
 

@@ -61,8 +61,8 @@ def _sum(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sums as a new dict, which shares no dict with the arguments."""
     total = dict(left)
     for key, value in left.items():
-        # Copy an object that is only in `left`; the loop below adds objects of both. The check for int comes first, because
-        # it is ten times as fast and true for most values.
+        # Copy an object that is only in `left`; the loop below adds objects that are in both. The check for int comes first,
+        # because it is ten times as fast and true for most values.
         if type(value) is not int and is_object(value) and not is_object(right.get(key)):
             total[key] = _sum({}, value)
     for key, value in right.items():

@@ -1,6 +1,6 @@
 """The accumulator of one completion: makes one message from chunks of any size.
 
-Sans-IO. `feed` reads a chunk, also with the deviations of real servers. `finish` checks that the completion is whole. A
+Sans-IO. `feed` reads a chunk, and accepts the deviations of real servers. `finish` checks that the completion is whole. A
 completion that was not streamed is one chunk, with `message` instead of `delta`.
 """
 
@@ -70,7 +70,7 @@ class Accumulator:
         return self._calls.calls
 
     def arguments_of(self, name: str) -> str:
-        """Return the arguments so far of the first call of this function; empty if there is none."""
+        """Return the arguments so far of the first call of this function; empty if there is no such call."""
         return next(("".join(call.arguments) for call in self._calls.calls if call.name == name), "")
 
     def feed(self, chunk: Mapping[str, Any]) -> Delta | None:
@@ -113,7 +113,7 @@ class Accumulator:
         self._is_whole = self._is_whole or bool(choice.get("message"))
         wire = choice.get("delta") or choice.get("message")
         if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
-            # These values are recorded unchanged. They are not in the shown delta, because other keys have their content.
+            # These values are recorded unchanged. The shown delta omits them, because its other keys have the same content.
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
             self._whole = {key: value for key, value in whole.items() if value not in (None, [])}
             wire = {key: value for key, value in wire.items() if key not in _WHOLE}
@@ -190,8 +190,8 @@ def provider_error(error: Any) -> CompletionError:
 # --- tool calls -------------------------------------------------------------------------------------------------------
 
 # A fragment belongs to the call with the same `index`. But a fragment with a name and a new id always starts a new call,
-# because vLLM and others send the index 0 for all calls. A fragment without an index continues the call with the same id, or
-# else the last call.
+# because some servers, such as vLLM, send the index 0 for all calls. A fragment without an index continues the call with the
+# same id. If no call has this id, the fragment continues the last call.
 
 
 class _Brackets:
@@ -244,7 +244,8 @@ class CallSoFar:
         wire = fragment.wire
         new_id = None if self.id else fragment.id or None
         new_type = None if self.type else wire.get("type") or None
-        # Some servers repeat the whole name in each fragment, others send the name in pieces. A different text is a piece.
+        # Some servers repeat the whole name in each fragment, other servers send the name in pieces. A text that differs from
+        # the name so far is a piece.
         new_name = fragment.name if fragment.name and fragment.name != self.name else None
         self.id = self.id or fragment.id
         self.type = self.type or new_type or ""
@@ -258,7 +259,7 @@ class CallSoFar:
         return {"index": self.position, "id": new_id, "type": new_type, "function": function, **rest}
 
     def is_complete(self) -> bool:
-        """Return whether the arguments so far are one whole JSON object. Each piece is read only once, also in many calls."""
+        """Return whether the arguments so far are one whole JSON object. A repeated call of this method reads only new pieces."""
         self.brackets = brackets = self.brackets or _Brackets()
         for piece in self.arguments[brackets.pieces :]:
             if self.is_object and piece.strip():
@@ -315,7 +316,7 @@ class CallAccumulator:
         self._by_id: dict[str, CallSoFar] = {}
 
     def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
-        """Add the fragments of one delta. Return the new parts of each as a dict, with the keys of a delta."""
+        """Add the fragments of one delta. Return the new parts of each fragment as a dict, with the keys of a delta."""
         named: set[int] = set()  # the positions of the calls with a name in this delta
         deltas: list[Message] = []
         for wire in fragments:
@@ -357,7 +358,7 @@ def _starts_another(call: CallSoFar, fragment: _Fragment) -> bool:
     if not fragment.name:
         return False
     has_other_id = bool(fragment.id and call.id and fragment.id != call.id)
-    # With equal or missing ids, new arguments with a name start another call only if the arguments of `call` are complete.
+    # With equal or missing ids, a fragment with a name and arguments starts another call only if `call` is complete.
     return has_other_id or bool(fragment.text.strip() and call.is_complete())
 
 
@@ -408,7 +409,7 @@ def whole_chunk(accumulator: Accumulator) -> Mapping[str, Any]:
 
 
 def _is_complete(chunk: Mapping[str, Any]) -> bool:
-    """Return whether the chunk is a whole completion with all call ids. Otherwise each reader would make other ids."""
+    """Return whether the chunk is a whole completion with all call ids. Each reader would make another id for a missing id."""
     message = whole_message(chunk)
     calls: Any = () if message is None else message.get("tool_calls") or ()
     return message is not None and is_array(calls) and all(is_object(call) and bool(call.get("id")) for call in calls)

@@ -1,4 +1,4 @@
-"""Waits before a retry: one formula, with numbers for each use. It does not decide whether to retry."""
+"""Waits before a retry: one formula, with numbers for each use. Other modules decide whether to retry."""
 
 from __future__ import annotations
 

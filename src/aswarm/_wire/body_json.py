@@ -1,6 +1,6 @@
 """JSON of a request's body. The messages of the previous request of the run are not encoded again.
 
-Their JSON is copied from the previous body. So the run stores only this one body, which the client holds in memory anyway.
+Their JSON is copied from the previous body. The run stores only its last body, which the client holds in memory anyway.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .responses_request import KnownHistory, SentItems
 def body_json(body: Mapping[str, Any], known: KnownHistory | None) -> bytes:
     """Return the body for one of the two APIs as JSON. `known`: the known history of the run, which stores the result.
 
-    Raises ValueError for a value without a JSON form, such as NaN. A text that contains "NaN" or "Infinity" raises it too.
+    Raises ValueError for a value without a JSON form, such as NaN, but also for a text that contains "NaN" or "Infinity".
     """
     if known is None:
         return _encoded(body)

@@ -61,7 +61,7 @@ def merge_key(into: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _list_of(into: dict[str, Any], key: str) -> list[Any]:
-    """Return the list of a key, or a new list. It is never a list of the provider, because the deltas share those lists."""
+    """Return the list of a key, or a new list. The result is never a list of the provider: the deltas contain those lists."""
     old = into.get(key)
     items: list[Any] = old if is_array(old) and not isinstance(old, Pieces) else []
     into[key] = items
@@ -96,7 +96,7 @@ def _continues_thinking(last: Any, item: Mapping[str, Any]) -> bool:
 
 
 def merge_parts(into: list[Any], parts: list[Any]) -> None:
-    """Merge parts of a content. A piece of text or thinking is appended to the last part if both have the same type."""
+    """Merge parts of a content. A piece of text or thinking is appended to the last part if that part has the same type."""
     for part in parts:
         kind = part.get("type") if is_object(part) else None
         if kind not in ("text", "thinking") or not isinstance(part.get(kind), str | list):
@@ -116,7 +116,7 @@ def merge_parts(into: list[Any], parts: list[Any]) -> None:
 
 
 def check_parts(parts: Any) -> None:
-    """Raise TypeError for parts that no API accepts in a history: not a list, items that are not objects, a text as a list."""
+    """Raise TypeError for parts that no API accepts: no list, an item that is no object, a text that is a list or object."""
     if not (is_array(parts) and all(map(_is_part, parts))):
         raise TypeError("the content has a malformed part")
 

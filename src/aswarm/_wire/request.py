@@ -33,9 +33,9 @@ class CompletionRequest:
 
     Args:
         agent: The active agent.
-        body: The keyword arguments of `chat.completions.create`. A middleware or a source may change it, because this request
-            does not share it with the history or another request. Its messages may have content that only the Responses
-            API accepts; see `chat_body`.
+        body: The keyword arguments of `chat.completions.create`. A middleware or a source may change this dict: the history
+            and other requests do not share it. The messages may have content that only the Responses API accepts; see
+            `chat_body`.
         max_retries: The number of retries that the client may make; None lets the client decide. It is 0 if rate limits or
             a middleware retry the request.
     """
@@ -43,13 +43,13 @@ class CompletionRequest:
     agent: Agent
     body: dict[str, Any]
     max_retries: int | None = None
-    # Facts about the messages. None if other code may have changed the messages, so that each of them must be checked.
+    # Facts about the messages. None if other code may have changed the messages, so that each message must be checked.
     _known: KnownHistory | None = field(default=None, repr=False, compare=False)
     # Sends the request instead of the client of the swarm. The middleware `fallback` sets it for its alternatives.
     _send: Callable[["CompletionRequest"], AsyncGenerator[Mapping[str, Any], None]] | None = field(
         default=None, repr=False, compare=False
     )
-    # The rate limiter calls it: with True when it sends the request, and with False when the request must wait.
+    # The rate limiter calls this with True when it sends the request, and with False when the request must wait.
     _on_sending: Callable[[bool], None] | None = field(default=None, repr=False, compare=False)
     # Whether `Output(mode="schema")` added a schema to a request with tools.
     _has_schema_beside_tools: bool = field(default=False, repr=False, compare=False)
@@ -75,8 +75,8 @@ class CompletionRequest:
     def responses_body(self) -> dict[str, Any]:
         """Return the body of this request for any server of the Responses API; `body` does not change.
 
-        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Raises it too
-        if `Output(mode="schema")` needs a schema in a request with tools.
+        Raises ConfigurationError for a setting or a part of a message that the Responses API does not support. Also raises
+        ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
         return responses_body(self.body, self._known)
@@ -89,7 +89,7 @@ class CompletionRequest:
         if self._has_schema_beside_tools:
             raise ConfigurationError(
                 f'mode="schema" cannot be used by agent {self.agent.name!r}, which has functions: most servers suppress or '
-                "force calls if a request has both. Only OpenAI's Responses API supports both. Use "
+                "force calls if a request has functions and a schema. Only OpenAI's Responses API supports both. Use "
                 'mode="auto" or mode="tool"'
             )
 
@@ -111,7 +111,7 @@ def openai_body(request: CompletionRequest) -> dict[str, Any]:
 
 
 def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) -> CompletionRequest:
-    """Return the request with a schema for its answer. With tools, only OpenAI's servers support it."""
+    """Return the request with a schema for its answer. Only OpenAI's servers support a schema together with tools."""
     request.body["response_format"] = response_format
     return replace(request, _has_schema_beside_tools=True) if request.body.get("tools") else request
 
@@ -128,9 +128,9 @@ def _copied(value: Any) -> Any:
 class CompletionSource(Protocol):
     """Protocol of a source of completions. `AsyncSwarm(client=...)` accepts a source instead of an openai client.
 
-    If `request.max_retries` is None, the source decides itself about retries. Its optional attribute `max_retries` (int) is
-    their number; without the attribute, aswarm assumes 0. If `request.max_retries` is 0, the source must send the request
-    only once, because rate limits or `aswarm.middleware.retry` retry it.
+    If `request.max_retries` is None, the source itself decides how often it retries. Its optional attribute `max_retries`
+    (int) has this number; without the attribute, aswarm assumes 0. If `request.max_retries` is 0, the source must send the
+    request only once, because rate limits or `aswarm.middleware.retry` retry the request.
     """
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -179,7 +179,9 @@ def build_request(
         "stream": settings.stream,
     }
     if tool_choice is not None:
-        body["tool_choice"] = tool_choice  # the run may have relaxed it to "auto": overrides `model_settings`
+        body["tool_choice"] = (
+            tool_choice  # overrides `model_settings`, because the run may have relaxed the choice to "auto"
+        )
     if settings.model_override:
         body["model"] = settings.model_override
     if not settings.stream:
@@ -213,7 +215,7 @@ def relaxed(tool_choice: Any) -> Any:
 
 
 def _allowed_tools(tool_choice: Any) -> Mapping[str, Any] | None:
-    """Return the fields of an "allowed_tools" choice, or None. Chat Completions has them in an inner object."""
+    """Return the fields of an "allowed_tools" choice, or None. Chat Completions has these fields in an inner object."""
     if not is_object(tool_choice) or tool_choice.get("type") != "allowed_tools":
         return None
     inner = tool_choice.get("allowed_tools")
@@ -234,9 +236,9 @@ def is_chat(messages: Sequence[Message]) -> bool:
 
 
 def without_items(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages without items of the Responses API, which only the provider that sent them can read.
+    """Return the messages without items of the Responses API. Only the provider that sent an item can read it.
 
-    A message that has only such items is removed, for example an image that the provider generated.
+    A message that has only items, for example an image that the provider generated, is removed.
     """
     stripped = (_without_items(message) if OUTPUT_ITEMS in message else message for message in messages)
     return [message for message in stripped if message]

@@ -73,8 +73,8 @@ def whole_response(body: bytes) -> list[Chunk]:
 class _StreamedCall:
     """A call whose start has arrived.
 
-    `index`: among the calls of the response. `has_payload`: whether some of its arguments have arrived. `is_whole`: whether its
-    finished item has arrived. `is_done`: whether a chunk has reported that the arguments are complete.
+    `index`: its number among the calls of the response. `has_payload`: whether some of its arguments have arrived.
+    `is_whole`: whether its finished item has arrived. `is_done`: whether a chunk has reported that the arguments are complete.
     """
 
     index: int
@@ -87,7 +87,7 @@ class ResponseReader:
     """Reader of the events of one response. If `is_done` is true, the response is complete: read no further event."""
 
     def __init__(self) -> None:
-        # By the id of the item, by the id of the call, and by `output_index`: some servers confuse these keys or omit some.
+        # The keys are the id of the item, the id of the call, and `output_index`: some servers confuse or omit some of them.
         self._calls: dict[Any, _StreamedCall] = {}
         self._call_count = 0
         self._last_call: _StreamedCall | None = None
@@ -141,7 +141,7 @@ class ResponseReader:
 
     def _payload(self, event: Mapping[str, Any], kind: str, key: str) -> Iterator[Chunk]:
         call = self._find(event) or self._last_call
-        # Some servers send no start of a call, but the whole call at its end. Then the pieces are ignored.
+        # Some servers send no start of a call, but the whole call at its end. The pieces of such a call are ignored.
         if call is not None and not call.is_whole:
             call.has_payload = True
             yield _chunk({"tool_calls": [{"index": call.index, kind: {key: event["delta"]}}]})
@@ -154,7 +154,7 @@ class ResponseReader:
 
     def _reasoning(self, event: Mapping[str, Any], part: Any) -> Iterator[Chunk]:
         number, delta = event.get("output_index"), event["delta"]
-        if delta == "":  # the final message has no empty part either
+        if delta == "":  # the final message does not contain the empty parts
             return
         place = (event.get("item_id") if number is None else number, part)
         before = NEXT_PART if "reasoning" in self._shown and place != self._reasoning_place else ""
@@ -173,7 +173,7 @@ class ResponseReader:
             self._next_message = NEXT_PART
 
     def _end_item(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
-        """Yield the missing rest of a finished item. Some servers send no pieces of an item, or a call without arguments."""
+        """Yield the missing rest of a finished item. Some servers send no pieces of an item, or only the start of a call."""
         wire = event["item"]
         self._whole_items.append(wire)
         if wire.get("type") not in CALL_TYPES:
@@ -235,7 +235,7 @@ class ResponseReader:
             if len(text) > len(shown_text) and text.startswith(shown_text):
                 yield _chunk({key: text[len(shown_text) :]})
         calls = [wire for wire in output if wire.get("type") in CALL_TYPES]
-        # Some servers change the ids in the final output, so compare the numbers of calls.
+        # Some servers change the ids in the final output, so compare how many calls there are.
         if (missing := len(calls) - self._call_count) > 0:
             unknown = [wire for wire in calls if self._find({"item": wire}) is None]
             for wire in unknown[-missing:]:
@@ -256,7 +256,7 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
 
 
 def _whole(response: Mapping[str, Any]) -> Chunk:
-    """Return the chunk of an answer that is one object. An object without an output, such as an error, does not change."""
+    """Return the chunk of an answer that is one object. Return an object without an output, such as an error, unchanged."""
     if not is_array(response.get("output")) or response.get("error"):
         return response
     if (failure := _failure(response)) is not None:

@@ -21,7 +21,7 @@ DONE_CALL = "responses_done_call"
 CALL_TYPES = {"function_call": "arguments", "custom_tool_call": "input"}
 _REASONING_PARTS = frozenset({"summary_text", "reasoning_text"})
 NEXT_PART = "\n\n"  # between two messages of one response, and between two parts of its reasoning
-# Items that only a client sends, such as answers to calls. If a message of the model has one, a caller has edited the message.
+# Items that only a client sends, such as answers to calls. A message of the model with such an item was edited by a caller.
 _NOT_OF_A_MODEL = frozenset(
     {"additional_tools", "configuration_update", "item_reference", "mcp_approval_response"}
     | {"computer_call_output", "custom_tool_call_output", "function_call_output", "local_shell_call_output"}
@@ -111,10 +111,10 @@ def items_to_replay(message: Message, readable: Sequence[str]) -> Sequence[Item]
     """Return the items of the message if the API accepts them again. None: send the message without its items.
 
     The items must match the message, because a caller may have edited or trimmed the message. They must come from a model,
-    because the history may come from a browser. Invalid arguments of a call become `{}`, so that its reasoning can be sent.
+    because the history may come from a browser. Invalid arguments of a call become `{}`, so that the items can still be sent.
 
-    The API rejects reasoning without a following item, and items whose reasoning was removed. It does not store reasoning, so
-    it also rejects reasoning that has none of the `readable` keys.
+    The API rejects reasoning without a following item, and items whose reasoning was removed. The API does not store
+    reasoning, so it also rejects reasoning that has none of the `readable` keys.
     """
     items = message.get(OUTPUT_ITEMS)
     if not (is_array(items) and items and all(map(_is_of_model, items))):

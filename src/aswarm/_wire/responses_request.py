@@ -35,7 +35,7 @@ _CHAT_ONLY: Mapping[str, object] = {
     "stop": None,
     "web_search_options": None,
 }
-# Settings for a history that the provider stores. They are errors, because a run sends the whole history.
+# Settings for a history that the provider stores. They raise ConfigurationError, because a run sends the whole history.
 _STATEFUL = frozenset({"background", "conversation", "previous_response_id"})
 _MAPPED = frozenset(
     {"include", "logprobs", "messages", "reasoning", "reasoning_effort", "response_format", "stream_options"}
@@ -45,7 +45,7 @@ _NOT_SENT = _MAPPED | _CHAT_ONLY.keys()
 _CHECKED = _STATEFUL | _CHAT_ONLY.keys()
 _ENCRYPTED_REASONING = "reasoning.encrypted_content"
 # Models without reasoning, by the start of their names. They reject a request for encrypted reasoning. An Azure deployment of
-# such a model may have any name: the error text of its request then advises an empty `include`.
+# such a model may have any name. After a rejected request, the error text advises an empty `include`.
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-4o", "gpt-5-chat", "gpt-5.1-chat")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _LONGEST_CALL_ID = 64  # the API rejects longer ids
@@ -108,7 +108,7 @@ def _check(key: str, value: object) -> None:
 
 
 def _joined(own: Any, **chat: Any) -> dict[str, Any]:
-    """Return a setting that is an object. `own`: the user's value in the form of the Responses API, which has precedence."""
+    """Return a setting that is an object. `own`: the user's value in the form of the Responses API; it overrides `chat`."""
     base: Mapping[str, Any] = own if is_object(own) else {}
     return {**{key: value for key, value in chat.items() if value is not None}, **base}
 
@@ -238,7 +238,7 @@ class SentItems(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class KnownHistory:
-    """Facts about the messages of a run. All its requests share them, because messages are only added and never change.
+    """Facts about the messages of a run. All requests of the run share them: messages are only added and never change.
 
     `is_chat`: whether all messages have the form of Chat Completions.
     `input`: the input items of the last request to the Responses API.
@@ -304,7 +304,7 @@ def _plain_items(message: Message) -> Iterator[Item]:
 
 
 def _lost(message: Message) -> list[str]:
-    """Return the keys and parts of an assistant message that have no item."""
+    """Return the keys and parts of an assistant message that cannot become an item."""
     kinds = [str(part.get("type")) for part in objects_in(message.get("content"))]
     return [
         *(key for key in ("audio", "function_call") if message.get(key)),

@@ -53,7 +53,7 @@ class AnswerDecoder:
             data = self._take_buffer()
             start = data.removeprefix(_BOM).lstrip()
             if start and not _BOM.startswith(start):  # otherwise wait: the piece may be the start of a BOM
-                # A line of an event stream never starts with these characters: it is JSON, or an HTML page, which is an error.
+                # No line of an event stream starts with these characters. The body is JSON, or the HTML page of an error.
                 self._is_events = start[:1] not in b"{[<"
                 data = piece = start
             self._buffer.append(data if start else data[:4])  # no content yet: 4 bytes are enough for a BOM and a space
@@ -63,7 +63,7 @@ class AnswerDecoder:
     def end(self) -> Iterator[dict[str, Any]]:
         """Yield the last objects, at the end of the body. Raises StreamInterrupted if the body was cut or is not JSON."""
         if self._is_events:
-            # By the standard, an event without an empty line at its end is ignored. But some servers forget the last line.
+            # By the standard, an event without an empty line at its end is ignored. But some servers forget this line.
             self._buffer.append(b"\n\n")
             yield from self._events()
             if self._invalid_line and not self._has_data:

@@ -21,11 +21,11 @@ provider accepts other requests meanwhile. A retry repeats only one completion, 
 | what happens | what the batch does |
 |---|---|
 | an item fails, or is not a conversation | its outcome has the `error`; the other items run |
-| the same, with `on_error="stop"` | it starts no further item; running items finish and have an outcome |
+| an item fails, with `on_error="stop"` | it starts no further item; running items finish and have an outcome |
 | reading the items raises | running items finish and have an outcome; then it raises that exception |
-| the journal cannot be written | the same; the exception is a RunError |
+| the journal cannot be written | running items finish and have an outcome; then it raises a RunError |
 | `break`, an exception, a timeout, cancellation | it cancels and awaits the running items, and closes the iterator |
-| KeyboardInterrupt or SystemExit in an item | the same, then it raises that exception |
+| KeyboardInterrupt or SystemExit in an item | it cancels and awaits the running items, closes the iterator, and raises that exception |
 
 **Journal.** With `journal=`, the batch records every step in a SQLite file. After a crash, run the same batch with the same
 file. A finished item gets its recorded response. The other items continue: a recorded completion is not requested again, and a

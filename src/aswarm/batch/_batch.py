@@ -78,7 +78,7 @@ class Batch(AsyncIterator[AnyOutcome]):
 
     @contextmanager
     def _limit(self) -> Generator[AdaptiveLimit]:
-        # Use the rate limiter also with a fixed concurrency, so that a 429 pauses all runs of the swarm.
+        # Use the rate limiter even with a fixed concurrency, so that a 429 pauses all runs of the swarm.
         if self._settings.concurrency == "auto":
             with self._rate_limiter.adaptive() as limit:
                 yield limit
@@ -118,7 +118,7 @@ class Batch(AsyncIterator[AnyOutcome]):
         async with self._resources:
             await self._supervisor.stop()
         self._runner.clear()
-        self._runner.check_journal()  # closing has written the last entries, which may have failed
+        self._runner.check_journal()  # closing writes the last entries, and this write may have failed
         try:
             self._runner.raise_failure()
         except Exception as failure:

@@ -31,7 +31,8 @@ class Item:
         messages: As for `AsyncSwarm.run`.
         id: A name for the item; by default its position in the batch, from 0.
         agent: The agent of this item; by default the agent of the batch.
-        context_variables: Added to the context variables of the batch. For equal keys, they override the batch.
+        context_variables: Added to the context variables of the batch. For equal keys, they override the variables of the
+            batch.
         metadata: Any object. The outcome of the item has the same object.
         resume: The decisions on the open calls at the end of `messages`, as for `AsyncSwarm.run`.
     """
@@ -54,8 +55,8 @@ class Outcome:
         id: The id of the item, as text.
         index: The position of the item in the batch, from 0.
         response: The response of a completed run.
-        error: The same exception as `AsyncSwarm.run` would raise. Its `.response` is the partial response, or None if no run
-            had started.
+        error: The exception that `AsyncSwarm.run` would raise. Its `.response` is the partial response, or None if no run had
+            started.
         duration: The seconds from the start to the end of the item, including all waits for retries and limits.
         attempts: 1, plus the number of retries of completions. Rate limit rejections (429, Retry-After) do not count. 0 if
             nothing ran, because the item was not a conversation, or the journal had its response.

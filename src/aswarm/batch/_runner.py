@@ -94,7 +94,7 @@ class Runner:
         self._early.clear()
 
     def check_journal(self) -> None:
-        """If the journal cannot be written, save a RunError for `raise_failure`. Only the first call does so."""
+        """If the journal cannot be written, save a RunError for `raise_failure`. Only the first call saves it."""
         cause = None if self._journal is None else self._journal.failure
         if cause is not None and not self.has_lost_journal:
             self.has_lost_journal = True
@@ -103,7 +103,7 @@ class Runner:
             self._failure = self._failure or error
 
     def raise_failure(self) -> None:
-        """Raise the exception that has ended the batch early: of an item, the iterator or the journal. Raise it only once."""
+        """Raise the exception that has ended the batch early (of an item, the iterator or the journal). Raise it only once."""
         failure, self._failure = self._failure, None
         if failure is not None:
             try:
@@ -126,7 +126,7 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - raised to the reader after the end of all running items
             self._failure = self._failure or error
         except anyio.get_cancelled_exc_class() as error:
-            # The checkpoint raises if the batch is cancelled or stops. Otherwise the iterator has awaited a cancelled task.
+            # The checkpoint raises if the batch is cancelled or stops. If not, the iterator has awaited a cancelled task.
             await anyio.lowlevel.checkpoint()
             self._failure = self._failure or _as_run_error(error, "reading the items: ")
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt or the like: raised to the reader

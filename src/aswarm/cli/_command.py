@@ -15,10 +15,10 @@ _COMMON = {ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.INTERRUPTED,
 
 
 class AppCommand(click.Command):
-    """A command of click that writes its help like each other result: a write error becomes an exit code."""
+    """A command of click. If its help cannot be written, this becomes an exit code, as for any other result."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """Parse the command line. Here `--help` and `--version` write to stdout."""
+        """Parse the command line. During this, `--help` and `--version` write to stdout."""
         with writing(sys.stdout):
             return super().make_context(*args, **options)
 
@@ -33,7 +33,10 @@ _traceback_option = click.option(
 
 
 def command(name: str, *codes: ExitCode, text: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return a decorator that makes a function a command. `codes`: its exit codes in addition to the common ones. `text`: its help."""
+    """Return a decorator that makes a function a command.
+
+    `codes`: the exit codes in addition to the common ones. `text`: the help.
+    """
 
     def make(function: Callable[..., Any]) -> click.Command:
         return _traceback_option(click.command(name, cls=AppCommand, help=text, epilog=help_of(*codes))(function))

@@ -38,7 +38,7 @@ _store_option = click.option(
 _conversation_option = click.option(
     "--conversation",
     metavar="ID",
-    help="The id of the conversation in --store: a new one, or one to continue. [default: conversation]",
+    help="The id of a new conversation in --store, or of one to continue. [default: conversation]",
 )
 
 
@@ -89,7 +89,7 @@ class Kept:
 
     @asynccontextmanager
     async def open(self, swarm: AsyncSwarm, agent: Agent) -> AsyncGenerator[Conversation | None]:
-        """Open the store. Yields its conversation, or None without a store. Raises SetupError if a file cannot be used."""
+        """Open the store. Yields the conversation in it, or None without a store. Raises SetupError if a file cannot be used."""
         if (self.load, self.save, self.store) == (None, None, None):
             yield None
             return

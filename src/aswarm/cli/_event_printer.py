@@ -73,7 +73,7 @@ class EventPrinter:
         self._write_open_calls(response)
 
     def show_failure(self, *_: object) -> None:
-        """End the line. The command prints the error itself, when it ends."""
+        """End the line. Later, the command prints the error."""
         self._end_line()
 
     def _write_open_calls(self, response: Response) -> None:
@@ -88,7 +88,7 @@ class EventPrinter:
 
     def _write_answer(self, text: str) -> None:
         if self._agent_name and self._details is not None:
-            # If the answer goes to another stream, the name gets its own line.
+            # If the answer goes to another stream than the name, the name gets its own line.
             write(self._details, one_line(self._agent_name) + (": " if self._details is self._answer else ":\n"))
         self._agent_name = ""
         write(self._answer, text)

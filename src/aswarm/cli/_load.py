@@ -1,6 +1,6 @@
 """Loads the agent of a command from its name: `module:attribute` or `path/to/file.py:attribute`.
 
-This module imports the user's code. If the attribute is a function without parameters, it calls the function.
+This module imports the user's code. If the attribute is a function without parameters, the module calls it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load_agent(target: str) -> Agent:
 
 
 def load_runs(target: str) -> Any:
-    """Return the object with this name. If it is a function without parameters, call it. Raises SetupError."""
+    """Return the object with this name or, if it is a function without parameters, its result. Raises SetupError."""
     return _load(target, lambda value, _: value() if callable(value) and not _needs_arguments(value) else value)
 
 
@@ -109,7 +109,7 @@ def _import_file(path: Path) -> ModuleType:
         near = _nearest(path.name, (file.name for file in path.parent.glob("*.py")))
         raise SetupError(f"there is no file {str(path)!r}{near}")
     root, parts = path.resolve().parent, [] if path.stem == "__init__" else [path.stem.replace(".", "_")]
-    while (root / "__init__.py").is_file():  # the file is in a package, which its relative imports need
+    while (root / "__init__.py").is_file():  # the file is in a package; relative imports in the file need the package
         root, parts = root.parent, [root.name, *parts]
     put_on_path(root)
     if len(parts) > 1:
@@ -119,7 +119,7 @@ def _import_file(path: Path) -> ModuleType:
 
 def _load_file(name: str, path: Path) -> ModuleType:
     loaded = sys.modules.get(name)
-    # The package of the file may have imported it already.
+    # The package of the file may already have imported the file.
     if loaded is not None and Path(getattr(loaded, "__file__", None) or "").resolve() == path:
         return loaded
     if loaded is not None:  # another module has this name, for example json if the file is json.py

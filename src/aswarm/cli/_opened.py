@@ -36,7 +36,7 @@ _ANSWER = "This page shows the runs of a file, and no model answers. To continue
 
 
 def read_logs(path: str) -> Logs:
-    """Return the entries of a file by run, with times as if the last one were now. Raises SetupError."""
+    """Return the entries of a file by run. Their times are moved so that the last entry is from now. Raises SetupError."""
     logs: dict[str, list[Entry]] = defaultdict(list)
     try:
         for line in Path(path).read_text(encoding="utf-8").splitlines():
@@ -61,7 +61,7 @@ def _ended(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def shown_swarm() -> AsyncSwarm:
-    """Return the swarm of a page without agents of the user. It answers that no model answers."""
+    """Return the swarm of a page without agents of the user. Its answers say that there is no model."""
     return AsyncSwarm(ScriptedModel(lambda _: _ANSWER).client())
 
 

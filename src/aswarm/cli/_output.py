@@ -67,7 +67,8 @@ def write(stream: TextIO, text: str) -> None:
 def writing(place: object, kind: type[OSError] = OSError) -> Generator[None]:
     """Turn a write error of the block, such as a full disk, into CommandFailed. `place`: stdout, or the name of a file.
 
-    A broken pipe stays an exception, which `exits` handles. `kind`: the class of write errors, if the block may raise others.
+    A broken pipe stays an exception, which `exits` handles. `kind`: the class of write errors, if the block may also raise
+    another OSError.
     """
     try:
         yield

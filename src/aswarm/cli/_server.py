@@ -53,7 +53,7 @@ _token_option = click.option(
 _store_option = click.option(
     "--store",
     metavar="FILE|URL",
-    help="A SQLite file for the conversations. Or, for durable runs, which another process can continue, the URL of a "
+    help="A SQLite file for the conversations. Or, for durable runs (another process can continue them), the URL of a "
     "database: sqlite:///runs.db or postgresql://user@host/database. [default: memory]",
 )
 _version_option = click.option(
@@ -133,8 +133,8 @@ def listening(host: str, port: int) -> socket.socket:
         try:
             family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = stack.enter_context(socket.socket(family, kind, number))
-            # Otherwise a restart would fail while old connections are in TIME_WAIT. On Windows, the same option would allow a
-            # port that another process uses.
+            # Otherwise a restart would fail while old connections are in TIME_WAIT. On Windows, SO_REUSEADDR would allow a port
+            # that another process uses.
             reuse = "SO_REUSEADDR" if os.name == "posix" else "SO_EXCLUSIVEADDRUSE"
             listener.setsockopt(socket.SOL_SOCKET, getattr(socket, reuse), 1)
             listener.bind(address)

@@ -1,4 +1,4 @@
-"""Signals as an async iterator, on Windows too, whose event loop takes no signal handlers."""
+"""Signals as an async iterator, even on Windows, where the event loop takes no signal handlers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aswarm._runtime.backend import scheduler
 
 @contextmanager
 def received(*numbers: signal.Signals) -> Generator[AsyncIterator[int]]:
-    """Yield an iterator over the signals that arrive in the block, in place of their handlers. For the main thread."""
+    """Yield an iterator over the signals that arrive in the block, in place of their handlers. Call this in the main thread."""
     sender, receiver = anyio.create_memory_object_stream[int](math.inf)
     schedule = scheduler()
 

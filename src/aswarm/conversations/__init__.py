@@ -8,10 +8,10 @@
                 ...
         await chat.resume({"call_1": True})
 
-A `Conversation` calls `run()` and `stream()`, and the loop knows nothing about it. A `Store` keeps the messages, the name of
-the active agent, the context variables (JSON) and a revision. This package decides what to write and when, which run may write,
-and when the next run starts. It never changes a message. Opening a store imports the driver of its database. The functions for
-`Agent(history=...)`, such as `last(20)`, do no I/O.
+A `Conversation` calls `run()` and `stream()`, and the loop knows nothing about conversations. A `Store` keeps the messages, the
+name of the active agent, the context variables (JSON) and a revision. This package decides what to write and when, which run
+may write, and when the next run starts. It never changes a message. Opening a store imports the driver of its database. The
+functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 
 | the process died | the store has |
 |---|---|

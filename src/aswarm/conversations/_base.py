@@ -25,7 +25,7 @@ from ._queue import wait_for_runs
 from ._records import checked_id
 from ._store import Change, ConversationSummary, Store, Stored
 
-# A server that stops cancels its requests and ends the lifespan at once. Closing a store waits at most this time, until the
+# When a server stops, it cancels its requests and ends the lifespan at once. Closing a store waits at most this time until the
 # cancelled runs have written their ends.
 CLOSING_SECONDS = 5.0
 
@@ -126,11 +126,12 @@ class MemoryStore(SQLStore):
 
 
 class SQLiteStore(SQLStore):
-    """Conversations in the SQLite file `path`, which only its owner can read. `async with` opens or creates the file.
+    """Conversations in the SQLite file `path`, which only the owner of the file can read.
 
-    Several processes may open the file at the same time if it is on a local disk. Each write is on disk when its method returns.
-    Deleted data is overwritten, at the latest when the store is closed. Opening raises ConfigurationError if the file is not a
-    store, or has another version. A method raises StoreError if the file cannot be read or written.
+    `async with` opens or creates the file. Several processes may open the file at the same time if it is on a local disk. Each
+    write is on disk when its method returns. Deleted data is overwritten, at the latest when the store is closed. Opening
+    raises ConfigurationError if the file is not a store, or has another version. A method raises StoreError if the file cannot
+    be read or written.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:

@@ -1,6 +1,6 @@
 """`Conversation`: runs whose history is in a store. It calls `run()` and `stream()`.
 
-`_recorded_run` decides how a run starts. `_recorder` decides when a run writes to the store, and what.
+`_recorded_run` decides how a run starts. `_recorder` decides when a run writes to the store, and what it writes.
 """
 
 from __future__ import annotations

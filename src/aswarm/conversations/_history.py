@@ -1,8 +1,8 @@
 """Functions for `Agent(history=...)`, which select the blocks of a long history for an agent.
 
-A block is a message, together with the results of its calls. Each function here is pure. It rarely omits more blocks, and then
-many at a time. Between these changes, each request starts with the messages of the previous request. So the provider can use
-its prompt cache.
+A block is a message, together with the results of its calls. Each function here is pure. It omits many blocks at a time, so
+that the start of the requests rarely changes. Between two changes, each request starts with the messages of the previous
+request, and the provider can use its prompt cache.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def since_handoff(blocks: list[MessageBlock], agent: Agent) -> list[MessageBlock
     """Return the blocks since the handoff to this agent: the blocks after the last message of another agent.
 
     The function also returns the user messages that the other agent did not answer, and the system messages at the start of the
-    history. It omits more only at the next handoff. Agents are identified by name.
+    history. It omits more blocks only at the next handoff. Agents are identified by name.
     """
     others = (
         at for at in range(len(blocks) - 1, -1, -1) if blocks[at].role == "assistant" and not _is_own(blocks[at], agent)
@@ -93,8 +93,8 @@ def without_tool_results(keep: int = 3, *, step: int = 5) -> HistoryFunction:
     """Return a history function that sends only the newest results of tools. A short note replaces each older result.
 
     If more than `keep` turns have calls, it omits the results of the oldest turns, `step` turns at a time. So between `keep`
-    and `keep + step - 1` turns have results. Calls and all other messages stay, and so does a result that is shorter than the
-    note. Raises ConfigurationError for numbers below 1.
+    and `keep + step - 1` turns have results. Calls, all other messages, and results that are shorter than the note stay. Raises
+    ConfigurationError for numbers below 1.
     """
     _check("without_tool_results(keep)", keep)
     _check("without_tool_results(step=...)", step)

@@ -46,7 +46,7 @@ class RunQueue:
         self.free = anyio.Semaphore(1)
 
     async def acquire(self) -> RunSlot:
-        """Wait for the end of the earlier runs. Raises ConfigurationError if the current task runs a tool of such a run."""
+        """Wait for the end of the earlier runs. Raises ConfigurationError if the current task runs a tool of an earlier run."""
         if any(slot.is_held and slot.queue is self for slot in _outer.get()):
             raise ConfigurationError(
                 f"a tool of the conversation {self._id!r} used the same conversation, and would wait for its own run forever; "
@@ -60,7 +60,7 @@ _queues: WeakValueDictionary[tuple[int, int, str], RunQueue] = WeakValueDictiona
 
 
 def queue_of(store: Store, conversation_id: str) -> RunQueue:
-    """Return the queue of a conversation in the running event loop. It is deleted when no caller refers to it."""
+    """Return the queue of a conversation in the running event loop. The queue is deleted when no caller refers to it."""
     loop = current_loop()
     key = (id(loop), id(store), conversation_id)
     queue = _queues.get(key)

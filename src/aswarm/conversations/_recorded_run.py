@@ -214,7 +214,7 @@ def closed(history: list[Message], stored: Stored) -> list[Message]:
 
 
 def _unknown(stored: Stored, pairs: Iterable[tuple[Message, Message | None]]) -> Counter[tuple[str, str, str]]:
-    """Return the calls with an unknown outcome, without the calls whose answers say so. A provider may repeat an id."""
+    """Return the calls with an unknown outcome, except calls whose answers say that it is unknown. A provider may repeat an id."""
     unknown = Counter((call.id, call.name, call.arguments) for call in stored.unknown_calls)
     unknown.subtract(
         _key(call) for call, answer in pairs if answer and str(answer["content"]).startswith(OUTCOME_UNKNOWN)

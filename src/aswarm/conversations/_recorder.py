@@ -61,7 +61,7 @@ class ConversationRecorder:
     # --- the middleware ---
 
     def wrap(self, handlers: Handlers) -> Handlers:
-        """Return handlers that write the run before and after they call these handlers."""
+        """Return handlers that call `handlers`, and write the run before and after each call."""
         handlers.run.on_end(self._note_end)
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
@@ -82,7 +82,7 @@ class ConversationRecorder:
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         self._slot.enter_tool()
-        if call.tool is not None and call.tool.is_handoff:  # it has no side effect, so its start needs no record
+        if call.tool is not None and call.tool.is_handoff:  # a handoff has no side effect, so its start needs no record
             return await handlers.call_tool(call, context, started)
         has_started = False
 
@@ -90,7 +90,7 @@ class ConversationRecorder:
             nonlocal has_started
             has_started = call.started = True
             try:
-                await self.save()  # if this raises, the function does not start
+                await self.save()  # if `save` raises, the function does not start
             except BaseException:
                 call.started = False
                 raise
@@ -140,7 +140,10 @@ class ConversationRecorder:
                 written.set()
 
     async def finish(self) -> None:
-        """Write the end of the run, even if the current task is cancelled. Raises the error of the write; it has the response."""
+        """Write the end of the run, even if the current task is cancelled.
+
+        Raises the error of the write. An AswarmError has the response of the run.
+        """
         if not isinstance(self._failure, Conflict) and (self._failure is not None or not self._is_final):
             self._is_final = True
             self._failure = None
@@ -155,7 +158,7 @@ class ConversationRecorder:
 
     async def _finish_shielded(self) -> None:
         interrupted: BaseException | None = None
-        while not self._is_finished:  # `asyncio.run` cancels all tasks at its end, also this background task
+        while not self._is_finished:  # `asyncio.run` cancels all tasks at its end, even this background task
             ended = anyio.Event()
             BackgroundTask(self._finish, on_end=ended.set)
             try:
@@ -167,7 +170,7 @@ class ConversationRecorder:
             raise interrupted
 
     async def _finish(self) -> None:
-        with suppress(Exception):  # `finish` raises it from `_failure`
+        with suppress(Exception):  # `finish` raises the exception, which is in `_failure`
             await self.save()
         self._is_finished = True
 

@@ -20,8 +20,8 @@ from aswarm._values.messages import Message, text_of
 from ._records import encode, message_text
 from ._store import Change, Conflict, ConversationSummary, Stored
 
-# A row of a conversation has its current agent and context, and the agent and context before its first message. If a write changes
-# the agent or the context, the row of its last message has the new values. So a fork can restore them.
+# A row of a conversation has its current agent and context, and the agent and context before its first message. If a write
+# changes the agent or the context, the row of the last written message has the new values. So a fork can restore them.
 TABLES = (
     """CREATE TABLE aswarm_conversation (
         id {text} PRIMARY KEY, revision TEXT NOT NULL, agent TEXT NOT NULL, context TEXT NOT NULL, length INTEGER NOT NULL,

@@ -69,7 +69,7 @@ class ConversationSummary:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write to a conversation. The other fields replace the fields of `Stored` with the same names.
+    """A write to a conversation. The fields that are not listed here replace the fields of `Stored` with the same names.
 
     If the store already has `revision`, the write succeeds again and changes nothing.
 

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import anyio
@@ -23,6 +24,7 @@ from anyio.to_thread import run_sync as in_thread
 
 from aswarm._sql.liveness import Liveness
 from aswarm._values.errors import ConfigurationError, StoreError
+from aswarm._values.text import how_to_install
 
 from ._dbos_connections import Borrower, close_pool, connection_pool
 
@@ -43,8 +45,8 @@ class EngineSettings:
     `url`: the URL of the database, for SQLAlchemy. `queue`: the name of the queue, different for each program. `executor`: the
     id of this process. `works`: whether this process executes runs. `concurrency`: the limit of concurrent runs in each worker.
     `global_concurrency`: the limit of concurrent runs in all workers together. `limiter`: `(starts, seconds)`, the limit of
-    starts in this time. For the last two limits, None keeps the limit of the queue, and math.inf removes it. `poll_seconds`:
-    the seconds between two polls of the queue. `threads`: the number of threads of DBOS.
+    starts in this number of seconds. For the last two limits, None keeps the limit of the queue, and math.inf removes it.
+    `poll_seconds`: the seconds between two polls of the queue. `threads`: the number of threads of DBOS.
 
     Raises ConfigurationError for an invalid number.
     """
@@ -80,6 +82,11 @@ def check_least(least: float, **numbers: float | None) -> None:
             raise ConfigurationError(f"{name} must be at least {least}, not {value!r}")
 
 
+def _require_dbos() -> None:
+    if find_spec("dbos") is None:
+        raise ConfigurationError(f"durable runs need the package dbos: {how_to_install('durable')}")
+
+
 class Engine:
     """The queue of the runs. With `works`, it also executes runs in this process.
 
@@ -95,7 +102,7 @@ class Engine:
         self._borrower = Borrower(settings.url)
         self._client: Any = None
         self._app = ""
-        self._dbos: Any = None  # the DBOS of this engine; None if the host has a DBOS
+        self._dbos: Any = None  # the DBOS of this engine; None if the program has launched a DBOS
         self._is_stopping = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._running: dict[str, int] = {}
@@ -104,10 +111,11 @@ class Engine:
     # --- opening and closing ---
 
     async def open(self) -> None:
-        """Connect, and create the tables of DBOS and the queue. A worker also acquires the lock of this process, and listens.
+        """Connect, and create the tables of DBOS and the queue.
 
-        If the database cannot be reached, this retries for ten seconds and then raises StoreError. Raises ConfigurationError
-        if this process already has a worker, or if the host (the program) has launched a DBOS with other settings.
+        A worker also acquires the lock of this process, and listens to the queue. If the database cannot be reached, this
+        retries for ten seconds and then raises StoreError. Raises ConfigurationError if this process already has a worker, or
+        if the host (the program) has launched a DBOS with other settings.
         """
         ends = anyio.current_time() + _SECONDS_TO_OPEN
         while True:
@@ -121,6 +129,7 @@ class Engine:
                 return
 
     async def _open(self) -> None:
+        _require_dbos()
         settings, self._is_stopping = self._settings, False
         if settings.works and _working:
             raise ConfigurationError(
@@ -144,7 +153,7 @@ class Engine:
         DBOS.migrate(settings.url)
         self._database = connection_pool(settings.url, settings.threads, settings.synchronous)
         self._app = _application(self._database, settings.queue) if host is None else _fitting(host, settings)
-        # The DBOS of a host also reads this format, with any serializer.
+        # The DBOS of a host can read this format, whichever serializer it uses.
         client = functools.partial(DBOSClient, serializer=DBOSPortableJSONSerializer(), application_name=self._app)
         self._client = client(system_database_engine=self._database)
         self._borrower.client = client(system_database_engine=self._borrower.engine, lazy=True)
@@ -169,7 +178,7 @@ class Engine:
             "executor_id": settings.executor,
             "serializer": DBOSPortableJSONSerializer(),
             "max_executor_threads": settings.threads,
-            "notification_listener_polling_interval_sec": 0.2,  # no notifications, but `destroy` waits for the next poll
+            "notification_listener_polling_interval_sec": 0.2,  # short, because `destroy` waits for the next poll
             "scheduler_polling_interval_sec": 3600,  # nothing is scheduled
             "log_level": "ERROR",
             "enable_otlp": False,
@@ -179,7 +188,7 @@ class Engine:
         DBOS.launch()  # not in another thread: DBOS executes workflows in the event loop of the caller
 
     def stop_listening(self) -> None:
-        """Start no more runs in this process. Its running executions continue."""
+        """Start no more runs in this process. Running executions continue."""
         self._is_stopping = True
         if self._dbos is not None:
             for event in self._dbos.background_thread_stop_events:
@@ -237,7 +246,7 @@ class Engine:
         self._borrower.enqueue(connection, options, run_id)
 
     async def requeue(self, run_ids: Sequence[str]) -> None:
-        """Requeue runs. If a process is executing a run, its execution continues, and the run also starts again."""
+        """Requeue runs. If a process is executing a run, this execution continues, and the run also starts again."""
         await in_thread(self._requeue, run_ids)
 
     async def orphans(self, executor: str) -> list[str]:
@@ -252,8 +261,8 @@ class Engine:
     async def take_over(self) -> dict[str, list[str]]:
         """Requeue the runs of dead workers. Also requeue the runs that this worker has dequeued, but does not execute.
 
-        Returns the ids of the requeued runs by executor. Call this method every few seconds in each worker. It first checks the
-        lock of this process, and requeues nothing without the lock.
+        Returns the ids of the requeued runs of each executor. Call this method every few seconds in each worker. It first checks
+        the lock of this process, and requeues nothing without the lock.
         """
         return await in_thread(self._take_over)
 
@@ -266,7 +275,7 @@ class Engine:
                 taken[executor] = self._own_strays(set(run_ids))
             elif self._liveness.take(executor):
                 try:
-                    # Listed again: the worker may have dequeued more runs before it died.
+                    # List the runs again: the worker may have dequeued more runs before it died.
                     taken[executor] = self._orphans(executor)
                     self._requeue(taken[executor])
                 finally:
@@ -276,7 +285,7 @@ class Engine:
     def _own_strays(self, run_ids: set[str]) -> list[str]:
         """Requeue the runs that this process did not execute at two checks in a row.
 
-        After only one check, DBOS may just be starting a run.
+        At the first check, DBOS may still be starting a run.
         """
         unexecuted = run_ids - self._running.keys()
         strays, self._strays = sorted(unexecuted & self._strays), unexecuted
@@ -289,7 +298,7 @@ class Engine:
         return self._dequeued(executor)[executor]
 
     def _dequeued(self, executor: str | None = None) -> defaultdict[str, list[str]]:
-        """Return the ids of the active dequeued runs by executor. `executor`: return only its runs."""
+        """Return the ids of the active dequeued runs of each executor, or only of `executor`."""
         by_executor: defaultdict[str, list[str]] = defaultdict(list)
         for row in self._client.list_workflows(
             status="PENDING", queue_name=self._settings.queue, executor_id=executor, load_input=False, load_output=False
@@ -337,12 +346,13 @@ class Engine:
         """Execute a run for DBOS. Raises CancelledError if the run has not ended. DBOS then records no outcome."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - DBOS makes a task for each workflow
-        self._tasks.add(task)  # until the end of the task: after this method, DBOS may wait for another process
+        self._tasks.add(task)  # until the task ends: after this method, it may wait in DBOS for another process
         task.add_done_callback(self._tasks.discard)
         self._running[run_id] = self._running.get(run_id, 0) + 1
         try:
             await self._until_alive(run_id)
-            # In an empty context: otherwise DBOS would record other workflows that the run starts as steps of this one.
+            # In an empty context: otherwise, if the run starts other workflows, DBOS would record them as steps of this
+            # workflow.
             await asyncio.get_running_loop().create_task(self._execute(run_id), context=contextvars.Context())
         except Exception as error:
             fields = {"run_id": run_id, "agent": None}
@@ -423,7 +433,7 @@ def _fitting(host: Any, settings: EngineSettings) -> str:
 
 
 def _sees(host: Any, client: Any, executor: str) -> bool:
-    """Return whether the host's DBOS and the client use the same database: the host must find a new queue of the client.
+    """Return whether the host's DBOS and the client use one database: whether the host finds a new queue of the client.
 
     A comparison of their URLs is not enough, because two URLs may name one database.
     """

@@ -91,7 +91,10 @@ def close_pool(engine: Any) -> None:
 
 
 def _note_lost_server(context: Any) -> None:
-    """Mark an error of a lost connection, so that DBOS retries. DBOS knows such errors by their text, but not all texts."""
+    """Mark an error of a lost connection, so that DBOS retries.
+
+    DBOS recognises such errors by their text, but lacks some texts.
+    """
     error = context.original_exception
     if type(error).__name__ == "OperationalError" and not getattr(error, "sqlstate", None):
         context.is_disconnect = True

@@ -46,7 +46,7 @@ class DurableRun:
         """The id of its conversation."""
         return self.record.conversation
 
-    def events(self, after: int = -1) -> AsyncGenerator[Entry, None]:
+    def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
         """Yield the entries with numbers above `after`: first the existing entries, then live entries until the run ends.
 
         The process that executes the run gets a live entry at once. Other processes get it about 0.1 s later.
@@ -77,8 +77,8 @@ class DurableRun:
     async def result(self) -> Response:
         """Wait for the end of the run. Returns its response.
 
-        Its `stop` is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError for a failed run.
-        The error has the text of the original error and, if there is one, the `response` of the run.
+        The `stop` of the response is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError
+        for a failed run. The error has the text of the original error and, if there is one, the `response` of the run.
         """
         last = await self.last_entry()
         response = self._response(last)

@@ -68,7 +68,7 @@ class DurableRuns(LoggedRuns):
             runs of its own version.
         queue: The name of the queue. Programs that share a database need different names.
         concurrency: The limit of concurrent runs in each process; with 0, this process executes no runs. The queue stores
-            `concurrency` and `poll_seconds`, and all processes use the values of the process that opened last.
+            `concurrency` and `poll_seconds`, and all processes use the values of the process that opened the queue last.
         global_concurrency: The limit of concurrent runs in all processes together. None keeps the limit of the queue, math.inf
             removes it.
         starts_per: (n, seconds): at most n runs start in this time, in all processes together. None keeps the limit of the
@@ -142,7 +142,7 @@ class DurableRuns(LoggedRuns):
     def as_client(self) -> DurableRuns:
         """Execute no runs in this process, which can still start, read, cancel and answer runs. Returns this object.
 
-        Call it before `async with`; later, it raises RuntimeError.
+        Call this method before `async with`; later, it raises RuntimeError.
         """
         if self.is_open:
             raise RuntimeError("these runs are already open; call as_client() before `async with`")
@@ -263,7 +263,7 @@ class DurableRuns(LoggedRuns):
         return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
     async def find(self, run_id: str) -> DurableRun:
-        """Return the run with this id, whatever its user: for the tools of an operator. Raises RunNotFound."""
+        """Return the run with this id, of any user, for the tools of an operator. Raises RunNotFound."""
         return DurableRun(self, await self._find(run_id, None))
 
     async def records(
@@ -317,7 +317,7 @@ class DurableRuns(LoggedRuns):
             return attempt.close(row.cancel)
         if row.deaths < self._max_deaths:
             return attempt.execute()
-        reason = f"{row.deaths} processes died while they executed it, so it is not executed again"
+        reason = f"{row.deaths} processes died while they executed this run, so it is not executed again"
         logger.error("the run %s failed: %s", row.id, reason, extra=attempt.live.record.log_fields)
         return attempt.close("", RunError(reason))
 
@@ -341,7 +341,10 @@ class DurableRuns(LoggedRuns):
         return await super().cancel(run_id, user=user, reason=reason)
 
     async def _released_if_dead(self, record: RunRecord) -> RunRecord:
-        """Return a run to the queue if its process is dead, because there may be no worker that does so. Returns its record."""
+        """Return a run to the queue if its process is dead, because there may be no worker that does this.
+
+        Returns the record of the run.
+        """
         row = await self._database.submit(lambda: log.find(record.id, None), reads_only=True)
         owner = "" if row is None or row.owner is None else row.owner.partition("#")[0]
         async with self._processes.dead(owner) as is_dead:
@@ -352,7 +355,7 @@ class DurableRuns(LoggedRuns):
     async def release(self, run_id: str) -> None:
         """Return a run of a hanging process to the queue, for the tools of an operator. Raises RunNotFound.
 
-        The hanging process can no longer write to the run. But the functions of the run may still be running in this process.
+        The hanging process can no longer write to the run. But the functions of the run may still be running in that process.
         """
         taken = await self._take(run_id)
         if taken is None:
@@ -393,7 +396,7 @@ class DurableRuns(LoggedRuns):
         return len(run_ids)
 
     async def _delete(self, run_ids: Sequence[str]) -> None:
-        # The rows of DBOS first, then the log: if this fails in between, a repeated purge still finds the runs in the log.
+        # Delete the rows of DBOS before the log: if `purge` fails in between, a repeated purge still finds the runs in the log.
         for at in range(0, len(run_ids), _IDS_AT_ONCE):
             some = run_ids[at : at + _IDS_AT_ONCE]
             await self._engine.delete(some)
@@ -437,7 +440,7 @@ class DurableRuns(LoggedRuns):
             items: Messages, or `Item`s of `aswarm.batch`. The agent of an item must be one of the `agents` of this object.
             run_ids: An id for each item, or a function that returns the id for a position, from 0. By default, the ids of the
                 items.
-            concurrency: The number of runs that this call has active at once.
+            concurrency: The number of runs of this call that are active at once.
             context_variables: The context variables of all runs; the variables of an item override them.
 
         Raises:

@@ -1,4 +1,4 @@
-"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers; without callers, there is none.
+"""`Ends` waits for the ends of runs in any process. One query serves all waiting callers; without callers, there is no query.
 
 When the `DurableRuns` are closed, the waiting callers get an error.
 """
@@ -22,7 +22,7 @@ _IDS_AT_ONCE = 500
 
 
 class _Wait:
-    """The wait for the end of one run. `has_ended`: whether the run has ended. `last`: its last entry, if known."""
+    """The wait for the end of one run. `has_ended`: whether the run has ended. `last`: the last entry of the run, if known."""
 
     def __init__(self) -> None:
         self.callers = 0
@@ -58,18 +58,18 @@ class Ends:
         if not wait.has_ended:
             raise RuntimeError(
                 f"the runs were closed before the end of the run {run_id!r}. Another process continues the run, or this "
-                "process when it opens the runs again"
+                "process continues it when it opens the runs again"
             )
         return wait.last
 
     def note(self, run_id: str, last: Entry | None = None) -> None:
-        """Wake the callers that wait for a run. `last`: its last entry, if the run ended in this process."""
+        """Wake the callers that wait for a run. `last`: the last entry of the run, if the run ended in this process."""
         if (wait := self._waits.pop(run_id, None)) is not None:
             wait.has_ended, wait.last = True, last
             wait.is_over.set()
 
     async def watch(self, changes: Changes) -> None:
-        """Query which runs have ended after each change of the log, until cancelled."""
+        """After each change of the log, query which runs have ended, until cancelled."""
         self._is_closed = False
         try:
             while True:

@@ -54,7 +54,7 @@ class Case:
             - "completion": the model makes one completion, and its calls are not executed. This is the default with only
               `function` and `arguments`.
             - "whole": the run continues to its end, and **its functions really run**. This is the default with `output`,
-              `check` or `judge`. A name in `function` and the `arguments` then apply to any call of the run, and a list to
+              `check` or `judge`. A name in `function` and the `arguments` apply to any call of such a run. A list applies to
               all calls.
             - "nothing": no agent runs, and the judge reads the conversation. This is the default with only `judge`, if the
               conversation ends with an answer of the assistant.

@@ -56,7 +56,8 @@ async def evaluate(
         cases: Cases from `load_cases` or from Python. A mapping has the same keys as a case in a file.
         swarm: The swarm that runs the agents; by default `AsyncSwarm()`, with the settings of the environment.
         repeats: The number of attempts for each case.
-        concurrency: The maximum number of concurrent attempts. The first attempts of all cases start before the second ones.
+        concurrency: The maximum number of concurrent attempts. The first attempts of all cases start before the second
+            attempts.
         model_override: The model of all runs.
         max_turns: The maximum number of completions in one run.
         judge_model: The model of the judge; by default `model_override`, or the model of the case's agent.
@@ -65,7 +66,8 @@ async def evaluate(
         progress: Whether to show the progress on stderr, if stderr is a terminal.
 
     Raises:
-        ConfigurationError: If a case, an agent, the client or the results file is invalid. No request was made then.
+        ConfigurationError: If a case, an agent, the client or the results file is invalid. No request was made before this
+            error.
     """
     if not (is_count(repeats) and is_count(concurrency)):
         raise ConfigurationError(
@@ -158,7 +160,7 @@ async def _run_all(
 ) -> Report:
     report = Report([case.report for case in planned])
     total = len(planned) * repeats
-    # All workers share this generator: a free worker takes its next job.
+    # All workers share this generator: a free worker takes the next job.
     jobs = ((case, number) for number in range(1, repeats + 1) for case in planned)
     try:
         with progress_on(sys.stderr if progress else None, total) as show:
@@ -202,7 +204,10 @@ class _AttemptRunner:
     judge_model: str | None
 
     async def run(self, planned: _PlannedCase, number: int) -> Attempt:
-        """Make one attempt. An exception becomes its outcome; only a cancellation or the end of the process is raised."""
+        """Make one attempt.
+
+        An exception becomes the outcome of the attempt; only a cancellation or the end of the process is raised.
+        """
         case, agent = planned.report.case, planned.agent
         response: Response | None = None
         outcome: Outcome

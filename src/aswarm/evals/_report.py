@@ -1,7 +1,7 @@
 """The result of an evaluation: the attempts, their counts for each case and for all cases, as a table and as plain data.
 
-The accuracy is passed attempts / all attempts, 0.0 to 1.0. An attempt with an error has not passed; for example, the provider
-failed, or the judge gave no verdict.
+The accuracy is passed attempts / all attempts, 0.0 to 1.0. An attempt with an error (the provider failed, or the judge gave no
+verdict) has not passed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ._calls import Call
 from ._case import Case
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
-"""The end of an attempt. "passed": all expectations were met. "failed": one was not met. "error": an exception was raised."""
+"""The end of an attempt. "passed": all expectations were met. "failed": not all were met. "error": an exception was raised."""
 _STOPS = {
     "budget": "was stopped by its budget",
     "max_turns": "was stopped by max_turns",

@@ -4,11 +4,11 @@
     print(graph.mermaid())
 
 No function is called. A handoff is certain if the code shows it. This is true for an agent in `functions`, and for a function
-whose source returns an agent: `return sales`, `return Result(agent=sales)`, also through local variables, conditions, partials
+whose source returns an agent: `return sales`, `return Result(agent=sales)`, even through local variables, conditions, partials
 and attributes. If a function only refers to agents, as in `AGENTS[name]`, the handoff is a "maybe", drawn as a dashed line. If
 the return annotation of a function is an agent, but no agent is found, the handoff leads to "?". The notes of the graph list
-all uncertain handoffs. Names are resolved when the graph is created, so it does not contain agents that are assigned later.
-`Graph.concurrency_notes` lists the tools of an agent that run together.
+all uncertain handoffs. Names are resolved when the graph is created, so the graph does not contain agents that are assigned
+later. `Graph.concurrency_notes` lists the tools of an agent that run together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["AgentNode", "Graph", "Handoff", "agent_graph"]
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The agents that can be reached from a start agent, which is the first of them, and the handoffs between them."""
+    """The agents that can be reached from a start agent, and the handoffs between them. The start agent is the first."""
 
     agents: tuple[AgentNode, ...]
     handoffs: tuple[Handoff, ...]

@@ -33,5 +33,5 @@ def _reason(tool: Tool[..., Any]) -> str:
     if tool.concurrent is not None:
         return "because of @tool(concurrent=False)"
     if tool.is_async:
-        return "because they may change context_variables; with the hint Mapping they only read"
+        return "because they may change context_variables; with the hint Mapping, or a read-only type, they only read"
     return "because plain functions run one at a time"

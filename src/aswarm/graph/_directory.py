@@ -30,8 +30,8 @@ def listed_by_name(agents: object) -> dict[str, Agent]:
 class AgentDirectory:
     """Agents of a run by name: the listed agents, then the agents that `aswarm.graph` finds from the listed agents.
 
-    The search calls no function of a user. If it finds two agents with the same name, neither of them counts. The first item
-    of `agents` is the start agent. Raises ConfigurationError like `listed_by_name`.
+    The search calls no function of a user. If it finds two agents with the same name, `find` returns neither of them. The first
+    item of `agents` is the start agent. Raises ConfigurationError like `listed_by_name`.
     """
 
     def __init__(self, agents: Iterable[Agent]) -> None:

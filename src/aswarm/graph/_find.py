@@ -57,7 +57,8 @@ def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
 def reachable_agents(start: Agent) -> list[Agent]:
     """Return the agents that can be reached from `start`, with `start` first.
 
-    Functions are not checked, because a journal searches on the event loop, and creating their schemas would take too long.
+    Functions are not checked, because a journal searches on the event loop, and creating the schemas of functions would take
+    too long.
     """
     return [view.agent for view in reachable_views(start, checked=False)]
 

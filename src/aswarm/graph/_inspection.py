@@ -1,7 +1,7 @@
 """The plain Python function behind a tool, partial, method or callable object, and the values of the names in its code.
 
-If these values include agents, they are possible handoffs, because the code does not show which of them the function returns.
-The search runs no code of the user, not even a property or `__getattr__`. A value that cannot be found is `MISSING`.
+If these values include agents, these agents are possible handoffs, because the code does not show which of them the function
+returns. The search runs no code of the user, not even a property or `__getattr__`. A value that cannot be found is `MISSING`.
 """
 
 from __future__ import annotations

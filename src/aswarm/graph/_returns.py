@@ -175,7 +175,8 @@ def _tree_of(function: types.FunctionType) -> FunctionTree | None:
     return _tree_of_code(function.__code__, function.__code__.co_filename)
 
 
-# Cached, because reading sources takes most of the time, and a service searches for the agents of a run at each decision.
+# Cached, because reading sources takes most of the time of a search, and a service searches for the agents of a run at each
+# decision.
 @functools.lru_cache(maxsize=512)
 def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # two files may have equal code
     try:
@@ -188,7 +189,7 @@ def _tree_of_code(code: types.CodeType, _file: str) -> FunctionTree | None:  # t
     return named.get((code.co_name, code.co_firstlineno))
 
 
-@functools.lru_cache(maxsize=8)  # for a few modules; without it, reading all functions of a module takes quadratic time
+@functools.lru_cache(maxsize=8)  # for a few modules; without a cache, reading a module's functions takes quadratic time
 def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast.Lambda]]:
     """Return the functions in a source, by name and first line, and the lambdas."""
     named: dict[tuple[str, int], NamedFunction] = {}
@@ -204,7 +205,10 @@ def _parsed(source: str) -> tuple[dict[tuple[str, int], NamedFunction], list[ast
 
 
 def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | None:
-    """Return the innermost lambda whose body contains all of the code. Its line is not enough: it may have several lambdas."""
+    """Return the innermost lambda whose body contains all of the code.
+
+    The line is not enough: one line may have several lambdas.
+    """
     spans = list(_spans(code))
     if not spans:
         return None
@@ -215,7 +219,7 @@ def _lambda(lambdas: list[ast.Lambda], code: types.CodeType) -> ast.Lambda | Non
 
 def _spans(code: types.CodeType) -> Iterator[Span]:
     for line, end_line, column, end_column in code.co_positions():
-        # Instructions that Python itself adds have no position or an empty one. `-X no_debug_ranges` removes all columns.
+        # Instructions that Python itself adds have no position or an empty position. `-X no_debug_ranges` removes all columns.
         if line is not None and end_line is not None and column is not None and end_column:
             yield (line, column), (end_line, end_column)
 

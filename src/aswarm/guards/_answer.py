@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from aswarm._values.messages import SENT_INPUT, Message
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest
 
-from ._check import Check, OnError, guarding
+from ._check import Check, CheckFunction, OnError, guarding
 from ._checked import CheckedAnswer, texts_of
 from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, refusal, text_completion
 
@@ -20,7 +20,9 @@ _AnswerVerdict: TypeAlias = Block | Say | Replace | None
 
 
 def hold_answer(
-    check: Callable[[CheckedAnswer], _AnswerVerdict | Awaitable[_AnswerVerdict]], *, on_error: OnError = "block"
+    check: CheckFunction[CheckedAnswer, _AnswerVerdict | Awaitable[_AnswerVerdict]],
+    *,
+    on_error: OnError = "block",
 ) -> Middleware:
     """Return middleware that delays each completion until a check has judged its text, its refusal and its reasoning.
 
@@ -34,7 +36,7 @@ def hold_answer(
 
     With `on_error="pass"`, an error of the check is logged, and the answer passes. By default, the run ends with `Blocked`. A
     plain check is called on the event loop and must not block it. Raises ConfigurationError for a wrong argument. If the check
-    returns any other value, the run raises ConfigurationError.
+    returns a value that is not listed here, the run raises ConfigurationError.
     """
     judged = Check(check, "an answer", (Block, Say, Replace), lambda value: isinstance(value, str), on_error)
 

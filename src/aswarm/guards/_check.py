@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import anyio
 
-from aswarm._run.handlers import Middleware
+from aswarm._run.filling import read_arguments
+from aswarm._run.handlers import Middleware, resources_of
 from aswarm._runtime.backend import raise_if_own
+from aswarm._tools.filled import filled_parameters
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import shown
 
@@ -26,11 +28,22 @@ from ._checked import Checked
 from ._verdicts import Replace, Verdict, refusal
 
 logger = logging.getLogger("aswarm")
+C_contra = TypeVar("C_contra", contravariant=True)
+V_co = TypeVar("V_co", covariant=True)
 OnError: TypeAlias = Literal["block", "pass"]
 # True while a check runs. A run that the check starts sees this value, and gets no guards.
 _is_checking: ContextVar[bool] = ContextVar("aswarm_is_checking", default=False)
 _SHOWN = 80
 _FAILED = "the check failed"
+
+
+class _TypedCheck(Protocol[C_contra, V_co]):
+    """A check with the context variables or with resources."""
+
+    def __call__(self, checked: C_contra, /, *args: Any, **kwargs: Any) -> V_co: ...
+
+
+CheckFunction: TypeAlias = Callable[[C_contra], V_co] | _TypedCheck[C_contra, V_co]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ class Check:
         """Call the check. Return its verdict, or a `Pending` for an async check. Raises Blocked if the check fails."""
         with _unguarded():
             try:
-                returned: Any = self.function(checked)
+                returned: Any = self.function(checked, **_filled(self.function, checked))
             except Exception as error:  # noqa: BLE001 - a check of the user may raise anything
                 returned = self.verdict_of_failure(error, checked)
         return Pending(self, returned, checked) if inspect.isawaitable(returned) else self.accepted(returned, checked)
@@ -97,7 +110,10 @@ class Check:
         return None
 
     def accepted(self, verdict: Any, checked: Checked) -> Verdict:
-        """Return the verdict. Raises ConfigurationError for any other value, such as True, whose meaning is unclear."""
+        """Return the verdict.
+
+        Raises ConfigurationError for a value that is not a verdict, such as True, whose meaning is unclear.
+        """
         is_allowed = verdict is None or isinstance(verdict, self.kinds)
         if not is_allowed or (isinstance(verdict, Replace) and not self.fits(verdict.value)):
             names = ", ".join(kind.__name__ for kind in self.kinds)
@@ -135,6 +151,14 @@ class Pending:
         """Close the coroutine if it was never awaited, for example because the run was closed early."""
         if inspect.iscoroutine(self.returned):
             self.returned.close()
+
+
+def _filled(function: Callable[..., Any], checked: Checked) -> dict[str, Any]:
+    """Return the arguments for the context variables and the resources, if the check has parameters for them."""
+    filled = filled_parameters(function)
+    if filled is None:
+        return {}
+    return read_arguments(filled, checked.run.context_variables, resources_of(checked.run))
 
 
 def guarding(wrap: Middleware) -> Middleware:

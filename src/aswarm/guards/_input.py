@@ -6,7 +6,7 @@ gets no delta and no call.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
@@ -23,7 +23,7 @@ from aswarm._values.usage import Usage
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
-from ._check import Check, OnError, Pending, guarding
+from ._check import Check, CheckFunction, OnError, Pending, guarding
 from ._checked import CheckedInput
 from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, Verdict, is_content, refusal, text_completion
 
@@ -33,11 +33,11 @@ _SHOWN = 80
 
 
 def guard_input(
-    check: Callable[[CheckedInput], _InputVerdict | Awaitable[_InputVerdict]],
+    check: CheckFunction[CheckedInput, _InputVerdict | Awaitable[_InputVerdict]],
+    *,
     parallel: bool = True,
     every: Literal["run", "turn"] = "run",
     agents: Iterable[Agent | str] | None = None,
-    *,
     on_error: OnError = "block",
 ) -> Middleware:
     """Return middleware that checks the messages before the run gets a completion.
@@ -48,7 +48,7 @@ def guard_input(
     `sent_input`. Every later run with this history sends the replacement, with or without the guard.
 
     A plain check is called on the event loop and must not block it. Calls that `resume=` runs at the start of a run are not
-    judged here; see `guard_tool`. If the check returns any other value, the run raises ConfigurationError.
+    judged here; see `guard_tool`. If the check returns a value that is not listed here, the run raises ConfigurationError.
 
     Args:
         check: The check.
@@ -96,7 +96,7 @@ class _InputGuard:
         self._names = names
         self._passed: list[Message] | None = None  # the user's messages that have passed
         self._answer: Say | None = None  # the answer to all further requests, for example retries of structured output
-        # Pairs of a message of the user and its replacement. None: the message is removed. The history keeps the originals.
+        # Pairs of a message of the user and its replacement; None if the message is removed. The history keeps the originals.
         # Messages are compared by value, because other middleware may send copies, or only a part of the history.
         self._replacements: list[tuple[Message, Message | None]] = []
         self._sent: Any = None  # the content of a replacement that the history does not contain yet
@@ -200,10 +200,11 @@ class _InputGuard:
 
 
 async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -> tuple[Verdict, TaskResult[None]]:
-    """Read a completion into `received` until the verdict of its check. Return the verdict and the completion's failure.
+    """Read a completion into `received` until the verdict of the check. Return the verdict and the completion's failure.
 
-    If the completion fails first, its error also waits for the verdict, so that the outcome does not depend on timing. This is
-    a coroutine, not a generator, so that the task group is not open across a `yield`. Raises the exception of the check.
+    If the completion fails before the verdict, its error waits for the verdict, so that the outcome does not depend on timing.
+    This is a coroutine, not a generator, so that the task group is not open across a `yield`. Raises the exception of the
+    check.
     """
     verdict, failure = TaskResult[Verdict](), TaskResult[None]()
 

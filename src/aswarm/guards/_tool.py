@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, TypeAlias
 
 from aswarm._run.handlers import Handlers, Middleware, Started
@@ -14,7 +14,7 @@ from aswarm._tools.tool import names_hold
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object
 
-from ._check import Check, OnError, guarding
+from ._check import Check, CheckFunction, OnError, guarding
 from ._checked import CheckedCall, CheckedResult
 from ._verdicts import Block, Blocked, Halt, Replace, Say, Verdict, is_content, refusal, with_reason
 
@@ -25,8 +25,8 @@ WITHHELD = "the result is withheld"
 
 
 def guard_tool(
-    before: Callable[[CheckedCall], _CallVerdict | Awaitable[_CallVerdict]] | None = None,
-    after: Callable[[CheckedResult], _ResultVerdict | Awaitable[_ResultVerdict]] | None = None,
+    before: CheckFunction[CheckedCall, _CallVerdict | Awaitable[_CallVerdict]] | None = None,
+    after: CheckFunction[CheckedResult, _ResultVerdict | Awaitable[_ResultVerdict]] | None = None,
     *,
     on_error: OnError = "block",
 ) -> Middleware:
@@ -50,7 +50,7 @@ def guard_tool(
 
     With `on_error="pass"`, an error of a check is logged, and the call passes. By default, the run ends with `Blocked`. A
     plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for a wrong
-    argument. If a check returns any other value, the run raises ConfigurationError.
+    argument. If a check returns a value that is not listed here, the run raises ConfigurationError.
     """
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")

@@ -62,7 +62,7 @@ class Blocked(RunRefused):
         self.check = check
 
 
-# All verdicts. The signature of each guard lists its own.
+# All verdicts. The signature of each guard lists the verdicts that it allows.
 Verdict: TypeAlias = Block | Say | Replace | Halt | Hold | None
 Chunk: TypeAlias = Mapping[str, Any]
 Chunks: TypeAlias = AsyncGenerator[Chunk, None]
@@ -80,7 +80,10 @@ def with_reason(text: str, reason: str) -> str:
 
 
 def text_completion(text: str, usage: Usage | None = None, kept: Mapping[str, Any] | None = None) -> Chunk:
-    """Return a completion with this text, as one chunk. `usage`: of the replaced completion. `kept`: more message keys."""
+    """Return a completion with this text, as one chunk.
+
+    `usage`: the usage of the replaced completion. `kept`: more message keys.
+    """
     message = {"role": "assistant", "content": text, **(kept or {})}
     reason = "tool_calls" if message.get("tool_calls") else "stop"
     reported = usage and {**usage.details, **{key: getattr(usage, key) for key in _COUNTS}}

@@ -10,8 +10,8 @@
     serve_agents(triage, swarm).streamable_http_app()   # the other way round: a server of the SDK, one tool for each agent
 
 The package turns the tools of a server into functions, calls them, and returns their results to the model. If a session is
-lost, the package opens a new session. If the lost call may have run, it repeats the call only if the server marks the tool as
-safe to repeat. For the loop of a run, these functions are tools like all others.
+lost, the package opens a new session. If the lost call may have run, the package repeats it only if the server marks the tool
+as safe to repeat. For the loop of a run, these functions are tools like all others.
 
 `aswarm.mcp` needs the package `mcp`, which the extra `mcp` installs. It supports stdio and streamable HTTP, with the protocol
 of 2026-07-28 and with the earlier versions, which have sessions.

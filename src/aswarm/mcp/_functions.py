@@ -70,7 +70,7 @@ class FunctionOptions:
         wanted = [("only", pattern) for pattern in _patterns(self.only or ())]
         wanted += [("approve", pattern) for pattern in approve if pattern != DESTRUCTIVE]
         for option, pattern in wanted:
-            # An unknown name is an error. A pattern is not, because it may match tools that the server adds later.
+            # An unknown name is an error. A pattern without a match is no error: the server may add tools that match it.
             if pattern not in names and not _WILDCARDS.intersection(pattern):
                 raise ConfigurationError(
                     f"{option}: the MCP server {server} has no tool {pattern!r}; its tools: {', '.join(names)}"

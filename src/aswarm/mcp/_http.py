@@ -38,7 +38,10 @@ _NO_SESSION = (
 
 
 class _Client(httpx2.AsyncClient):
-    """A client that recognises the responses which prove that a call has not run. It replaces them with the error `NOT_RUN`."""
+    """A client that recognises the responses which prove that a call has not run.
+
+    It replaces these responses with the error `NOT_RUN`.
+    """
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         response = await super().send(request, **options)

@@ -1,4 +1,4 @@
-"""Questions of a server to the user during a call (elicitation). A callback answers them, or a decision on the waiting call.
+"""Questions of a server to the user during a call (elicitation). A callback, or a decision on the waiting call, answers them.
 
 The module defines the data of the waiting call and the form of the answers. With the protocol of 2026-07-28, a server returns
 its questions and a state. Later, any process can make the call again, with the state and the answers. An older server waits for
@@ -20,7 +20,7 @@ from aswarm._values.messages import STARTED_INSIDE
 
 # The fields of the form as a dict, True to consent to a request without a form, or None to decline.
 InputAnswer: TypeAlias = Mapping[str, Any] | bool | None
-# Gets the message, and the whole request as JSON data: it has "requestedSchema" for a form, or "url".
+# The callback gets the message, and the whole request as JSON data, with "requestedSchema" for a form, or "url".
 OnInput: TypeAlias = Callable[[str, dict[str, Any]], InputAnswer | Awaitable[InputAnswer]]
 
 _DATA = {"requests", "state"}

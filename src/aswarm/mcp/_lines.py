@@ -15,7 +15,7 @@ _NAME = "aswarm_utf_8_lines"
 
 
 def readable(server: StdioServerParameters) -> StdioServerParameters:
-    """Return the parameters with this encoding, unless the user has set another.
+    """Return the parameters with this encoding, unless the user has set another encoding.
 
     Bytes that are not UTF-8 become a replacement character, because an error would end the session.
     """

@@ -1,4 +1,4 @@
-"""The meaning of an error of the SDK: whether the call was answered, whether it may have run, whether its session is lost.
+"""The meaning of an error of the SDK: whether the call was answered, whether it may have run, and whether the session is lost.
 
 The errors of the SDK have only codes and texts, and a server can send each of these. So only an HTTP response proves that a call
 has not run (see `_http`). Without this proof, the call may have run.

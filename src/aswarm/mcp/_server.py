@@ -54,7 +54,7 @@ _SDK_ERRORS = (
     MCPError,
     RuntimeError,
     ValidationError,
-)  # errors of a request; an invalid result: RuntimeError, ValidationError
+)  # errors of a request; RuntimeError and ValidationError mean an invalid result
 _CLOSED = "Connection closed"  # the SDK's text if the server process stopped
 _MOST_ROUNDS = 10  # rounds of questions during one call
 _POLL_SECONDS = 0.1  # pause before the next round, if the server returned a state without a question
@@ -159,7 +159,7 @@ class MCPServer:
 
         The list is read only here and at opening. If functions changed during a run, the model would be confused, and the prompt
         cache of the provider would miss. Raises ConfigurationError for the same reasons as opening, or if the list cannot be
-        read. Then `functions` does not change.
+        read. If this raises, `functions` does not change.
         """
         try:
             client = await self._opened().session().opened()
@@ -197,7 +197,7 @@ class MCPServer:
         )
 
     async def _answer_now(self, context: object, params: ElicitRequestParams) -> ElicitResult:  # noqa: ARG002 - the SDK's
-        """Answer a question of a server older than 2026-07-28, which waits for the answer during the call."""
+        """Answer a question of a server older than 2026-07-28. Such a server waits for the answer during the call."""
         return await ask(self._on_input or _decline, params)
 
     # --- calls ---
@@ -258,7 +258,7 @@ class MCPServer:
         self, tool: ServerTool, arguments: dict[str, Any], responses: InputResponses | None, state: str | None
     ) -> CallToolResult | InputRequiredResult:
         connection = self._opened()
-        # `lost`: the error of an attempt that may have run. With responses or a state, the call has already run up to a question.
+        # `lost`: the error of an attempt that may have run. A call with `responses` or `state` has run up to a question.
         lost: Exception | None = None if responses is None and state is None else RuntimeError("after its question")
         for is_last in (False, True):
             try:
@@ -328,7 +328,7 @@ class MCPServer:
 
 
 async def _answers_requests(client: Client, seconds: float) -> bool:
-    """Return whether the server answers another request. If it does, its session works, and only the call is slow."""
+    """Return whether the server answers another request. If it answers, the session works, and only the call is slow."""
     with anyio.move_on_after(min(seconds, _CHECK_SECONDS)), suppress(*_SDK_ERRORS):
         await client.session.list_tools()
         return True

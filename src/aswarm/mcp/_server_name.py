@@ -16,7 +16,7 @@ from mcp import StdioServerParameters
 from aswarm._values.errors import ConfigurationError
 
 _LAUNCHERS = ("npx", "bunx", "pnpx", "uvx", "pipx", "node", "bun", "deno", "python")
-_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, code
+_MAY_BE_SECRET = re.compile(r"=|://|\s")  # a setting, a URL, or code
 
 
 def name_of(server: Any) -> str:

@@ -156,7 +156,7 @@ class _ServedCall:
         return self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS
 
     def _may_ask(self, paused: _PausedRun, agent: Agent) -> bool:
-        """Return whether the client can show forms, and whether a later call can find the agent again."""
+        """Return whether the client can show the forms and, without a session, whether a later call can continue the run."""
         session = self._context.session
         capabilities = session.client_capabilities
         forms = None if capabilities is None else capabilities.elicitation

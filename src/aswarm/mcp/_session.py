@@ -20,9 +20,9 @@ from aswarm._run.current_call import running_call, running_run
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
 
-_CLOSE_SECONDS = 5.0  # a server has this time to stop; then its process is killed, or its connection is dropped
-# A server has this time if its session is still being opened. Not 0: asyncio kills a process whose start is cancelled, but does
-# not wait for its end.
+_CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process is killed, or its connection is dropped
+# The time to stop for a server whose session is still being opened. Not 0: asyncio kills a process whose start is cancelled,
+# but does not wait for its end.
 _START_SECONDS = 0.5
 _MOST_PAGES = 100  # of the list of tools, because a broken server may always return another page
 
@@ -50,7 +50,7 @@ class ServerSession:
         running_call.set(None)
         running_run.set(None)
         try:
-            # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, its deadline is removed.
+            # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, the deadline is removed.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
                     self.tools = await all_tools(client)
@@ -100,7 +100,7 @@ class ServerSession:
 
 
 class Connection:
-    """The sessions with one server, one at a time. If a session is lost, the next call opens another."""
+    """The sessions with one server, one at a time. If a session is lost, the next call opens a new session."""
 
     def __init__(self, name: str, connect: Callable[[], Client], timeout: float) -> None:
         self._name = name
@@ -111,7 +111,7 @@ class Connection:
         self._is_closed = False
 
     def session(self) -> ServerSession:
-        """Return the current session. If it is lost, return a new session, which all calls that lost the old one share.
+        """Return the current session. If it is lost, return a new session, the same for all calls that lost the old session.
 
         Raises CallerMistake if the connection is closed.
         """

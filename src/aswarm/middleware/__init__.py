@@ -1,7 +1,7 @@
 """Middleware: additions to a run that do not change the loop.
 
 A run has two handlers: `complete` requests a completion, and `call_tool` executes one tool call. A middleware is a function
-that gets the `Handlers` of one run and returns new `Handlers`. Usually it wraps one of the two:
+that gets the `Handlers` of one run and returns new `Handlers`. Usually it wraps one of these two handlers:
 
     def timing(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

@@ -84,8 +84,8 @@ def cache(store: Store = None) -> Middleware:
 
 
 def _key(body: Mapping[str, Any]) -> str:
-    # Two tenants may send the same body, and differ only by a header or a query parameter, so the key includes these. It is a
-    # hash, so it does not show a secret in a header.
+    # Two tenants may send the same body, and differ only by a header or a query parameter, so the key includes these. The key
+    # is a hash, so it does not show a secret in a header.
     sent_with = {key: body[key] for key in ("extra_headers", "extra_query") if body.get(key)}
     parts = [question_of(body), to_jsonable_python(sent_with, fallback=repr)]
     return blake2b(json.dumps(parts, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -103,7 +103,10 @@ def _completion(kept: MutableMapping[str, str] | _File, key: str) -> Mapping[str
 async def _tried(
     run: RunInfo, kept: MutableMapping[str, str] | _File, access: Callable[..., T], *values: str
 ) -> T | None:
-    """Call `access`, for a file in a thread. If the store fails, return None, because a run can continue without its cache."""
+    """Call `access`; if the store is a file, call it in a thread.
+
+    If the store fails, return None, because a run can continue without its cache.
+    """
     try:
         if isinstance(kept, _File):
             return await seams.run_sync(access, kept, *values)
@@ -121,7 +124,7 @@ class _File:
 
         self._connect = partial(sqlite3.connect, path)
         try:
-            # It has the texts of users. Without this, the umask would decide who can read a new file.
+            # The file has the texts of users. Without this mode, the umask would decide who can read a new file.
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             self._execute("CREATE TABLE IF NOT EXISTS completion (key TEXT PRIMARY KEY, value TEXT NOT NULL)")

@@ -27,7 +27,7 @@ from ._retry import checked
 
 logger = logging.getLogger("aswarm")
 
-# With one of these settings, the provider stores data or searches the web. Such a request is not sent twice.
+# With one of these settings, the provider stores data or searches the web. A request with such a setting is not sent twice.
 _KEPT = ("store", "background", "conversation", "previous_response_id", "web_search_options")
 _COUNTED = 200
 # With the 95th percentile, about 5 % more requests are sent (Dean and Barroso). At least 20 waits are needed to estimate it.
@@ -41,9 +41,9 @@ def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     The other stream is closed at once. For this stream, the usage of the run includes an estimate of the prompt tokens. The
     tokens that the model may have written are unknown, and not counted. A chunk that has only a role does not count as content.
 
-    The time starts when the request is sent. The wait for rate limits and a pause after a 429 do not count. During a pause,
-    no second request is sent. But outside of batches, and without rate limits, the client itself waits after a 429. This wait
-    does count.
+    The time without content starts when the request is sent. The wait for rate limits and a pause after a 429 do not count.
+    During a pause, no second request is sent. But outside of batches, and without rate limits, the client itself waits after a
+    429. This wait does count.
 
     No second request is sent if the answer is not a stream, or if the request has a tool that the provider executes. The same
     is true if the provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).

@@ -32,10 +32,10 @@ def redact(
 
         AsyncSwarm(middleware=[redact([r"\b\d{16}\b", re.compile("api[-_]key=\\S+", re.IGNORECASE)])])
 
-    The provider never gets a match, but the history, the functions and the caller do. Adjacent text parts of a message are also
-    matched as one text; then the first part contains the replacement. A match across two messages is not found. In the
-    arguments of a call, each text and number is matched separately, so that the arguments stay JSON. Other JSON, such as a
-    result, is also matched without its escapes. Names, ids, and the bytes of images and files do not change.
+    The provider never gets a match, but the history, the functions and the caller still have it. Adjacent text parts of a
+    message are also matched as one text; then the first part contains the replacement. A match across two messages is not
+    found. In the arguments of a call, each text and number is matched separately, so that the arguments stay JSON. Other JSON,
+    such as a result, is also matched without its escapes. Names, ids, and the bytes of images and files do not change.
 
     In the list, put `redact` before `summarise` and before guards with a `judge`. These two send many messages as one text, in
     which a match may look different.

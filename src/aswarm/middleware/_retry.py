@@ -38,9 +38,9 @@ def retry(attempts: int = 3) -> Middleware:
     only if no content was shown yet; a role is not content. A completion without streaming is also retried if it was
     incomplete.
 
-    Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429. When it gives up, `retry` gives
-    up too. In the same way, an outer `retry`, such as the `attempts` of a batch, does not retry after an inner `retry` has
-    given up.
+    Retries do not multiply. With limits, or in a batch, the swarm itself waits after a 429. When the swarm gives up, `retry`
+    gives up too. In the same way, an outer `retry`, such as the `attempts` of a batch, does not retry after an inner `retry`
+    has given up.
 
     Raises ConfigurationError if `attempts` is not a whole number from 1.
     """
@@ -72,7 +72,7 @@ class Retries:
         self.attempts_made = 1
 
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            without_retries = replace(request, max_retries=0)  # of the client, because they would multiply
+            without_retries = replace(request, max_retries=0)  # no retries of the client, because they would multiply
             attempt = 1
             while True:
                 has_started = False
@@ -116,7 +116,7 @@ async def checked(
     async with aclosing(chunks):
         if not stream:
             received = [chunk async for chunk in chunks]
-            as_one_chunk(received)  # raises if they are not a completion
+            as_one_chunk(received)  # raises if the chunks are not a completion
             for chunk in received:
                 yield chunk
             return

@@ -123,13 +123,13 @@ class _Shortening:
         self._request = request
         self._leading = messages[:first]
         self._blocks = list(message_blocks(messages[first:]))
-        # For each block, the hash of all blocks up to this block. It includes the model and the instructions of the agent,
-        # because another agent writes other summaries.
+        # For each block, the hash of all blocks up to this block. The hash includes the model and the instructions of the
+        # agent, because another agent writes other summaries.
         start = _hash("", [agent.model, agent.instructions])
         self._keys = list(accumulate(self._blocks, _hash, initial=start))[1:]
 
     async def messages(self) -> list[Message]:
-        """Return the messages with the newest saved summary. If they are still too long, write a new summary first."""
+        """Return the messages with the newest saved summary. If the messages are still too long, write a new summary first."""
         summaries = self._summaries
         # The last block always stays.
         cut = next((at for at in range(len(self._keys) - 1, 0, -1) if self._keys[at - 1] in summaries), 0)

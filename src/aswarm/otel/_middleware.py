@@ -172,9 +172,9 @@ class _TracedRun:
         }
         # The model may invent names. Metrics have only names of existing functions, because each name is a new time series.
         measured = {**self._provider, **({} if call.tool is None else {names.TOOL_NAME: name})}
-        operation = Operation(
-            self._telemetry, (names.EXECUTE_TOOL, name), self._operation.context, measured, attributes
-        )
+        # The span of the call that makes this call is current here.
+        parent = self._operation.context if call.parent is None else get_current()
+        operation = Operation(self._telemetry, (names.EXECUTE_TOOL, name), parent, measured, attributes)
         operation.span.set_attributes(operation.content(content_of_call, call))
         return operation
 

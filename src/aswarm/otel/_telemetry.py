@@ -84,7 +84,7 @@ class Operation:
 
         A generator must not make its span current across a `yield`. Otherwise the span is current in the code of the consumer
         too, and OpenTelemetry logs an error when another task closes the generator. So this method attaches the context before
-        each part of the step, and detaches it when the step suspends. If a step makes another span current, this span is also
+        each part of the step, and detaches it when the step suspends. If a step makes another span current, that span stays
         current in the next steps.
         """
         inner: Any = step.__await__()

@@ -1,8 +1,8 @@
-"""Prints messages and Swarm's events like OpenAI's Swarm: byte for byte, with the same colours, also in a pipe.
+"""Prints messages and Swarm's events like OpenAI's Swarm: byte for byte, with the same colours, even in a pipe.
 
 There are three differences. Control characters in a text are shown as symbols. NO_COLOR switches the colours off. Messages for
-which Swarm raises an error are printed: without a sender, with content in parts, with a refusal, or with arguments that are not
-JSON.
+which Swarm raises an error are printed: messages without a sender, with content in parts, with a refusal, or with arguments
+that are not JSON.
 """
 
 from __future__ import annotations

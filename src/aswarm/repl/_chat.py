@@ -85,7 +85,10 @@ class Chat:
         return None
 
     def question(self, action: CopyTo, length: int) -> str:
-        """Return the question whether to replace a conversation with this number of messages. The next line is the answer."""
+        """Return the question whether to replace another conversation, which has `length` messages.
+
+        The next line is the answer.
+        """
         self._to_confirm = action
         messages = counted(length, "message")
         return (
@@ -100,7 +103,7 @@ class Chat:
         return replace(action, replaces=True)
 
     def on_read_error(self, error: BaseException) -> None:
-        """Handle an exception of reading a line. The end of the input ends the chat; so does Ctrl-C twice in a row.
+        """Handle an exception of reading a line. The end of the input, or Ctrl-C twice in a row, ends the chat.
 
         An open question gets no answer: a file is not replaced, and calls stay open.
         """
@@ -169,8 +172,8 @@ def _says_something(response: Response) -> bool:
 class Command:
     """A `/` command. `argument`: the name of its argument in the help.
 
-    `names_conversation`: whether the argument names a conversation. It is the path of a file; if the chat has a store, it is an
-    id.
+    `names_conversation`: whether the argument names a conversation. The argument is the path of a file or, if the chat has a
+    store, an id.
     """
 
     action: Callable[[Chat, str], Action | None]

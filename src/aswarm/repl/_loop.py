@@ -93,7 +93,10 @@ def chat_with(
     store: SQLStore | None = None,
     conversation_id: str = ID,
 ) -> None:
-    """Do the work of `run_demo_loop` with this Swarm. `stored`: a conversation to continue. `store`: where to keep it."""
+    """Do the work of `run_demo_loop` with this Swarm.
+
+    `stored`: a conversation to continue. `store`: where to keep the conversation.
+    """
     with _new_chat(agent, context_variables, options) as (chat, reader):
         kept = KeptChat(chat, engine_of(swarm), options, store, conversation_id)
 
@@ -231,9 +234,9 @@ def _new_chat(
 
 
 def display_and_reader(session: Session, *, live: bool) -> tuple[PlainDisplay, PlainReader | Prompt]:
-    """Greet the user, and return the display and the reader for stdin and stdout. In a capable terminal, they use rich.
+    """Greet the user, and return the display and the reader for stdin and stdout.
 
-    `live`: whether to show answers while the model writes them.
+    In a capable terminal, they use rich and prompt_toolkit. `live`: whether to show answers while the model writes them.
     """
     hint = ""
     if _is_capable_terminal():

@@ -94,7 +94,7 @@ class Prompt:
 
 
 def user_history() -> History:
-    """Return the history of the user, which is in a private file. ASWARM_HISTORY is its path; if empty, there is no file."""
+    """Return the history of the user, which is in a private file. ASWARM_HISTORY is the path; if it is empty, there is no file."""
     default = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state", "aswarm", "history")
     named = os.environ.get("ASWARM_HISTORY", str(default))
     if not named:

@@ -24,7 +24,7 @@ from ._text import BANNER, answer_of, formatted_calls, is_terminal, usage_text
 _COLOURS = ("bright_blue", "bright_yellow", "bright_cyan", "bright_magenta", "bright_green")
 _RESULT_LINES = 6  # at most this number of lines of a tool's result is shown
 _ARGUMENTS = 1000  # at most this number of characters of a call's arguments is shown
-# For each kind of a piece: after these kinds, it needs no blank line.
+# For each kind of piece, the kinds after which such a piece needs no blank line.
 _FOLLOWS = {"text": ("name",), "call": ("name", "call"), "note": ("note",)}
 _REASONING = 400  # the last characters of a model's reasoning that are shown
 _REST = 4.0  # after a refresh that took n seconds, the next refresh comes at least 4 * n seconds later
@@ -58,7 +58,7 @@ class RichDisplay(PlainDisplay):
     def _show_piece(self, piece: str) -> None:
         self._live_area.remove_spinner()
         finished = self._blocks.feed(clean(piece))
-        with self._console:  # makes one write of all, so that the screen never shows a text twice or not at all
+        with self._console:  # writes everything at once, so that the screen never shows a text twice or not at all
             self._name(self._speaker)
             for block in finished:
                 self._print_markdown(block)
@@ -174,7 +174,7 @@ class LiveArea:
     def show_markdown(self, text: str, *, blank_line: bool, immediately: bool) -> None:
         """Show the end of an unfinished text.
 
-        `blank_line`: put a blank line before it. `immediately`: refresh now, even directly after the last refresh.
+        `blank_line`: put a blank line before the text. `immediately`: refresh now, even directly after the last refresh.
         """
         tail = MarkdownTail(text)
         self._show(Group("", tail) if blank_line else tail, immediately=immediately)

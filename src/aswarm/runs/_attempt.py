@@ -73,7 +73,7 @@ class RunAttempt:
             await self._end(reason, error)
 
     async def _replay(self) -> None:
-        """Replay the recorded answers and calls, and stop there. The response then contains them."""
+        """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""
         try:
             with in_trace(self._run.start.trace), anyio.CancelScope() as scope:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
@@ -87,7 +87,7 @@ class RunAttempt:
             logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
 
     def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
-        """Return the events of the run. The run executes and is recorded while they are read. `stop`: see `Recorder`."""
+        """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `Recorder`."""
         run, facts = self._run, Facts(self._recorded)
         recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
         return run.open(recorder, logs_requests=self._runs.logs_requests)
@@ -135,7 +135,7 @@ class RunAttempt:
                 last = await self._write_end(maker.failed(failure))
         except StoreError:  # `retry` raises it only while this process drains; the next process ends the run
             logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
-            live.schedule(0)  # so that the next attempt can have the entries before the end
+            live.schedule(0)  # so that the next attempt can use the entries before the end
         self._runs.detach(live, last)
 
     async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:

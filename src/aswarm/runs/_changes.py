@@ -27,12 +27,12 @@ class Changes:
         self._waiting = 0
 
     def notify(self) -> None:
-        """Wake all waiting readers. This process calls it after each write."""
+        """Wake all waiting readers. This process calls `notify` after each write."""
         self._changed.set()
         self._changed = anyio.Event()
 
     def note_start(self) -> None:
-        """Wake the readers and the poller, because a run starts here. Other processes may request to cancel this run."""
+        """Wake the readers and the poller when a run starts here, because other processes may request to cancel it."""
         self.notify()
         self._poller_wake.set()
 

@@ -22,7 +22,7 @@ from ._requests import ClientTool
 
 
 def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest], None]) -> AsyncSwarm:
-    """Return a copy of the swarm that calls `on_request` before each request. It has the same clients and limits."""
+    """Return a copy of the swarm that calls `on_request` before each request. The copy has the same clients and limits."""
 
     def wrap(handlers: Handlers) -> Handlers:
         if handlers.run.tool_call is not None:  # a run that a function of this run started

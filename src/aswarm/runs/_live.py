@@ -72,7 +72,7 @@ class LiveEntries:
             self._news = None
 
     def above(self, after: int) -> list[Entry] | None:
-        """Return the entries with numbers above `after`: an empty list if there are none yet, None if not in memory."""
+        """Return the entries with numbers above `after`: an empty list if there are none yet, None if they are not in memory."""
         start = after + 1 - self._first
         if self.is_fenced or (start < 0 and not self._follows(after)):
             return None
@@ -95,7 +95,7 @@ class LiveEntries:
         return []
 
     async def wait(self, seconds: float = math.inf) -> None:
-        """Wait until `wake` is called, at most this number of seconds. It may return earlier.
+        """Wait until `wake` is called, at most this number of seconds. This may return earlier.
 
         All readers share one timer, because a cancel scope for each wait would double the cost of an entry for a reader.
         """
@@ -140,7 +140,7 @@ class LiveRun(LiveEntries):
 
     @property
     def last_seen(self) -> int:
-        """The number of the last entry that a reader may have, in this attempt or in an earlier one."""
+        """The number of the last entry that a reader may have, in this attempt or in an earlier attempt."""
         return self.last if self.last >= self._starts_at else self.record.last
 
     def _follows(self, after: int) -> bool:
@@ -250,7 +250,7 @@ class LiveRun(LiveEntries):
             await self.wait()
 
     def fail(self, failure: StoreError) -> None:
-        """Wake the tasks in `wait_for_end`, which raise this error: the end of the run cannot be written."""
+        """Wake the tasks in `wait_for_end`, so that they raise this error: the end of the run cannot be written."""
         self.failure = failure
         self.wake()
 

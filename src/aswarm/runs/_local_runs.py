@@ -30,7 +30,7 @@ from ._runs import Limits
 logger = logging.getLogger("aswarm")
 
 _DIED = "process_died"
-_MOST_DEATHS = 3  # after so many deaths of its process, a run is closed, because the run may be the cause
+_MOST_DEATHS = 3  # a run is closed after so many of its processes died, because it may be the cause
 
 
 class LocalRuns(LoggedRuns):
@@ -50,7 +50,7 @@ class LocalRuns(LoggedRuns):
         failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run also
             starts this check.
         error_text: A function that gets the exception of a failed run, and returns its text for readers.
-        task_agent: An agent for titles and similar tasks, which clients name "helper".
+        task_agent: An agent for titles and similar tasks; its name for clients is "helper".
 
     Raises:
         ConfigurationError: For an argument of the wrong type, a store without a database, and agents without unique names.
@@ -97,7 +97,7 @@ class LocalRuns(LoggedRuns):
             return is_over
         async with self._takeover:
             for owner in await self._database.submit(log.owners, reads_only=True):
-                async with self._processes.dead(owner) as is_dead:  # locked, so that only one process takes its runs
+                async with self._processes.dead(owner) as is_dead:  # locked: only one process takes the owner's runs
                     active = (
                         await self._database.submit(partial(log.active_of, owner), reads_only=True) if is_dead else ()
                     )

@@ -87,7 +87,7 @@ class LoggedRuns(ABC):
         self.task_agent, self.limits = factory.task_agent, factory.limits
         self.logs_requests = False
         self._database = store.database
-        self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set when it is recorded
+        self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set after the record
         self._live: dict[str, LiveRun] = {}
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self.draining = Draining()
@@ -105,7 +105,7 @@ class LoggedRuns(ABC):
 
     @abstractmethod
     async def _take_over(self) -> bool:
-        """Take over the runs of dead processes. Returns True if one of them ended."""
+        """Take over the runs of dead processes. Returns True if one of these runs ended."""
 
     @property
     def is_failing(self) -> bool:
@@ -142,7 +142,10 @@ class LoggedRuns(ABC):
         """Open the database, the task groups and the locks. The stack closes them."""
 
     async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
-        """Register this process in the database. Returns the locks of the processes. `holds`: whether to acquire its lock."""
+        """Register this process in the database.
+
+        Returns the locks of the processes. `holds`: whether to acquire the lock of this process.
+        """
         self._processes, self._changes = processes, Changes(processes.version)
         locks = await stack.enter_async_context(processes.joined(holds=holds))
         self.readers.background = await task_group(stack)
@@ -297,7 +300,7 @@ class LoggedRuns(ABC):
         return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
     def detach(self, live: LiveRun, last: Entry | None = None) -> None:
-        """Remove a run from this process. `last`: its last entry; None if other processes continue the run."""
+        """Remove a run from this process. `last`: the last entry of the run; None if other processes continue the run."""
         if self._live.get(live.record.id) is live:
             self._live.pop(live.record.id)
         if last is None:
@@ -342,7 +345,7 @@ class LoggedRuns(ABC):
             await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
             if rows or not is_active:
                 entries = entries_of(rows, after)
-                if entries and entries[-1].is_last:  # the log has its messages only in other entries
+                if entries and entries[-1].is_last:  # in the log, the last entry has no messages
                     entries[-1] = whole_end(await self.recorded(run_id))
                 return entries
             await wait()
@@ -362,7 +365,7 @@ class LoggedRuns(ABC):
             await self._database.run(log.request_cancel, run_id, reason)
         await Run(self, record).result()
         record = await self._find(run_id, user)
-        # With `was_running`, the run finished just before it could be cancelled.
+        # With `was_running`, the run finished just before this method could cancel it.
         if record.reason == "waiting" and (was_running or self._stops_waiting):
             await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
             record = await self._find(run_id, user)
@@ -417,7 +420,7 @@ class LoggedRuns(ABC):
         return RunAttempt(self, live, self.factory.continued(row.id, entries[0], stored), entries)
 
     async def _apply_cancel_requests(self) -> None:
-        """Cancel the runs of this process if another process has requested this."""
+        """Cancel the runs of this process that another process has requested to cancel."""
         requests = await self._database.submit(lambda: log.cancel_requests(list(self._live)), reads_only=True)
         for run_id, reason in requests.items():
             if live := self._live.get(run_id):
@@ -433,7 +436,7 @@ class LoggedRuns(ABC):
 
 
 async def task_group(stack: AsyncExitStack) -> TaskGroup:
-    """Return a task group. The stack cancels it when it closes."""
+    """Return a task group. When the stack closes, it cancels the task group."""
     group = await stack.enter_async_context(anyio.create_task_group())
     stack.callback(group.cancel_scope.cancel)
     return group

@@ -1,7 +1,7 @@
 """`RunFactory` makes a `PreparedRun` from a request, or from the first entry of a recorded run.
 
-Both decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O: the
-caller has already loaded the conversation.
+These two classes decide which agent starts, which messages are new, and whether the answers fit the open calls. They do no I/O:
+the caller has already loaded the conversation.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def _known_agents(agents: Mapping[str, Agent], task_agent: Agent | None) -> dict
 class RunFactory:
     """Prepares runs, with the swarm, the agents and the settings of one `Runs`.
 
-    `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks, which clients name
-    "helper". `known`: all these agents, and the agents that they can hand off to.
+    `agents`: the agents that clients may name. `task_agent`: an agent for titles and similar tasks; its name for clients
+    is "helper". `known`: all these agents, and the agents that they can hand off to.
     """
 
     def __init__(
@@ -182,8 +182,8 @@ class RunStart:
     """The start of a run, as its first entry records it.
 
     `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
-    conversation before the run. `added`: the messages that the run adds to them at its start. `resume`: the decisions about
-    open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
+    conversation before the run. `added`: the messages that the run adds to the history at its start. `resume`: the decisions
+    about open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
     `trace`: see `in_trace`; empty in the process that started the run.
     """
 
@@ -263,7 +263,7 @@ class PreparedRun:
         return AgentDirectory((self.agent, *self._factory.known.values()))
 
     def open(self, recorder: Recorder, *, logs_requests: bool = False) -> AsyncGenerator[LoopEvent, None]:
-        """Prepare the events of the run, and return them. The run executes and is recorded while they are read.
+        """Prepare the events of the run, and return them. The run executes and is recorded while the events are read.
 
         `logs_requests`: whether to add an entry for each request to the model.
         """
@@ -383,7 +383,10 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
 
 
 def not_stored(messages: Sequence[Message], stored: Sequence[Message]) -> list[Message]:
-    """Return the messages that are not yet at the end of the history. After a run without an answer, a client repeats messages."""
+    """Return the messages that are not yet at the end of the history.
+
+    After a run without an answer, a client sends old messages again.
+    """
     count = len(messages)
     while count and [*stored[-count:]] != [*messages[:count]]:
         count -= 1

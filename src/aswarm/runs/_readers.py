@@ -1,4 +1,4 @@
-"""`Readers` counts the readers of runs, in this process and in others. It cancels a run that has no readers."""
+"""`Readers` counts the readers of runs, in this process and in other processes. It cancels a run that has no readers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Readers:
                 await anyio.sleep(_TOUCH_EVERY)
 
     async def touch(self) -> None:
-        """Record each second which runs of other processes have readers in this process, until cancelled."""
+        """Each second, record which runs of other processes have readers in this process. Continue until cancelled."""
         while True:
             await anyio.sleep(_TOUCH_EVERY)
             if self._foreign:

@@ -75,8 +75,8 @@ class CallAnswer:
         arguments: Arguments that replace the arguments of an approved call.
         reason: The reason of a denial, for the model.
         content: The answer.
-        run: The id of the run that waits. Without it, a repeated answer could answer the next question of the same call. It
-            may be None for the result of an external tool, and is None if the waiting run has no record.
+        run: The id of the run that waits. Without this id, a repeated answer could answer the next question of the same call.
+            The id may be None for the result of an external tool, and is None if the waiting run has no record.
     """
 
     call: str
@@ -108,8 +108,8 @@ class ClientRequest:
     `strict`: if True, an answer to a call that is not open is an error; if False, it is ignored as old history.
     `tools`: the tools of the client. `state`: the state of the client; the service reads only the allowed keys.
     `conversation`, `run_id`, `agent`: ids and a name, None if the client does not send them. `regenerate`: whether to
-    replace the last answer. `continues`: whether to call the model without a new message. `protocol_version`: for wires with
-    versions. `shown`: the messages that the client shows, in the form of its wire.
+    replace the last answer. `continues`: whether to call the model without a new message. `protocol_version`: the client's
+    version, for wires with versions. `shown`: the messages that the client shows, in the form of its wire.
     """
 
     messages: Sequence[NewMessage] = ()
@@ -179,7 +179,7 @@ def decisions(
 
 
 def _takes_a_result(mark: Mapping[str, Any]) -> bool:
-    """Return whether the tool runs in another program. Its answer needs no run id: after the first answer, the call is closed."""
+    """Return whether the tool runs in another program. The first answer closes its call, so an answer needs no run id."""
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 

@@ -74,10 +74,10 @@ class NewRun:
     Args:
         user: The id of the user, who owns the run and the conversation.
         conversation: The id of the conversation, or None for a run without a conversation.
-        messages: The new messages of the user; for a run without a conversation the whole history.
+        messages: The new messages of the user; for a run without a conversation, the whole history.
         answers: The answers to the open calls of the conversation.
-        strict: If True, an answer to a call that is not open raises AnswersRefused. If False, such an answer is ignored, and
-            so are messages that the conversation already ends with.
+        strict: If True, an answer to a call that is not open raises AnswersRefused. If False, such an answer is ignored.
+            Messages that the conversation already ends with are ignored too.
         regenerate: Whether to replace the answer to the last message of the user.
         agent: The name of the agent that starts a new conversation; None for the first agent of the service.
         run_id: The id of the run; with None, `start` creates an id.
@@ -216,7 +216,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
     @property
     def task_agent(self) -> Agent | None:
-        """The agent for titles and similar tasks, which clients name "helper"."""
+        """The agent for titles and similar tasks; its name for clients is "helper"."""
         ...
 
     @property
@@ -243,7 +243,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
 
         Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError. If
-        it raises, no run was started.
+        `start` raises, no run was started.
         """
         ...
 
@@ -256,9 +256,9 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     async def read(self, run_id: str, after: int = -1, *, user: str) -> Sequence[Entry]:
-        """Wait for entries with numbers above `after`, and return one or more in order. Return none after the last entry.
+        """Wait for entries with numbers above `after`, and return one or more in order.
 
-        The caller keeps the position, so it may cancel this call and repeat it.
+        After the last entry, the result is empty. The caller keeps the position, so it may cancel this call and repeat it.
         """
         ...
 
@@ -316,7 +316,7 @@ class Run:
         return self.record.conversation
 
     async def read(self, after: int = -1) -> Sequence[Entry]:
-        """Wait for entries with numbers above `after`, and return one or more. Return none after the last entry."""
+        """Wait for entries with numbers above `after`, and return one or more. After the last entry, the result is empty."""
         return await self._runs.read(self.record.id, after, user=self.record.user)
 
     async def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
@@ -354,7 +354,7 @@ class Run:
     async def answer(self, *answers: CallAnswer, key: str | None = None) -> Run:
         """Answer all waiting calls of this run. Returns a new run of the conversation, which continues with the answers.
 
-        A second call with the same answers returns the same run. Raises AnswersRefused; RunActive while another run of the
+        A second call with the same answers returns the same run. Raises AnswersRefused, and RunActive while another run of the
         conversation is running.
         """
         policy = self.record.on_disconnect
@@ -370,7 +370,7 @@ class Run:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-class RunNotFound(RunsError):  # noqa: N818 - reads as what happened
+class RunNotFound(RunsError):  # noqa: N818 - named after the event
     """The user has no such run, or its log was deleted."""
 
     code = "run_not_found"

@@ -33,8 +33,8 @@ def everything(entry: Entry) -> Entry | None:
 def answers_with(context: Collection[str] = ()) -> Show:
     """Return a `show` for users of a service. It includes only the context variables named in `context`.
 
-    It removes requests, the recorded history and all other context variables. An error of a run keeps only its public text.
-    An exception of a tool keeps only its type, in `error` and in `content`. The text of a `ToolError` stays in `content`,
+    This filter removes requests, the recorded history and all other context variables. An error of a run keeps only its public
+    text. An exception of a tool keeps only its type, in `error` and in `content`. The text of a `ToolError` stays in `content`,
     because it is written for the model. Results of functions stay.
     """
     keys = frozenset(context)

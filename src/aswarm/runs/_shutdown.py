@@ -1,7 +1,8 @@
 """Shutdown: `Draining` wakes the readers that wait, `on_shutdown_signal` calls a function when the process must stop.
 
-uvicorn waits for all streams before it ends the lifespan, but a stream ends only after the service stops. So the service cannot
-wait for the end of its lifespan: both would wait forever. It handles the signal itself, before the handler of the server.
+uvicorn waits for all streams before it ends the lifespan, but a stream ends only after the service stops. If the service waited
+for the end of its lifespan, uvicorn and the service would wait forever. So the service handles the signal itself, before the
+handler of the server.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Draining:
 def on_shutdown_signal(call: Callable[[], None]) -> Generator[None]:
     """In this block, SIGTERM and SIGINT first schedule `call` on the event loop, and then run the previous handler.
 
-    Outside of the main thread, the block does nothing. It also ignores a signal that has no handler in Python.
+    Outside of the main thread, the block does nothing. The block also ignores a signal that has no handler in Python.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -32,8 +32,8 @@ class StartAgain(Exception):  # noqa: N818 - it is no error
 class Found(NamedTuple):
     """The data in the database for a new run.
 
-    `same`: the existing run with its id or key. `active`: the id of the active run of its conversation. `last`: the newest
-    run of the conversation. `stored`: the conversation, None if it is new.
+    `same`: the existing run with the id or key of the new run. `active`: the id of the active run of the conversation. `last`:
+    the newest run of the conversation. `stored`: the conversation, None if it is new.
     """
 
     same: RunRow | None
@@ -198,5 +198,5 @@ def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
         stored.unknown_calls,
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
-    kept = set(map(id, stored.messages))  # the run has recorded the answers of its finished calls
+    kept = set(map(id, stored.messages))  # the run has already recorded the answers to its finished calls
     return [message for message in history[keep:] if id(message) not in kept]

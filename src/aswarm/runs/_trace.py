@@ -1,6 +1,6 @@
 """Passes the trace of a request to the process that executes its run, as headers of W3C Trace Context.
 
-A task inherits the trace of the task that started it. A queued run and a run in another process need these headers.
+A task inherits the trace of the task that started it. Only a queued run and a run in another process need these headers.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def bearer(tokens: str | Mapping[str, str]) -> Auth:
     async def auth(request: Request) -> str | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         received = token.strip().encode("latin-1", "replace")  # Starlette decodes headers as latin-1
-        # Compare with every token. If this stopped at the first match, its time would show which token matched.
+        # Compare with every token. If the comparison stopped at the first match, its duration would show which token matched.
         matches = [user for expected, user in tokens_of_users if hmac.compare_digest(expected, received)]
         return matches[0] if matches and scheme.lower() == "bearer" else None
 
@@ -58,7 +58,7 @@ def bearer(tokens: str | Mapping[str, str]) -> Auth:
 async def local_only(request: Request) -> str | None:
     """Accept requests from this machine to localhost, 127.0.0.1 or [::1], as the user "local".
 
-    A request with a header of a proxy is refused. But some proxies send no such header, and then every client looks local. Use
+    A request with a header of a proxy is refused. But behind a proxy that sends no such header, every client looks local. Use
     `bearer` behind a proxy, and on a machine with several users. The 401 response of a service contains the cause.
     """
     request.state.why_not_local = cause = _why_not_local(request)
@@ -85,7 +85,8 @@ def _is_loopback(host: str) -> bool:
 def host_name(headers: Headers) -> str:
     """Return the `Host` of a request without its port.
 
-    The service checks this name, because of DNS rebinding: the owner of a site can make its name resolve to this machine.
+    The service checks the name because of DNS rebinding: the owner of a site can make the name of the site resolve to this
+    machine.
     """
     return without_port(headers.get("host", ""))
 

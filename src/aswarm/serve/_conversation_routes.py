@@ -86,7 +86,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
 def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str, Any]]:
     """Return the open calls with their public ids.
 
-    `kind` is null for a call that needs no answer: it waits until the other calls have their answers.
+    `kind` is null for a call that needs no answer, and only waits until the other calls have their answers.
     """
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
@@ -118,7 +118,7 @@ async def _rename(service: Service, request: Request, user: str) -> Response:
 async def _delete(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     await stored_conversation(service, user, name)
-    # The runs first: if one is active, this raises RunActive, and nothing is deleted.
+    # Delete the runs first: if a run is active, `forget` raises RunActive, and nothing is deleted.
     await service.runs.forget(name, user=user)
     await service.runs.store.delete(conversation_key(user, name))
     return Response(status_code=204)

@@ -1,6 +1,6 @@
 """Functions for all endpoints: authenticate, read the body of a request, return errors as responses, and start a run.
 
-Security: The state of a client sets only the context variables in `client_context`.
+Security: The state that a client sends sets only the context variables in `client_context`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger("aswarm")
 
 
 class Refusal(AswarmError):  # noqa: N818 - not an error of the service
-    """A refused request. `extra`: more fields of the body, next to the code and the message."""
+    """A refused request. `extra`: more fields of the error in the body, next to the code and the message."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Refusal(AswarmError):  # noqa: N818 - not an error of the service
 
 
 def refusal_of(error: AswarmError) -> Refusal:
-    """Return the refusal for an error of `Runs` or of a store. A ConfigurationError is a fault of the service: do not pass it."""
+    """Return the refusal for an error of `Runs` or of a store. Do not pass a ConfigurationError: it is a fault of the service."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, RequestError):
@@ -83,7 +83,7 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 
 def place_of(request: Request, path: str) -> str:
-    """Return the header `Location` for a path of the service, which an app may mount below another path.
+    """Return the header `Location` for a path of the service. An app may have mounted the service below another path.
 
     `path`: the path, already quoted.
     """
@@ -134,7 +134,10 @@ async def answer_error(request: Request, error: Exception) -> Response:
 
 
 async def require_user(service: Service, request: Request) -> str:
-    """Return the user of the request. Raises Refusal (401) if there is none, ConfigurationError for a wrong value of `auth`."""
+    """Return the user of the request.
+
+    Raises Refusal (401) if there is none, ConfigurationError for a wrong return value of `auth`.
+    """
     result = service.auth(request)
     user: Any = await result if inspect.isawaitable(result) else result
     if user is not None and not isinstance(user, str):
@@ -150,7 +153,7 @@ async def require_user(service: Service, request: Request) -> str:
 async def read_json(request: Request, limit: int) -> Any:
     """Return the JSON data in the body of a request. Raises Refusal with the status 400, 413, 415 or 422.
 
-    The content type must be JSON: from a page of another origin, a browser sends it only after a preflight request.
+    The content type must be JSON: a browser sends JSON from a page of another origin only after a preflight request.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -179,7 +182,7 @@ def stream(
 async def start(service: Service, request: Request, new: NewRun) -> Run:
     """Start a run. If the client disconnects while it waits for an earlier run, start nothing.
 
-    Without the id of the new run, the client could not find it again.
+    The client would not get the id of the new run, and could not find the run.
     """
     async with while_connected(request.receive, None):
         try:

@@ -38,15 +38,15 @@ def respond(
 ) -> HttpResponse:
     """Return the response that streams a run of a service, for a route of Starlette or FastAPI.
 
-    If a client reconnects on the native wire, the stream continues after its `Last-Event-ID`. On the other wires, the client
-    gets the whole run again. A client that already has all entries of a finished run gets 204. `show`: filters the entries;
-    None shows all. `heartbeat`: seconds of silence before a comment is sent.
+    If a client reconnects on the native wire, the stream continues after the `Last-Event-ID` of the request. On the other
+    wires, the client gets the whole run again. A client that already has all entries of a finished run gets 204. `show`:
+    filters the entries; None shows all. `heartbeat`: seconds of silence before a comment is sent.
     """
     try:
         after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
         return error_response(refusal)
-    # A running run gets no 204. Its record may be behind: readers may have entries that are not written yet.
+    # For a running run, do not send 204: readers may have entries that its record lacks, because they are not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
         # A browser's EventSource reconnects after a 200, and stops after a 204:
         # https://html.spec.whatwg.org/multipage/server-sent-events.html
@@ -55,7 +55,7 @@ def respond(
 
 
 def _position_of(request: Request) -> int:
-    """Return the number of the last entry that the client has, or -1. Raises Refusal (400) if the text is not a number."""
+    """Return the number of the last entry that the client has, or -1. Raises Refusal (400) if it is not a number."""
     number = request.headers.get("last-event-id") or request.query_params.get("after")
     if not number or number == "-1":
         return -1
@@ -76,13 +76,13 @@ def stream_response(
 ) -> HttpResponse:
     """Return a response that runs `swarm.stream(...)`, or the stream of a conversation, until its client disconnects.
 
-    This needs no service. A client cannot reconnect to such a run.
+    This needs no service. A client cannot reconnect to this run.
 
     Args:
         run: The stream. Do not enter it with `async with`; the response does this.
         wire: A new wire for this client.
-        on_end: An async function that gets the response at the end of the run, also if the run failed or was cancelled. Save
-            the response there. It is not called if the run could not start.
+        on_end: An async function that gets the response at the end of the run, even if the run failed or was cancelled, and can
+            save it. If the run could not start, the function is not called.
         history: The messages with which the run starts.
         heartbeat: Seconds of silence before a comment is sent.
         show: Filters the entries; None shows all.

@@ -1,7 +1,7 @@
 """Responses that stream a run: frames, heartbeats, clients that disconnect, and the shutdown of the service.
 
 A response waits for the message `http.disconnect` of its client. Starlette does not do this on a server with ASGI 2.4: there,
-`send` raises if the client has disconnected. But a stream sends nothing while a tool is silent.
+`send` raises if the client has disconnected. But while a tool is silent, a stream sends nothing, and would not notice this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .wires.sse import HEARTBEAT, retry
 # A proxy that compresses a stream would also buffer it: RFC 9111, section 5.2.2.6. The second header stops the buffering of nginx:
 # https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_buffering
 HEADERS = {"cache-control": "no-store, no-transform", "x-accel-buffering": "no"}
-# The interval in https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes
+# The interval that the HTML standard suggests: https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes
 HEARTBEAT_SECONDS = 15.0
 _RECONNECT_AFTER = 1000  # milliseconds before a reader reconnects to a service that restarts
 _GRACE = 3.0  # when the service stops, a client has these seconds to read the last frames
@@ -43,7 +43,7 @@ class Encoder(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """More headers of a response with these frames; the content type is not in them."""
+        """Headers of a response with these frames, without the content type."""
         ...
 
     def encode(self, entry: Entry, /) -> Iterable[bytes]:
@@ -85,7 +85,7 @@ async def read_frames(
     `live`: the live entries of the run, if this process executes the run. `draining`: when it is set, the generator stops
     early, with a frame that makes a browser reconnect.
     """
-    seconds = heartbeat / 2  # a heartbeat follows two silent waits in a row, so this reads no clock
+    seconds = heartbeat / 2  # a heartbeat follows two silent waits in a row, so no clock is read
     is_last = is_silent = False
     while not is_last:
         entries: Sequence[Entry] | None
@@ -131,13 +131,13 @@ class StreamResponse(HttpResponse):
     async def send_start(self, scope: Scope, send: Send) -> bool:
         """Send the status and the headers. Returns whether to send a body.
 
-        A HEAD request gets no body, and neither does a client that has disconnected.
+        A HEAD request gets no body. A client that has disconnected gets no body either.
         """
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except OSError:  # with ASGI 2.4, `send` raises it if the client has disconnected
+        except OSError:  # with ASGI 2.4, `send` raises OSError if the client has disconnected
             return False
         return bool(scope["method"] != "HEAD")
 
@@ -164,7 +164,7 @@ class RunStream(StreamResponse):
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> None:
-        """`patience`: seconds that the response may continue when the service stops. By default, the reader must reconnect."""
+        """`patience`: seconds that the response may continue when the service stops. By default 0: the reader must reconnect."""
         super().__init__(wire, headers)
         self._run = run
         self._patience = patience or 0

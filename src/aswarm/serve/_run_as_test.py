@@ -1,4 +1,6 @@
-"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run. No I/O.
+"""Writes a test that repeats a run: a scripted model gives the recorded answers, and the functions really run.
+
+This module does no I/O.
 
 Security: Texts of a run are literals in the code of its test, whatever they contain.
 """
@@ -61,7 +63,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
     called = [call["function"]["name"] for message in answers for call in message.get("tool_calls") or ()]
     steps = [_step(message) for message in answers]
     names = [
-        *(["Answer"] if any(step.startswith("Answer(") for step in steps) else []),
+        *(["ScriptedAnswer"] if any(step.startswith("ScriptedAnswer(") for step in steps) else []),
         "ScriptedModel",
         *(["call"] if called else []),
         "check_history",
@@ -86,9 +88,9 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
 
 
 def _place_of(agent: Agent | None, name: str) -> tuple[str, str, str]:
-    """Return the module that has the agent, the name of its variable in this module, and a note for the reader."""
+    """Return the module that has the agent, the name of the agent's variable in this module, and a note for the reader."""
     for module in list(sys.modules.values()):
-        variables = list(vars(module).items()) if isinstance(module, ModuleType) else []  # pyright: ignore[reportUnnecessaryIsInstance] - programs put other objects there
+        variables = list(vars(module).items()) if isinstance(module, ModuleType) else []  # pyright: ignore[reportUnnecessaryIsInstance] - sys.modules may have other objects
         for variable, value in variables:
             if agent is not None and value is agent:
                 return _name_of(module), variable, f"the agent {name!r}"
@@ -127,7 +129,7 @@ def _step(message: Message) -> str:
     if not calls:
         return _literal(text)
     if text:
-        return f"Answer({_literal(text)}, [{', '.join(calls)}])"
+        return f"ScriptedAnswer({_literal(text)}, [{', '.join(calls)}])"
     return calls[0] if len(calls) == 1 else f"[{', '.join(calls)}]"
 
 

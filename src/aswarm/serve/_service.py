@@ -1,4 +1,4 @@
-"""`Service` is an ASGI app over `Runs`; `app` makes both. The app runs alone, or mounted in Starlette or FastAPI.
+"""`Service` is an ASGI app over `Runs`. `app` makes both. The service runs alone, or mounted in Starlette or FastAPI.
 
 `Service` decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process.
 `Runs` has the agents, the conversations and the limits, and decides everything about runs.
@@ -54,12 +54,13 @@ class Service:
     An app that mounts the service must enter `service.lifespan` in its own lifespan.
 
     Args:
-        runs: `LocalRuns` or `DurableRuns`. The service opens and closes this object. If it is already open when the service
-            starts, the service only drains it at the end.
-        auth: A plain or async function that gets a request and returns the id of its user, or None to refuse it with 401.
-            `bearer(...)` and `local_only` are ready-made.
+        runs: `LocalRuns` or `DurableRuns`. The service opens and closes this object. If the object is already open when the
+            service starts, the service only drains it at the end.
+        auth: A plain or async function that gets a request and returns the id of its user, or None to refuse the request with
+            401. `bearer(...)` and `local_only` are ready-made.
         wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
-        page: Whether to serve the playground, a page for developers, at the root. With it, `show` is `everything` by default.
+        page: Whether to serve the playground, a page for developers, at the root. With the page, `show` is `everything` by
+            default.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
             a state.
@@ -68,16 +69,17 @@ class Service:
             all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
         on_disconnect: What happens to a run when its last reader disconnects. "finish": it continues to its end. "cancel": it is
             cancelled. A number: it is cancelled after this number of seconds without a reader.
-        while_running: What happens to a new message while a run of its conversation is active. "refuse": it gets 409, with the
-            id of the active run. "wait": it waits for the end of this run. "replace": this run is stopped.
+        while_running: What happens to a new message while a run of its conversation is active. "refuse": the request gets 409,
+            with the id of the active run. "wait": the message waits for the end of the active run. "replace": the active run is
+            stopped.
         heartbeat: Seconds of silence before a stream sends a comment.
-        drain: Seconds that running runs have to finish when the process shuts down.
+        drain: Seconds in which running runs can finish when the process shuts down.
         origins: Origins of other sites whose pages may use the service, such as "https://shop.example".
         hosts: Accepted host names; by default all.
         activity: Whether to show calls and handoffs as reasoning on the OpenAI wire.
         client_tools: What happens to functions that a client sends on the OpenAI and AG-UI wires. "ignore": nothing. "offer":
             the model may call them, and the client runs them.
-        client_system: Whether to add the system text of a client to the history. This is only for requests without a
+        client_system: Whether to add the system text of a client to the history. It applies only to requests without a
             conversation on the OpenAI wire.
 
     Raises:

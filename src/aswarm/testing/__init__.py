@@ -11,17 +11,17 @@ check the requests that were sent.
 
 from aswarm._values import public as _public
 
-from ._answer import Answer, ScriptedCall, call
+from ._answer import ScriptedAnswer, ScriptedCall, call
 from ._history import check_history
 from ._middleware_check import check_middleware
 from ._scripted_model import Failure, RawAnswer, Request, ScriptedModel, Step, chunks, completion
 from ._scripted_responses import response, response_events
 
 __all__ = [
-    "Answer",
     "Failure",
     "RawAnswer",
     "Request",
+    "ScriptedAnswer",
     "ScriptedCall",
     "ScriptedModel",
     "Step",

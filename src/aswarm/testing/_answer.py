@@ -41,7 +41,7 @@ def call(name: str, /, arguments: str | None = None, *, call_id: str | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ScriptedAnswer:
     """One scripted completion.
 
     Args:
@@ -53,7 +53,7 @@ class Answer:
         usage: The tokens that the server reports; None: it reports no tokens.
         delay: Seconds before the first byte.
         pause: Seconds before every chunk.
-        break_after: The number of chunks or events before the connection breaks. An answer without streaming breaks too.
+        break_after: The number of chunks or events before the connection breaks. An answer that is not streamed fails at once.
     """
 
     text: str | None = None

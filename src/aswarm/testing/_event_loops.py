@@ -40,7 +40,7 @@ class EventLoop(asyncio.SelectorEventLoop):
         return handle
 
     def has_open_timeout(self) -> bool:
-        """Return whether the current task is inside an `asyncio.timeout`. Leaving one cancels its handle."""
+        """Return whether the current task is inside an `asyncio.timeout`. The end of a timeout cancels its handle."""
         task = asyncio.current_task()
         return any(owner is task and not handle.cancelled() for handle, owner in self._timeouts)
 

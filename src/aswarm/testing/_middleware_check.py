@@ -24,23 +24,25 @@ from aswarm._values.events import ToolCallStarted
 from aswarm._values.messages import OUTCOME_UNKNOWN
 from aswarm._wire.request import CompletionRequest
 
-from ._answer import Answer, ScriptedCall
+from ._answer import ScriptedAnswer, ScriptedCall
 from ._event_loops import EventLoop, quiet, run_case
 from ._history import check_history
 from ._scripted_model import chunks
 
 SCOPE = "no cancel scope, timeout or task group may be open across a `yield` (PEP 789)"
 CLOSED = "leaving a run must close every generator that a handler reads: read it inside `contextlib.aclosing`"
-CANCELLED = "a cancellation must be passed on: catch `Exception`, not `BaseException`, or raise again what was caught"
-STARTED = "`started` must be awaited once, directly before the function runs, or be passed on to the inner handler"
+CANCELLED = (
+    "a cancellation must be passed on: catch `Exception`, not `BaseException`, or raise the caught exception again"
+)
+STARTED = "`started` must be awaited once, directly before the function runs; or pass it on to the inner handler"
 ENDS = "leaving a run must end it soon: a handler must not wait for long in a shield or in a `finally`"
 TASKS = "a task must not outlive its run"
 
 _STEPS = 50  # after a run was stopped, everything must end within this number of steps of the event loop
-_SOON = 0.2  # seconds; or within this time, if the middleware waits for something
+_SOON = 0.2  # seconds; if the middleware waits for something, everything must end within this time
 _BEFORE, _IN, _AFTER, _FUNCTION = "before the first chunk", "between chunks", "after the last chunk", "in a function"
-_FIRST = Answer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
-_LAST = Answer("Done.")
+_FIRST = ScriptedAnswer("Hi", calls=[ScriptedCall("work", "{}", "call_1")])
+_LAST = ScriptedAnswer("Done.")
 
 
 class _RuleBroken(Exception):  # noqa: N818 - reads as what happened
@@ -166,7 +168,7 @@ class _Scene:
                 await self._pass(_IN)
             await self._pass(_AFTER)
         finally:
-            # A real source awaits too while it closes its connection. A handler must wait for this.
+            # Await while the generator is closed, as a real source does for its connection. A handler must wait for this.
             with anyio.CancelScope(shield=True):
                 await anyio.lowlevel.checkpoint()
             self.open_streams -= 1
@@ -372,7 +374,7 @@ async def _play(new_scene: Callable[[], _Scene], act: Act) -> None:
 
 
 async def _becomes_true(condition: Callable[[], bool]) -> bool:
-    """Wait until the condition is true: for `_STEPS` steps of the event loop, and then for `_SOON` seconds."""
+    """Wait until the condition is true: at most `_STEPS` steps of the event loop, and then `_SOON` seconds."""
     for _ in range(_STEPS):
         if condition():
             return True

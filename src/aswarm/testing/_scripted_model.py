@@ -16,7 +16,7 @@ from aswarm._providers.openai import source_for
 from aswarm._values.json import is_array
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
-from ._answer import Answer, Cut, ScriptedCall, pieces, wire_call
+from ._answer import Cut, ScriptedAnswer, ScriptedCall, pieces, wire_call
 from ._scripted_responses import messages_of, response, response_events
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ class RawAnswer:
     pause: float = 0
 
 
-Step: TypeAlias = str | ScriptedCall | Sequence[ScriptedCall] | Answer | Failure | RawAnswer | Exception
-"""One reply of a `ScriptedModel`: a text, one or several calls, an `Answer` with text and calls, bytes, or a failure."""
+Step: TypeAlias = str | ScriptedCall | Sequence[ScriptedCall] | ScriptedAnswer | Failure | RawAnswer | Exception
+"""One reply of a `ScriptedModel`: a text, one or several calls, a `ScriptedAnswer` with text and calls, bytes, or a failure."""
 Script: TypeAlias = Iterable["Step | Callable[[Request], Step]"] | Callable[["Request"], "Step"]
 
 
@@ -96,7 +96,7 @@ class ScriptedModel:
 
     Args:
         script: The steps in order, or a function that gets a `Request` and returns a step. A step is a str (an answer), a
-            `call` or a list of calls, an `Answer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a
+            `call` or a list of calls, a `ScriptedAnswer`, a `Failure`, a `RawAnswer`, an exception that the transport raises, or a
             function that gets a `Request` and returns one of these.
         cut: The size of the pieces of streamed text and arguments in characters, or a function that returns the pieces of a
             text. None: one piece.
@@ -119,7 +119,7 @@ class ScriptedModel:
         """Return a real `AsyncOpenAI` that sends requests to this model. `options`: its arguments; by default no retries."""
         from openai import AsyncOpenAI  # noqa: PLC0415 - slow to import, and not always needed
 
-        # The type hints of openai 3 require httpx2, but it accepts httpx too. openai 2 accepts only httpx.
+        # The type hints of openai 3 require httpx2, but openai 3 also accepts httpx. openai 2 accepts only httpx.
         http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(self._handle))
         # No retries of the client, so that aswarm sees each scripted failure.
         defaults: dict[str, Any] = {"api_key": "scripted", "base_url": self._base_url, "max_retries": 0}
@@ -130,7 +130,7 @@ class ScriptedModel:
         return source_for(self.client())
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        """Yield the chunks of one completion, through its own `client`; see `CompletionSource`."""
+        """Yield the chunks of one completion, through a `client` of this model; see `CompletionSource`."""
         return self._source.complete(request)
 
     def next_step(self, request: Request) -> Step:
@@ -156,7 +156,7 @@ class ScriptedModel:
             await anyio.sleep(step.delay)
             error = {"message": step.message, "code": step.code, "type": None}
             return httpx.Response(step.status, headers=dict(step.headers), json={"error": error})
-        answer = step if isinstance(step, Answer) else _answer(step)
+        answer = step if isinstance(step, ScriptedAnswer) else _answer(step)
         await anyio.sleep(answer.delay)
         if not request.body.get("stream"):
             if answer.break_after is not None:
@@ -167,25 +167,25 @@ class ScriptedModel:
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
 
 
-def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> Answer:
+def _answer(step: str | ScriptedCall | Sequence[ScriptedCall]) -> ScriptedAnswer:
     if isinstance(step, str):
-        return Answer(step)
+        return ScriptedAnswer(step)
     calls = [step] if isinstance(step, ScriptedCall) else step
     if not (is_array(calls) and all(isinstance(each, ScriptedCall) for each in calls)):
         raise TypeError(
-            f"a step of the script must be a str, a call(...), a list of calls, or an Answer; it is {step!r}"
+            f"a step of the script must be a str, a call(...), a list of calls, or a ScriptedAnswer; it is {step!r}"
         )
-    return Answer(calls=calls)
+    return ScriptedAnswer(calls=calls)
 
 
-def completion(answer: Answer) -> dict[str, Any]:
+def completion(answer: ScriptedAnswer) -> dict[str, Any]:
     """Return the answer as one whole `chat.completion` object."""
     choice = {"index": 0, "message": answer.message, "finish_reason": answer.finish}
     usage = {} if answer.usage is None else {"usage": answer.usage}
     return {"id": "scripted", "object": "chat.completion", "model": "scripted", "choices": [choice], **usage}
 
 
-def chunks(answer: Answer, cut: Cut = None) -> Iterator[dict[str, Any]]:
+def chunks(answer: ScriptedAnswer, cut: Cut = None) -> Iterator[dict[str, Any]]:
     """Yield the answer as `chat.completion.chunk` objects, in the order in which OpenAI sends them."""
     yield _chunk({"role": "assistant", "content": None if answer.calls else ""})
     for key, value in answer.extra.items():
@@ -208,21 +208,21 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     return {"id": "scripted", "object": "chat.completion.chunk", "model": "scripted", "choices": [choice]}
 
 
-def _chunk_bytes(answer: Answer, cut: Cut) -> list[bytes]:
+def _chunk_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
     data = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks(answer, cut)]
     done = ["[DONE]"] if answer.break_after is None else []  # a stream that breaks never reaches its end
     return [f"data: {each}\n\n".encode() for each in [*data, *done]]
 
 
-def _response_bytes(answer: Answer, cut: Cut) -> list[bytes]:
+def _response_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
     events = [(event["type"], json.dumps(event, ensure_ascii=False)) for event in response_events(answer, cut)]
     return [f"event: {kind}\ndata: {data}\n\n".encode() for kind, data in events]
 
 
 class _Body(httpx.AsyncByteStream):
-    # Not an async generator, because httpx drops it without closing it, and trio then emits a warning.
+    # Not an async generator: httpx would drop the generator without closing it, and trio would emit a warning.
     def __init__(self, model: ScriptedModel, pieces: Sequence[bytes], pause: float, *, breaks: bool) -> None:
-        self.size = sum(map(len, pieces))
+        self.pieces = pieces
         self._model = model
         self._pieces = iter(pieces)
         self._pause = pause

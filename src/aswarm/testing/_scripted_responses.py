@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ._answer import Answer, CallKind, Cut, ScriptedCall, pieces, wire_call
+from ._answer import CallKind, Cut, ScriptedAnswer, ScriptedCall, pieces, wire_call
 
 Json = dict[str, Any]
 
@@ -17,7 +17,7 @@ _REQUEST_FIELDS: Json = {"created_at": 0, "parallel_tool_calls": True, "tool_cho
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-def response(answer: Answer) -> Json:
+def response(answer: ScriptedAnswer) -> Json:
     """Return the answer as one whole `response` object."""
     reason = _INCOMPLETE.get(answer.finish)
     return {
@@ -33,7 +33,7 @@ def response(answer: Answer) -> Json:
     }
 
 
-def _items(answer: Answer) -> Iterator[Json]:
+def _items(answer: ScriptedAnswer) -> Iterator[Json]:
     extra = dict(answer.extra)
     if reasoning := extra.pop("reasoning_content", None):
         summary = [{"type": "summary_text", "text": reasoning}]
@@ -51,7 +51,7 @@ def _items(answer: Answer) -> Iterator[Json]:
         yield {"type": _CALL_TYPES[each.kind], "status": "completed", "call_id": each.id, **named}
 
 
-def _usage(answer: Answer) -> Json | None:
+def _usage(answer: ScriptedAnswer) -> Json | None:
     if answer.usage is None:
         return None
     names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens"}
@@ -62,7 +62,7 @@ def _usage(answer: Answer) -> Json | None:
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-def response_events(answer: Answer, cut: Cut = None) -> Iterator[Json]:
+def response_events(answer: ScriptedAnswer, cut: Cut = None) -> Iterator[Json]:
     """Yield the answer as the events of a stream, in the order in which OpenAI sends them."""
     whole = response(answer)
     begun: Json = {**whole, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}

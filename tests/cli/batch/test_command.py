@@ -16,7 +16,7 @@ from loopback import LoopbackServer
 
 from aswarm.cli._exits import SetupError
 from aswarm.cli.commands.batch import command as batch_command
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 pytestmark = pytest.mark.usefixtures("project")
 OUT = "out.jsonl"
@@ -325,7 +325,7 @@ def test_on_error_stop_where_the_last_item_fails() -> None:
 
 def test_no_answer() -> None:
     """Refusals and runs that reach --max-turns are outcomes without an answer: exit code 3."""
-    with model(Answer(extra={"refusal": "No."}), call("look_up", order_id=7)) as server:
+    with model(ScriptedAnswer(extra={"refusal": "No."}), call("look_up", order_id=7)) as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--max-turns", "1", "-c", "user=x")
     assert result.exit_code == 3
     assert statuses() == {1: "refusal", 2: "max_turns"}

@@ -23,7 +23,7 @@ from journaled import kinds
 from loopback import LoopbackServer, Reply, serve, whole
 from terminal import terminal
 
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 pytestmark = pytest.mark.sampled
 
@@ -78,11 +78,11 @@ def server(stalls_after: int | None = None, refused: Collection[int] = ()) -> Ge
             return Reply([], silent=True)
         last = body["messages"][-1]
         if last["role"] == "tool":
-            return replace(whole(Answer("done")), pause=0.01)
+            return replace(whole(ScriptedAnswer("done")), pause=0.01)
         number = int(last["content"].split()[1])
         if number in refused:
             return refusal("400 Bad Request", "no")
-        return replace(whole(Answer(calls=[call("note", number=number)])), pause=0.01)
+        return replace(whole(ScriptedAnswer(calls=[call("note", number=number)])), pause=0.01)
 
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(serve(reply)) as running:
         yield running

@@ -13,7 +13,7 @@ from kept_runs import Workshop
 from npm_clients import play
 from served import served
 
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 SCRIPT = "live_agui.mjs"
 needs_node = pytest.mark.skipif(
@@ -34,7 +34,7 @@ def roles(found: dict[str, Any]) -> list[str]:
 @needs_node
 async def test_an_agent_runs_twice_in_a_thread() -> None:
     """Both runs finish, and the client has calls, results and texts in the order of the server's history."""
-    script = [Answer("Let me see.", [call("look", number=1), call("look", number=2)]), "Found.", "Still there."]
+    script = [ScriptedAnswer("Let me see.", [call("look", number=1), call("look", number=2)]), "Found.", "Still there."]
     async with served(script, wires=["agui"]) as it:
         found = await play(SCRIPT, it.url, "whole")
         assert [run["finished"]["outcome"] for run in found["runs"]] == [{"type": "success"}] * 2
@@ -65,7 +65,9 @@ async def test_an_agent_runs_a_tool_of_its_own() -> None:
 
     def script(request: Any) -> Any:
         last = request.body["messages"][-1]
-        return Answer(f"It says {last['content']}.") if last["role"] == "tool" else call("open_page", call_id="p")
+        return (
+            ScriptedAnswer(f"It says {last['content']}.") if last["role"] == "tool" else call("open_page", call_id="p")
+        )
 
     async with served(script, wires=["agui"], client_tools="offer") as it:
         found = await play(SCRIPT, it.url, "tool")
@@ -117,7 +119,7 @@ async def test_the_validator_finds_nothing(kind: str) -> None:
     """`ag-ui-validate` asks the endpoint itself, and ends with 0."""
     calls = [call("look", number=1), call("look", number=2)]
     scripts: dict[str, list[Any]] = {
-        "whole": [Answer("Wait.", calls, {"reasoning_content": "Hm."}), call("handoff_to_clerk"), "Done."],
+        "whole": [ScriptedAnswer("Wait.", calls, {"reasoning_content": "Hm."}), call("handoff_to_clerk"), "Done."],
         "interrupt": [[call("look", number=1), call("erase", name="draft")]],
         "failure": [Failure(400)],
     }

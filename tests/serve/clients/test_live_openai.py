@@ -13,11 +13,11 @@ from npm_clients import play
 from openai import APIError, AsyncOpenAI
 from served import Served, served
 
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 SCRIPT = "live_openai.mjs"
 HI: Any = [{"role": "user", "content": "Hi!"}]
-TURNS = [Answer("Let me see.", [call("look", number=1)]), "It is 1."]
+TURNS = [ScriptedAnswer("Let me see.", [call("look", number=1)]), "It is 1."]
 pytestmark = pytest.mark.asyncio
 needs_node = pytest.mark.skipif(
     "NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"
@@ -49,7 +49,7 @@ async def command(*arguments: str, folder: Path, **environment: str) -> tuple[in
 
 async def test_an_error_in_a_stream_is_raised() -> None:
     """The second completion fails after the first text: the SDK raises APIError with the public text, and not the end of a stream."""
-    script = [Answer("Let me see.", [call("look", number=1)]), Failure(400, message="inner secret")]
+    script = [ScriptedAnswer("Let me see.", [call("look", number=1)]), Failure(400, message="inner secret")]
     async with (
         served(script, wires=["openai"]) as it,
         AsyncOpenAI(base_url=f"{it.url}/v1", api_key="token-of-ann", max_retries=0) as client,
@@ -83,7 +83,7 @@ async def test_the_client_of_npm_chats() -> None:
 @needs_node
 async def test_the_client_of_npm_is_told_of_errors() -> None:
     """Each is the error of its kind, with status, code and parameter; one in a stream is raised too."""
-    script = [Failure(500, message="inner secret"), Answer("Wait.", [call("look", number=1)]), Failure(400)]
+    script = [Failure(500, message="inner secret"), ScriptedAnswer("Wait.", [call("look", number=1)]), Failure(400)]
     async with served(script, wires=["openai"]) as it:
         found = await play(SCRIPT, it.url, "errors")
         assert (found["model"]["kind"], found["model"]["code"]) == ("NotFoundError", "model_not_found")
@@ -108,7 +108,7 @@ async def test_llm_asks_and_continues(options: list[str], tmp_path: Path) -> Non
     """The command prints the answer; `--continue` sends the history, which reaches the agent beside its instructions."""
 
     def script(request: Any) -> Any:
-        return Answer(f"{len(request.body['messages'])} messages.")
+        return ScriptedAnswer(f"{len(request.body['messages'])} messages.")
 
     async with served(script, wires=["openai"]) as it:
         settings = llm_settings(it, tmp_path)

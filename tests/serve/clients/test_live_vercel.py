@@ -11,7 +11,7 @@ from npm_clients import play
 from served import served
 
 from aswarm.serve import Limits
-from aswarm.testing import Answer, Failure, call
+from aswarm.testing import Failure, ScriptedAnswer, call
 
 SCRIPT = "live_vercel.mjs"
 pytestmark = [
@@ -38,7 +38,7 @@ def states(chat: dict[str, Any]) -> list[str]:
 
 async def test_a_chat_ends_with_its_reason(client: str) -> None:
     """One request, "stop", every call with its output, and the page is asked for no call of the server."""
-    script = [Answer("Let me see.", [call("look", number=1), call("look", number=2)]), "Found."]
+    script = [ScriptedAnswer("Let me see.", [call("look", number=1), call("look", number=2)]), "Found."]
     async with served(script, wires=["vercel"]) as it:
         [chat] = (await play(SCRIPT, it.url, "whole", client))["chats"]
         assert chat["requests"] == [{"method": "POST", "status": 200}]
@@ -60,7 +60,7 @@ async def test_a_run_that_ends_on_a_result_is_not_sent_again(client: str) -> Non
 
 async def test_a_chat_is_taken_over_by_a_page_that_is_loaded_again(client: str, workshop: Workshop) -> None:
     """The stop only ends the reading; the new page has the whole message; after the end a third one gets 204."""
-    async with served([Answer("Wait.", [call("slow")]), "Done."], workshop, wires=["vercel"]) as it:
+    async with served([ScriptedAnswer("Wait.", [call("slow")]), "Done."], workshop, wires=["vercel"]) as it:
         found = await play(SCRIPT, it.url, "resume", client, asked=workshop.go.set)
         first, second, third = found["chats"]
         assert texts(first) == ["Go", "Wait."]

@@ -24,8 +24,8 @@ from wire_checks import data_of
 from aswarm._record.entries import Entry, joined
 from aswarm.serve.wires.agui.encoder import AguiWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
-from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, call
+from aswarm.testing import ScriptedAnswer as Scripted
 
 Json = dict[str, Any]
 READER = Path(__file__).with_name("readers.mjs")

@@ -21,7 +21,7 @@ from aswarm import Agent, Response, Swarm
 from aswarm._blocking.caller import Caller
 from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._blocking.interrupts import Interrupts
-from aswarm.testing import Answer, ScriptedModel, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, chunks, completion
 
 FACES = ("run", "run(stream=True)", "stream")
 
@@ -119,7 +119,7 @@ def keeping_server() -> Iterator[tuple[str, list[tuple[int, str]]]]:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             text = request["messages"][-1]["content"]
             seen.append((self.client_address[1], text))
-            body = json.dumps(completion(Answer(text))).encode()
+            body = json.dumps(completion(ScriptedAnswer(text))).encode()
             head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             self.wfile.write(head.encode() + body)
 

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from aswarm.testing import Answer, ScriptedCall, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedCall, chunks, completion
 
-Step = str | ScriptedCall | list[ScriptedCall] | Answer
+Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer
 
 
-def as_answer(step: Step) -> Answer:
+def as_answer(step: Step) -> ScriptedAnswer:
     """Return a step of a script as an `Answer`."""
-    if isinstance(step, Answer):
+    if isinstance(step, ScriptedAnswer):
         return step
     if isinstance(step, str):
-        return Answer(step)
-    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+        return ScriptedAnswer(step)
+    return ScriptedAnswer(calls=[step] if isinstance(step, ScriptedCall) else step)
 
 
 class BlockingClient:
@@ -36,7 +36,7 @@ class BlockingClient:
         answer = as_answer(next(self._steps))
         return self._streamed(answer) if request["stream"] else completion(answer)
 
-    def _streamed(self, answer: Answer) -> Iterator[Any]:
+    def _streamed(self, answer: ScriptedAnswer) -> Iterator[Any]:
         for chunk in chunks(answer, 2):
             self.threads.add(threading.get_ident())
             yield chunk

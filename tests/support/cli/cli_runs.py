@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 
 from aswarm.cli._app import app
-from aswarm.testing import Answer, ScriptedCall
+from aswarm.testing import ScriptedAnswer, ScriptedCall
 
-Step = str | ScriptedCall | list[ScriptedCall] | Answer | Reply
+Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer | Reply
 
 AGENTS = '''\
 from aswarm import Agent
@@ -49,7 +49,7 @@ def model(*steps: Step) -> Generator[LoopbackServer]:
         step = next(waiting)
         if isinstance(step, Reply):
             return step
-        answer = step if isinstance(step, Answer) else _answer(step)
+        answer = step if isinstance(step, ScriptedAnswer) else _answer(step)
         streamed, at_once = (sse_response, whole_response) if "input" in body else (sse, whole)
         return streamed(answer, cut=4) if body.get("stream") else at_once(answer)
 
@@ -57,10 +57,10 @@ def model(*steps: Step) -> Generator[LoopbackServer]:
         yield server
 
 
-def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> Answer:
+def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> ScriptedAnswer:
     if isinstance(step, str):
-        return Answer(step)
-    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+        return ScriptedAnswer(step)
+    return ScriptedAnswer(calls=[step] if isinstance(step, ScriptedCall) else step)
 
 
 def refused(status: str, message: str) -> Reply:

@@ -49,7 +49,7 @@ import anyio.from_thread
 from loopback import Reply, serve, whole
 
 from aswarm import AsyncSwarm, Swarm
-from aswarm.testing import Answer, Failure, Request, ScriptedCall, ScriptedModel, call, chunks
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call, chunks
 
 PROJECT = Path(__file__).resolve().parents[3]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
@@ -161,20 +161,20 @@ class ModelServer:
             step = self.model.next_step(Request(body, {}))
         except Exception as error:  # an AssertionError here would stop the server, but not fail the test
             step = Failure(400, f"{type(error).__name__}: {error}")
-        assert isinstance(step, str | ScriptedCall | list | Answer | Failure), step
+        assert isinstance(step, str | ScriptedCall | list | ScriptedAnswer | Failure), step
         if isinstance(step, Failure):
             return Reply([f'{{"error": {{"message": "{step.message}"}}}}'.encode()], status=f"{step.status} -")
-        answer = step if isinstance(step, Answer) else _answer(step)
+        answer = step if isinstance(step, ScriptedAnswer) else _answer(step)
         if not body.get("stream"):
             return whole(answer)
         events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer, _words)]
         return Reply([*events, b"data: [DONE]\n\n"])
 
 
-def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> Answer:
+def _answer(step: str | ScriptedCall | list[ScriptedCall]) -> ScriptedAnswer:
     if isinstance(step, str):
-        return Answer(step)
-    return Answer(calls=[step] if isinstance(step, ScriptedCall) else step)
+        return ScriptedAnswer(step)
+    return ScriptedAnswer(calls=[step] if isinstance(step, ScriptedCall) else step)
 
 
 def _words(text: str) -> list[str]:
@@ -229,7 +229,7 @@ class PageRun:
             return
         exec(block.notes.get("setup", ""), {})
         script = block.notes.get("model")
-        steps = None if script is None else eval(script, {"call": call, "Answer": Answer, "Failure": Failure})
+        steps = None if script is None else eval(script, {"call": call, "Answer": ScriptedAnswer, "Failure": Failure})
         waiting = steps if callable(steps) or steps is None else list(steps)
         self._server.model = model = ScriptedModel(_hello if waiting is None else waiting)
         if "file" in block.notes:

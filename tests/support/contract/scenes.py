@@ -32,7 +32,7 @@ from aswarm import Answer as given
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.guards import Block, guard_tool, hold_answer
 from aswarm.middleware import Middleware
-from aswarm.testing import Answer, Failure, ScriptedModel, Step, call, check_history
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 USER = {"role": "user", "content": "Go"}
 SECONDS = 30.0  # nothing here takes as long
@@ -101,13 +101,13 @@ def exits() -> list[Exit]:
         Exit("a call waits for a decision", [[call("quick"), call("ask"), call("later")]]),
         Exit("a limit of a budget", [call("quick"), call("quick")], options={"budget": Budget(turns=1)}),
         Exit(
-            'the same, with `then="raise"`',
+            'a limit of a budget, with `then="raise"`',
             [call("quick"), call("quick")],
             options={"budget": Budget(turns=1, then="raise")},
         ),
         Exit("no answer has the output type", ["x"] * 5, options={"output": int}),
         Exit("the provider refuses or fails", [call("quick"), Failure(400, message="no")]),
-        Exit("the stream breaks", [call("quick"), Answer("Hello there", break_after=2)]),
+        Exit("the stream breaks", [call("quick"), ScriptedAnswer("Hello there", break_after=2)]),
         Exit("`tool_error=` raises", [[call("quick"), call("broken")]], of_swarm={"tool_error": _raise}),
         Exit(
             "a guard blocks the answer",
@@ -317,7 +317,7 @@ async def told() -> list[Told]:
         Told("None is returned", *await _asked([nothing], [call("nothing")])),
         Told("an agent is returned: a handoff", *await _asked([one], [call("transfer_to_one")])),
         Told(
-            "two calls of a turn hand off: the second",
+            "the second of two calls of a turn that hand off",
             *await _asked([one, two], [[call("transfer_to_one"), call("transfer_to_two")]]),
         ),
         Told("the agent has no such tool", *await _asked([quick, book], [call("find")])),
@@ -325,18 +325,21 @@ async def told() -> list[Told]:
         Told("the arguments are not an object", *await _asked([book], [call("book", '["Rome"]')])),
         Told("arguments are missing, wrong or unknown", *await _asked([book], [call("book", nights="two", stars=3)])),
         Told("the function raised", *await _asked([broken], [call("broken")])),
-        Told("it raised `ToolError`", *await _asked([refuse], [call("refuse")])),
-        Told("it took longer than its `timeout`", *await _asked([wait], [call("wait")])),
+        Told("the function raised `ToolError`", *await _asked([refuse], [call("refuse")])),
+        Told("the function took longer than its `timeout`", *await _asked([wait], [call("wait")])),
         Told("a person denied the call", *await _asked([refund], [_refund()], Deny("Too late."))),
-        Told("the same, without a reason", *await _asked([refund], [_refund()], Deny())),
-        Told("a person changed its arguments", *await _asked([refund], [_refund()], Approve({"order": 8}))),
-        Told("a person gave a text in its place", *await _asked([refund], [_refund()], "We sent a new one.")),
+        Told("a person denied the call without a reason", *await _asked([refund], [_refund()], Deny())),
+        Told("a person changed the arguments", *await _asked([refund], [_refund()], Approve({"order": 8}))),
+        Told("a person gave a text as the result", *await _asked([refund], [_refund()], "We sent a new one.")),
         Told(
-            "it ran elsewhere, and its answer is data",
+            "the call ran in another program, and the answer is data",
             *await _asked([locate], [call("locate")], given({"city": "Rome"})),
         ),
-        Told("`tool_calls` of its budget is reached", *await _asked([quick], repeats, budget=Budget(tool_calls=1))),
-        Told("`repeats` of its budget is reached", *await _asked([quick], repeats, budget=Budget(repeats=2))),
+        Told(
+            "the limit `tool_calls` of the budget is reached",
+            *await _asked([quick], repeats, budget=Budget(tool_calls=1)),
+        ),
+        Told("the limit `repeats` of the budget is reached", *await _asked([quick], repeats, budget=Budget(repeats=2))),
         Told(
             "a guard blocks the call",
             *await _asked([quick], [call("quick")], guard=guard_tool(before=lambda _: Block("not now"))),
@@ -345,8 +348,8 @@ async def told() -> list[Told]:
             "a guard blocks the result",
             *await _asked([quick], [call("quick")], guard=guard_tool(after=lambda _: Block("not now"))),
         ),
-        Told("it was cancelled after its function had started", await _cancelled()),
-        Told("it was open, and a new message came", await _open_before_a_message()),
+        Told("the call was cancelled after its function had started", await _cancelled()),
+        Told("the call was open, and a new message came", await _open_before_a_message()),
     ]
 
 

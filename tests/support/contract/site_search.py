@@ -18,6 +18,7 @@ PAGES = {
     "guides/approvals": "approval, approvals, human in the loop, confirm",
     "guides/batches-and-limits": "rate limit, rate limits, 429, backoff, tokens per minute, batch",
     "guides/budgets": "budget, cost, max tokens",
+    "guides/code-mode": "code mode, sandbox, programmatic tool calling",
     "guides/command-line": "cli, command line",
     "guides/concurrency": "concurrency, parallel tool calls, eager tools",
     "guides/conversations": "session, sessions, conversation, conversations, chat history, sqlite, postgresql",

@@ -16,6 +16,7 @@ from typing import Any
 
 import anyio
 import scenes
+from _site import signatures
 
 from aswarm._record.journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
@@ -111,7 +112,7 @@ def formats() -> str:
     """The formats of the databases that this version writes and reads."""
     rows = []
     for name, schema in {
-        "a store, with conversations and runs (also durable runs)": STORE,
+        "a store, with conversations and runs (including durable runs)": STORE,
         "the journal of a batch": JOURNAL,
     }.items():
         older = ", ".join(map(str, sorted(schema.migrations))) or "none released"
@@ -200,6 +201,14 @@ def _report() -> Any:
         sys.path.pop()
 
 
+# --- public names -----------------------------------------------------------------------------------------------------
+
+
+def public_names() -> str:
+    """All public names with their signatures, by module."""
+    return signatures.listing()
+
+
 # --- blocks of pages --------------------------------------------------------------------------------------------------
 
 MADE: dict[str, Callable[[], str]] = {
@@ -211,6 +220,7 @@ MADE: dict[str, Callable[[], str]] = {
     "dialects": dialects,
     "costs": costs,
     "costs_short": costs_short,
+    "public_names": public_names,
 }
 
 

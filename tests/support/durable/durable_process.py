@@ -31,7 +31,7 @@ from aswarm import Agent, AsyncSwarm, Result, current_call, tool
 from aswarm.durable import DurableRuns
 from aswarm.runs import RunRecord
 from aswarm.runs._runs import RunNotFound, ShuttingDown
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 SLEEP = 20.0
 
@@ -138,7 +138,7 @@ def answer(request: Request) -> Any:
         return call("ask_clerk")
     if kind == "go" and turns == 2:
         return [call("work", number=4), call("work", number=5)]
-    return Answer(" ".join(str(message["content"]) for message in messages if message["role"] == "tool"))
+    return ScriptedAnswer(" ".join(str(message["content"]) for message in messages if message["role"] == "tool"))
 
 
 def is_approved(run_id: str) -> bool:
@@ -329,7 +329,7 @@ async def _faults_of_records(url: str) -> list[str]:
             stored = await runs.store.load(kept.id)
             histories[kept.id.partition("/")[2]] = stored.messages if stored else []
         for record in await runs.records(limit=1_000_000):
-            entries = [entry async for entry in (await runs.find(record.id)).events()]
+            entries = [entry async for entry in (await runs.find(record.id)).entries()]
             history = histories.get(record.conversation, [])
             faults += [f"{record.id}: {fault[:400]}" for fault in record_faults(entries, history)]
     return faults

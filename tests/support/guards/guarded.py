@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.guards import guard_input, guard_tool, hold_answer
-from aswarm.testing import Answer, call, chunks, completion
+from aswarm.testing import ScriptedAnswer, call, chunks, completion
 
 WAYS = ["run", "run(stream=True)", "stream", "stream(deltas=False)"]
 
@@ -47,7 +47,11 @@ class Scene:
         self.asked.append(request.body)
         self.log.append("asked")
         is_answered = any(message["role"] == "tool" for message in request.body["messages"])
-        answer = Answer("It is done.") if is_answered or not self.calls else Answer(self.text, calls=self.calls)
+        answer = (
+            ScriptedAnswer("It is done.")
+            if is_answered or not self.calls
+            else ScriptedAnswer(self.text, calls=self.calls)
+        )
         self.open_streams += 1
         try:
             await steps(self.before)

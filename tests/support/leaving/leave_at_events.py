@@ -18,7 +18,7 @@ from aswarm import (
     ToolCallStarted,
     TurnStarted,
 )
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 Held = Callable[[Any], bool]
 
@@ -46,7 +46,7 @@ def nth(count: int, held: Held) -> Held:
 
 def half_then_more(body: Body) -> Reply:
     """Send text that does not end while the client reads."""
-    half = first_half(spoken(Answer("Hello, world"), body, cut=5))
+    half = first_half(spoken(ScriptedAnswer("Hello, world"), body, cut=5))
     return Reply([*half, *[b": more\n\n"] * 50], pause=0.005, end="stall")
 
 
@@ -55,9 +55,9 @@ FAST_DONE = {"fast": "fast done"}
 HALF = Moment(half_then_more, asked, partial="Hello", holds_response=True)
 SPEAKING = replace(says_calls := in_tools(*ALL, started=()), open=())
 NOTHING_RUN = replace(says_calls, open=ALL)
-FIRST_TURN_DONE = Moment(says(Answer(calls=[call("fast")])), asked, answers=FAST_DONE)
+FIRST_TURN_DONE = Moment(says(ScriptedAnswer(calls=[call("fast")])), asked, answers=FAST_DONE)
 HANDED_OFF = Moment(
-    says(Answer(calls=[call("fast"), call("transfer_to_other")])), asked, {**FAST_DONE, "transfer_to_other": HANDOFF},
+    says(ScriptedAnswer(calls=[call("fast"), call("transfer_to_other")])), asked, {**FAST_DONE, "transfer_to_other": HANDOFF},
     agent="other",
 )  # fmt: skip
 MID_GROUP = in_tools(*ALL, started=(), answers={**FAST_DONE, "slow": UNKNOWN}, open=("later",))
@@ -78,7 +78,7 @@ EVENTS: dict[str, tuple[str, Callable[[], Held], Moment]] = {
     "classic: a call's delta": ("classic", lambda: lambda got: bool(got.get("tool_calls")), SPEAKING),
     "classic: the end, before tools": ("classic", lambda: entry("delim", "end"), NOTHING_RUN),
     "classic: the second start": ("classic", lambda: nth(2, entry("delim", "start")), FIRST_TURN_DONE),
-    "typed: the first turn": ("typed", lambda: event(TurnStarted, turn=1), Moment(says(Answer("done")), asked)),
+    "typed: the first turn": ("typed", lambda: event(TurnStarted, turn=1), Moment(says(ScriptedAnswer("done")), asked)),
     "typed: a token": ("typed", lambda: event(TextDelta, text="Hello"), HALF),
     "typed: the completion, before tools": ("typed", lambda: event(CompletionFinished), NOTHING_RUN),
     "typed: an async tool runs": ("typed", lambda: event(ToolCallStarted, name="slow"), MID_GROUP),

@@ -29,7 +29,7 @@ from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.middleware import Middleware
-from aswarm.testing import Answer, call, check_history
+from aswarm.testing import ScriptedAnswer, call, check_history
 
 # --- moments ----------------------------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ Body = dict[str, Any]
 Speech = Callable[[Body], Reply]  # from a request of either API to the reply of the server
 
 
-def says(answer: Answer) -> Speech:
+def says(answer: ScriptedAnswer) -> Speech:
     """Send a correct answer."""
     return lambda body: spoken(answer, body)
 
@@ -55,7 +55,7 @@ def says_only_the_head(_: Body) -> Reply:
 
 def says_half(body: Body) -> Reply:
     """Send an answer that stops in the middle of its text."""
-    reply = spoken(Answer("Hello, world"), body, cut=5)
+    reply = spoken(ScriptedAnswer("Hello, world"), body, cut=5)
     if body.get("stream"):
         return Reply(first_half(reply), end="stall")
     return Reply([reply.pieces[0][:40]], end="stall", content_type="application/json")
@@ -87,7 +87,7 @@ class Moment:
 def in_tools(*calls: str, started: tuple[str, ...], **kept: Any) -> Moment:
     """Return a moment with these calls of the model, of which these have started (or finished)."""
     return Moment(
-        says(Answer(calls=[call(name) for name in calls])),
+        says(ScriptedAnswer(calls=[call(name) for name in calls])),
         lambda scene, _: set(started) <= set(scene.deeds.started),
         **kept,
     )
@@ -100,7 +100,7 @@ def asked(scene: Scene, _: Journey) -> bool:
 
 def asks_helper(*before: str) -> Speech:
     """Return calls of these functions, and of the agent that is a tool."""
-    return says(Answer(calls=[*(call(name) for name in before), call("helper", request="Help.")]))
+    return says(ScriptedAnswer(calls=[*(call(name) for name in before), call("helper", request="Help.")]))
 
 
 MOMENTS: dict[str, Moment] = {
@@ -131,7 +131,7 @@ MOMENTS: dict[str, Moment] = {
         agent="other",
     ),
     "beside a call that waits for a decision": Moment(
-        says(Answer(calls=[call(name) for name in ("fast", "slow", "waits", "later")])),
+        says(ScriptedAnswer(calls=[call(name) for name in ("fast", "slow", "waits", "later")])),
         lambda scene, _: scene.deeds.asked and {"fast", "slow"} <= set(scene.deeds.started),
         {"fast": "fast done", "slow": UNKNOWN},
         open=("waits", "later"),
@@ -147,17 +147,17 @@ MOMENTS: dict[str, Moment] = {
         asks_helper("fast"),
         lambda scene, _: {"fast", "slow"} <= set(scene.deeds.started),
         {"helper": UNKNOWN, "fast": "fast done"},
-        inner=says(Answer(calls=[call("slow")])),
+        inner=says(ScriptedAnswer(calls=[call("slow")])),
     ),
     "beside an agent as a tool that waits": Moment(
         asks_helper("slow"),
         lambda scene, _: scene.deeds.asked and "slow" in scene.deeds.started,
         {"slow": UNKNOWN},
         open=("helper",),
-        inner=says(Answer(calls=[call("waits")])),
+        inner=says(ScriptedAnswer(calls=[call("waits")])),
     ),
     "between turns": Moment(
-        says(Answer(calls=[call("fast")])), lambda scene, _: scene.is_between_turns, {"fast": "fast done"}
+        says(ScriptedAnswer(calls=[call("fast")])), lambda scene, _: scene.is_between_turns, {"fast": "fast done"}
     ),
 }
 
@@ -170,10 +170,10 @@ async def scene_of(
     moment: Moment, api: Api = "chat", middleware: Sequence[Middleware] = (), transport: Transport = "httpx"
 ) -> AsyncIterator[Scene]:
     """Open the scene of a moment, over one of the APIs. The first request gets its speech, every other request "done"."""
-    speeches = dict(enumerate([moment.speech, moment.inner or says(Answer("done"))], 1))
+    speeches = dict(enumerate([moment.speech, moment.inner or says(ScriptedAnswer("done"))], 1))
 
     def reply(body: Body) -> Reply:
-        return speeches.get(len(server.requests), says(Answer("done")))(body)
+        return speeches.get(len(server.requests), says(ScriptedAnswer("done")))(body)
 
     deeds = Deeds()
     async with serve(reply) as server, client_of(server, transport, api) as client:

@@ -16,7 +16,7 @@ import anyio
 import anyio.abc
 from anyio.streams.tls import TLSListener
 
-from aswarm.testing import Answer, chunks, completion, response, response_events
+from aswarm.testing import ScriptedAnswer, chunks, completion, response, response_events
 
 
 @dataclass
@@ -35,18 +35,18 @@ class Reply:
     silent: bool = False
 
 
-def sse(answer: Answer, *, cut: int | None = None, pause: float = 0, end: str = "close") -> Reply:
+def sse(answer: ScriptedAnswer, *, cut: int | None = None, pause: float = 0, end: str = "close") -> Reply:
     """Return a correct streamed answer. `pause`: by default the pause of the answer."""
     events = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks(answer, cut)]
     return Reply([*events, b"data: [DONE]\n\n"], pause=pause or answer.pause, end=end)
 
 
-def whole(answer: Answer) -> Reply:
+def whole(answer: ScriptedAnswer) -> Reply:
     """Return a correct whole answer."""
     return Reply([json.dumps(completion(answer)).encode()], content_type="application/json")
 
 
-def sse_response(answer: Answer, *, cut: int | None = None) -> Reply:
+def sse_response(answer: ScriptedAnswer, *, cut: int | None = None) -> Reply:
     """Return a correct streamed answer of the Responses API."""
     return Reply(
         [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in response_events(answer, cut)],
@@ -54,12 +54,12 @@ def sse_response(answer: Answer, *, cut: int | None = None) -> Reply:
     )
 
 
-def whole_response(answer: Answer) -> Reply:
+def whole_response(answer: ScriptedAnswer) -> Reply:
     """Return a correct whole answer of the Responses API."""
     return Reply([json.dumps(response(answer)).encode()], content_type="application/json")
 
 
-def spoken(answer: Answer, body: dict[str, Any], *, cut: int | None = None) -> Reply:
+def spoken(answer: ScriptedAnswer, body: dict[str, Any], *, cut: int | None = None) -> Reply:
     """Return a correct answer to a request of either API, whole or streamed."""
     is_chat = "messages" in body
     if body.get("stream"):

@@ -21,7 +21,7 @@ from openai.types.responses.response_create_params import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 PAGE = PROJECT / "docs/guides/providers.md"
 KEY = "key-of-a-test"
@@ -186,12 +186,16 @@ async def provider_server(provider: Provider) -> AsyncIterator[LoopbackServer]:
 def _answer(provider: Provider, body: Body) -> Reply:
     texts = json.dumps(body.get("input") or body["messages"])
     has_result = re.search(r'"(role": "tool|type": "function_call_output)"', texts)
-    answer = Answer("Fine.") if has_result else Answer("Wait.", [call("look", city="Oslo")], provider.on_message)
+    answer = (
+        ScriptedAnswer("Fine.")
+        if has_result
+        else ScriptedAnswer("Wait.", [call("look", city="Oslo")], provider.on_message)
+    )
     streamed = bool(body.get("stream"))
     if provider.is_responses:
         return sse_response(answer, cut=3) if streamed else whole_response(answer)
     if streamed and not (body.get("stream_options") or {}).get("include_usage"):
-        answer = Answer(answer.text, answer.calls, answer.extra, usage=None)
+        answer = ScriptedAnswer(answer.text, answer.calls, answer.extra, usage=None)
     made = sse(answer, cut=3) if streamed else whole(answer)
     return Reply([_with_on_call(piece, provider) for piece in made.pieces], content_type=made.content_type)
 

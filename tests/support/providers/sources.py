@@ -9,7 +9,7 @@ from typing import Any
 import anyio.lowlevel
 
 from aswarm import CompletionRequest
-from aswarm.testing import Answer, Request, ScriptedModel, Step, chunks, completion
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, chunks, completion
 
 Json = dict[str, Any]
 
@@ -21,13 +21,17 @@ class Script(ScriptedModel):
     def bodies(self) -> list[Json]:
         return [request.body for request in self.requests]
 
-    def answer_to(self, body: Mapping[str, Any]) -> Answer:
+    def answer_to(self, body: Mapping[str, Any]) -> ScriptedAnswer:
         step = self.next_step(Request(copy.deepcopy(dict(body)), {}))
         if isinstance(step, Exception):
             raise step
         if isinstance(step, str):
-            return Answer(step)
-        return step if isinstance(step, Answer) else Answer(calls=step if isinstance(step, list) else [step])
+            return ScriptedAnswer(step)
+        return (
+            step
+            if isinstance(step, ScriptedAnswer)
+            else ScriptedAnswer(calls=step if isinstance(step, list) else [step])
+        )
 
 
 class ForeignSource:
@@ -63,7 +67,7 @@ class MockClient:
         self._harm(body)
         return self._stream(answer) if body["stream"] else completion(answer)
 
-    async def _stream(self, answer: Answer) -> AsyncIterator[Json]:
+    async def _stream(self, answer: ScriptedAnswer) -> AsyncIterator[Json]:
         for chunk in chunks(answer, 3):
             await anyio.lowlevel.checkpoint()
             yield chunk

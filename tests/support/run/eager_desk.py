@@ -9,15 +9,15 @@ import pytest
 from virtual_time import run_virtual
 
 from aswarm import Agent, current_call, progress, tool
-from aswarm.testing import Answer, call
+from aswarm.testing import ScriptedAnswer, call
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 
 
-def calls_of(*names: str, pause: float = 0.5) -> Answer:
+def calls_of(*names: str, pause: float = 0.5) -> ScriptedAnswer:
     """Return an answer with these calls, each in two chunks, with so many seconds before each chunk."""
     made = [call(name, call_id=f"{name}-{number}", x=str(number)) for number, name in enumerate(names)]
-    return Answer(calls=made, pause=pause)
+    return ScriptedAnswer(calls=made, pause=pause)
 
 
 class Desk:

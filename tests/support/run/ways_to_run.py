@@ -9,7 +9,7 @@ import anyio
 from run_scenes import USER, settle, until
 
 from aswarm import Agent, AsyncSwarm, Response
-from aswarm.testing import Answer, Request, ScriptedModel, Step, call, check_history
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
 FACES = ("run", "run(stream=True)", "stream")
 
@@ -19,7 +19,7 @@ def calls_then_done(*names: str) -> Callable[[Request], Step]:
 
     def answer(request: Request) -> Step:
         has_called = any(message["role"] == "assistant" for message in request.messages)
-        return "done" if has_called else Answer(calls=[call(name) for name in names])
+        return "done" if has_called else ScriptedAnswer(calls=[call(name) for name in names])
 
     return answer
 

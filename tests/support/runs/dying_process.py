@@ -19,7 +19,7 @@ import anyio
 from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, RunNotFound
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 
 class DyingProcess:
@@ -82,11 +82,11 @@ async def main(folder: Path, place: str, version: str) -> None:
         turn = sum(message["role"] == "assistant" for message in request.messages)
         if place == "between" and turn > 0:
             note("here")
-            return Answer("late", pause=60)
+            return ScriptedAnswer("late", pause=60)
         if place == "completion" and turn > 0:
             note("here")
-            return Answer("This is the whole answer." * 4, pause=0.3)
-        return call("count", number=turn) if turn < 3 else Answer("This is the whole answer.")
+            return ScriptedAnswer("This is the whole answer." * 4, pause=0.3)
+        return call("count", number=turn) if turn < 3 else ScriptedAnswer("This is the whole answer.")
 
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 from stores import emptied_database, empty_schema
 
-from aswarm import Agent, AsyncSwarm, tool
+from aswarm import Agent, AsyncSwarm, Resource, tool
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
 from aswarm.runs import Entry, Limits, LocalRuns, NewRun, Run, Runs
 from aswarm.testing import ScriptedModel
@@ -44,6 +44,13 @@ class Place:
 
 
 @dataclass
+class Bench:
+    """The context variables of a function."""
+
+    notes: list[str] = field(default_factory=list[str])
+
+
+@dataclass
 class Workshop:
     """Agents for the tests: Boss hands off to Clerk. `slow` runs until `go` is set; `erase` needs an approval."""
 
@@ -68,8 +75,13 @@ class Workshop:
             self.erased.append(name)
             return f"erased {name}"
 
+        async def note(text: str, context_variables: Bench, workshop: Resource[Workshop | None] = None) -> str:
+            """Write a note."""
+            context_variables.notes.append(text)
+            return f"{len(context_variables.notes)} notes, {workshop is self}"
+
         clerk = Agent(name="Clerk", functions=[look, slow])
-        return [Agent(name="Boss", functions=[look, slow, erase, clerk]), clerk]
+        return [Agent(name="Boss", functions=[look, slow, erase, note, clerk]), clerk]
 
 
 LIMITS = Limits()
@@ -84,7 +96,7 @@ async def in_memory(
     store = MemoryStore()
     async with (
         store,
-        AsyncSwarm(model.client()) as swarm,
+        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
         LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
     ):
         yield Place(runs, store)
@@ -96,7 +108,7 @@ async def in_file(
 ) -> AsyncGenerator[Place]:
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
-        AsyncSwarm(model.client()) as swarm,
+        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
         LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
     ):
         yield Place(runs, store)
@@ -108,7 +120,7 @@ async def in_postgres(
 ) -> AsyncGenerator[Place]:
     async with (
         PostgresStore(empty_schema(server())) as store,
-        AsyncSwarm(model.client()) as swarm,
+        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
         LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
     ):
         yield Place(runs, store)
@@ -135,7 +147,7 @@ async def durable(url: str, model: ScriptedModel, workshop: Workshop, limits: Li
     from aswarm.durable import DurableRuns
 
     async with (
-        AsyncSwarm(model.client()) as swarm,
+        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
         DurableRuns(swarm, agents=workshop.agents(), store=url, version="1", limits=limits) as runs,
     ):
         yield Place(runs, runs.store, hands_back=True)

@@ -30,8 +30,8 @@ from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
 from aswarm.middleware import Handlers
-from aswarm.testing import Answer as Scripted
 from aswarm.testing import Failure, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer as Scripted
 
 USER = {"role": "user", "content": "Go"}
 NAMES = (

@@ -22,7 +22,7 @@ from service_process import ServiceProcess, service_process
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.durable import DurableRuns
 from aswarm.serve import Entry, LocalRuns, Service, bearer, everything
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 SILENT_SECONDS = 1.0  # a process that is silent for a multiple of it is alive
 FINAL = "This is the whole answer, said once."
@@ -79,10 +79,10 @@ def answer(request: Request) -> Any:
     if word == "pay" and turn == 0:
         return call("pay")
     if word == "long":
-        return Answer("word " * int(numbers[0]))
+        return ScriptedAnswer("word " * int(numbers[0]))
     if word == "work" and turn < int(numbers[0]):
         return call("count", number=turn)
-    return Answer(FINAL, pause=0.1) if word == "work" else Answer("Done.")
+    return ScriptedAnswer(FINAL, pause=0.1) if word == "work" else ScriptedAnswer("Done.")
 
 
 def make_app() -> Service:

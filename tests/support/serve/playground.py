@@ -18,7 +18,7 @@ from starlette.routing import Mount
 
 from aswarm import Agent, AsyncSwarm, Hold, Image, Result, current_call, external_tool, tool
 from aswarm.serve import Service, app, bearer, local_only
-from aswarm.testing import Answer, Failure, Request, ScriptedModel, call
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, call
 
 ran: list[str] = []  # the functions that have run, in order
 
@@ -152,8 +152,8 @@ USAGE = {
 }
 
 
-def say(text: str | None = None, *calls: Any, pause: float = 0.0, **more: Any) -> Answer:
-    return Answer(text, list(calls), usage=USAGE, pause=pause, **more)
+def say(text: str | None = None, *calls: Any, pause: float = 0.0, **more: Any) -> ScriptedAnswer:
+    return ScriptedAnswer(text, list(calls), usage=USAGE, pause=pause, **more)
 
 
 def steps(word: str) -> list[Any]:

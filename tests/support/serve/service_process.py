@@ -22,7 +22,7 @@ import httpx
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.serve import app, bearer
-from aswarm.testing import Answer, Request, ScriptedModel, call
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 
 async def slow(seconds: float) -> str:
@@ -37,8 +37,8 @@ def answer(request: Request) -> Any:
     if last["role"] == "user" and last["content"].startswith("slow "):
         return call("slow", seconds=float(last["content"].split()[1]))
     if last["role"] == "user" and last["content"].startswith("long "):
-        return Answer("word " * int(last["content"].split()[1]))
-    return Answer(f"{len(request.body['messages'])} messages.")
+        return ScriptedAnswer("word " * int(last["content"].split()[1]))
+    return ScriptedAnswer(f"{len(request.body['messages'])} messages.")
 
 
 def make_app() -> Any:

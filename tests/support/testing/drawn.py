@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from aswarm import Agent, AswarmError, Budget, Hold, Result, current_call, tool
-from aswarm.testing import Answer, ScriptedCall
+from aswarm.testing import ScriptedAnswer, ScriptedCall
 from aswarm.testing.simulate import Provider, World
 
 FAULTS = ("429", "500", "refused", "reset", "cut", "ids")
@@ -66,14 +66,14 @@ async def again(number: int) -> str:
     return f"again {number}"
 
 
-def calls(world: World, name: str, prefix: str) -> Answer:
+def calls(world: World, name: str, prefix: str) -> ScriptedAnswer:
     """Draw an answer with one to four calls. `prefix`: of their ids."""
     drawn = []
     for index in range(1 + world.draw(f"{name}: calls", 4)):
         number = world.draw(f"{name}: number", 4)
         which = TOOLS[world.draw(f"{name}: tool", len(TOOLS))]
         drawn.append(ScriptedCall(which, f'{{"number": {number}}}', f"{prefix}-{index}"))
-    return Answer(calls=drawn)
+    return ScriptedAnswer(calls=drawn)
 
 
 def script(world: World, name: str) -> list[Any]:

@@ -65,17 +65,17 @@ def demo(serve: bool, port: int) -> None:
 
 def _model(pause: float) -> ScriptedModel:
     """Return a model that gives the same answers in each conversation. `pause`: seconds before each piece of an answer."""
-    from aswarm.testing import Answer, Request, ScriptedModel, call  # noqa: PLC0415 - it imports httpx, which is slow
+    from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call  # noqa: PLC0415 - it imports httpx, which is slow
 
     steps = [
-        Answer(calls=[call("transfer_to_refunds")]),
-        Answer("I am sorry to hear that. Let me look at the order.", [call("look_up_order", order_id=4711)]),
-        Answer(calls=[call("refund_order", order_id=4711, reason="arrived broken")]),
-        Answer("You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?"),
+        ScriptedAnswer(calls=[call("transfer_to_refunds")]),
+        ScriptedAnswer("I am sorry to hear that. Let me look at the order.", [call("look_up_order", order_id=4711)]),
+        ScriptedAnswer(calls=[call("refund_order", order_id=4711, reason="arrived broken")]),
+        ScriptedAnswer("You get 39.90 EUR back for the broken lamp of order 4711. Is there anything else?"),
     ]
-    last = Answer("The model of this demo is a script, and it ends here. `aswarm serve` has one of your own.")
+    last = ScriptedAnswer("The model of this demo is a script, and it ends here. `aswarm serve` has one of your own.")
 
-    def answer(request: Request) -> Answer:
+    def answer(request: Request) -> ScriptedAnswer:
         messages = request.body["messages"]
         index: int = sum(message["role"] == "assistant" for message in messages)
         is_over = index >= len(steps) or "cannot be refunded" in str(messages[-1]["content"])

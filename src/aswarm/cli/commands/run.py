@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     text=f"Ask AGENT a QUESTION, and stream its answer to stdout.\n\n{AGENT_HELP} With - as QUESTION, the question is read from "
     "stdin. The output of functions goes to stderr.\n\nIf a call waits for a decision, such as an approval, the run stops: the "
     "open calls are written as a JSON list, and the exit code is 3. Save the conversation with --save FILE. Then run the "
-    "command with --load FILE and --resume DECISIONS, and without a QUESTION. With --store, --save and --load are not needed.",
+    "command with --load FILE and --resume DECISIONS, and without a QUESTION. --store replaces --save and --load.",
 )
 @click.argument("agent")
 @click.argument("question", required=False)

@@ -242,7 +242,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 
 @_runs_command(
     "purge",
-    "Delete old runs that are finished, failed or stopped, with their logs.\n\nA conversation that was created for a run is deleted with its last run; "
+    "Delete old runs that are finished, failed or stopped, with their logs.\n\nA conversation that was created for a run is deleted with the last of its runs; "
     f"other conversations are kept. A run that waits for an answer is kept: answer or cancel it first. {_OR_URL}",
 )
 @click.option(

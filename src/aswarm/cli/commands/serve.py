@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--open",
     "file",
     metavar="FILE",
-    help="Show the runs of a file in the playground, such as the file of a failed simulation. Then no AGENT is needed.",
+    help="Show the runs of a file in the playground, such as the file of a failed simulation. With --open, no AGENT is needed.",
 )
 @server_options
 @mcp_option
@@ -43,7 +43,7 @@ def serve(
     agents = [load_agent(target) for target in agent]
     if file is None and not agents:
         raise click.UsageError("Missing argument 'AGENT...'.")
-    if model is not None:  # the page shows it too
+    if model is not None:  # the page shows the model too
         for each in agents:
             for reached in reachable_agents(each):
                 reached.model = model

@@ -46,10 +46,12 @@ export function Call({ call, span }) {
 	<//>`;
 }
 
-const progressText = (value) => (typeof value === "string" ? value : value?.type ? [value.type, value.text || value.name || ""].join(" ") : JSON.stringify(value));
+const told = (value) => (typeof value === "string" ? value : value?.type ? [value.type, value.text || value.name || ""].join(" ") : JSON.stringify(value));
 
 function Progress({ values }) {
-	return html`<p class=progress><span class=label>Progress<//> ${progressText(values.at(-1))}${values.length > 1 ? ` (${values.length})` : ""}</p>`;
+	const own = [...new Map(values.filter((v) => v?.id).map((v) => [v.id, v])).values()];
+	return html`<p class=progress><span class=label>Progress<//> ${told(values.at(-1))}${values.length > 1 ? ` (${values.length})` : ""}</p>
+		${own[0] && html`<ul>${own.map((v) => html`<li>${told(v)}<//>`)}<//>`}`;
 }
 
 // --- decisions ---

@@ -7,7 +7,10 @@ HEARTBEAT = b":\n\n"  # a comment, which clients ignore; it keeps a proxy from c
 
 
 def retry(milliseconds: int) -> bytes:
-    """Return the frame that sets the time after which a browser reconnects. A stream that ends before its run sends it."""
+    """Return the frame that sets the time after which a browser reconnects.
+
+    If a stream ends before its run, it sends this frame.
+    """
     return b"retry: %d\n\n" % milliseconds
 
 

@@ -45,7 +45,7 @@ class TurnCall:
 
 @dataclass(slots=True)
 class Turns:
-    """The calls of the current turn, by index. Before the first turn of a resumed run, these are its open calls.
+    """The calls of the current turn, by index. Before the first turn of a resumed run: the open calls of the run.
 
     `number`: the number of the turn in the run. `has_resumed_calls`: whether an earlier run made the calls. `text`,
     `reasoning`: the id of the open text or reasoning, or None.
@@ -157,8 +157,8 @@ class Turns:
     def answers(self, entry: Entry) -> list[tuple[TurnCall, str]]:
         """Return the calls of the turn that get an answer from the last entry of the log, in call order.
 
-        If the run was stopped or failed, calls without an outcome get an answer too, because they will not run. If the run
-        finished, they stay open.
+        If the run was stopped or failed, calls without an outcome get an answer too, because they will not run. In a finished
+        run, such calls stay open.
         """
         calls = [call for _, call in sorted(self.calls.items()) if call.is_whole]
         contents = self._recorded(calls, entry)
@@ -176,7 +176,7 @@ class Turns:
         recorded = [{"id": call.provider_id, "function": {"name": call.name}} for call in calls]
         made = None if self.has_resumed_calls else [(call.provider_id, call.arguments) for call in calls]
         blocks = message_blocks(entry.response.get("messages", ()))
-        # Blocks of user messages are left out, because a running run may get messages of the user.
+        # Leave out blocks of user messages: a running run may get such messages, and they answer no calls.
         turns = [(_made_by(head), answers) for head, answers in blocks if head.get("role") != "user"]
         own = [answers for calls_made, answers in turns if calls_made == made]
         answers: Sequence[Message] = next(reversed(own or [answers for _, answers in turns]), ())

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import anyio
 import httpx
 
-from aswarm.testing._answer import Answer, Cut, ScriptedCall
+from aswarm.testing._answer import Cut, ScriptedAnswer, ScriptedCall
 from aswarm.testing._scripted_model import Failure, RawAnswer, Request, Script, ScriptedModel, Step
 
 from ._world import World
@@ -68,7 +68,7 @@ class Provider(ScriptedModel):
             raise httpx.ReadError("the connection was reset")
         if response.is_success and isinstance(response.stream, httpx.AsyncByteStream):
             stream: Any = response.stream
-            size = len(response.content) if isinstance(stream, httpx.ByteStream) else stream.size
+            size = len(response.content) if isinstance(stream, httpx.ByteStream) else sum(map(len, stream.pieces))
             body = _FaultyBody(self._world, self._name, stream, fault, size)
             return httpx.Response(response.status_code, headers=response.headers, stream=body)
         return response
@@ -79,8 +79,8 @@ class Provider(ScriptedModel):
         if "ids" not in self._faults or isinstance(step, str | Failure | RawAnswer | Exception):
             return step
         ids = (None, "same", "")[self._world.draw(f"{self._name}: ids", 3)]
-        answer = Answer(calls=[step]) if isinstance(step, ScriptedCall) else step
-        answer = answer if isinstance(answer, Answer) else Answer(calls=answer)
+        answer = ScriptedAnswer(calls=[step]) if isinstance(step, ScriptedCall) else step
+        answer = answer if isinstance(answer, ScriptedAnswer) else ScriptedAnswer(calls=answer)
         return answer if ids is None else replace(answer, calls=[replace(each, id=ids) for each in answer.calls])
 
     def _failure(self, status: int) -> httpx.Response:

@@ -67,7 +67,7 @@ def _concurrency(_: click.Context, __: click.Parameter, value: str) -> int | Lit
     callback=_concurrency,
     default="10",
     show_default=True,
-    help="The number of items that run at once; auto adapts it to the provider.",
+    help="The number of items that run at once; auto adapts the number to the provider.",
 )
 @click.option("--rpm", type=click.IntRange(min=1), metavar="N", help="The maximum number of requests per minute.")
 @click.option("--tpm", type=click.IntRange(min=1), metavar="N", help="The maximum number of tokens per minute.")

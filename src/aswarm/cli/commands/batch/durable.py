@@ -69,7 +69,7 @@ class _DurableBatch:
             yield replace(item, id=run_id)
 
     async def _run_id(self, record: InputRecord) -> str:
-        """Return the id of the run for a line. It is a hash, so a second batch finds the runs of the first batch.
+        """Return the id of the run for a line. The id is a hash, so a second batch finds the runs of the first batch.
 
         If the run with this id has failed, return another id.
         """
@@ -87,7 +87,7 @@ class _DurableBatch:
             failures += 1
 
     async def _answered(self, run: DurableRun) -> DurableRun:
-        """Return the last run of the conversation. It may be a later run, which answered the calls of this run."""
+        """Return the last run of the conversation: this run, or a later run that answered its calls."""
         while run.record.reason in ("waiting", "continued"):
             (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
             if last.id == run.id:

@@ -51,7 +51,10 @@ class CommandOptions:
 
     @property
     def resumes(self) -> bool:
-        """Whether the output may already have lines. With a journal it may: `AsyncSwarm.batch` rejects the journal of another batch."""
+        """Whether the output may already have lines.
+
+        With a journal it may: the lines are of this batch, because `AsyncSwarm.batch` rejects the journal of another batch.
+        """
         return self.resume or (self.journal is not None and self.journal.exists())
 
     def check(self) -> None:

@@ -26,7 +26,7 @@ from .readers import BadLine, InputRecord
 from .threads import DaemonWorker
 
 FAILED = "error"
-_LINE_START = b'{"id": '  # the start of each line; without it, a line that is not JSON is from another program
+_LINE_START = b'{"id": '  # each line starts so; another line that is not JSON is from another program
 PATIENCE = 0.5  # at its end, the command waits this number of seconds for a line that is being written
 _SECONDS_UNTIL_ROOM = 0.01
 
@@ -138,7 +138,7 @@ class BatchOutput(ABC):
 
 
 class FileOutput(BatchOutput):
-    """A file, locked until it is closed. `resume`: whether the file may already have lines, which then do not change."""
+    """A file, locked until it is closed. `resume`: whether the file may already have lines; they are not changed."""
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         super().__init__()
@@ -231,8 +231,8 @@ def open_output(name: str, stdout: TextIO, *, resume: bool) -> BatchOutput:
     """Open the file, or stdout for `-`. Raises SetupError if it cannot be written, or is not the output of a batch."""
     if name == "-":
         try:
-            # A file object without Python's buffer. When the process ends, Python needs the lock of the buffer of stdout, but
-            # a thread that is stuck in a write would hold it.
+            # A file object without Python's buffer. When the process ends, Python needs the lock of the buffer of stdout, but a
+            # thread that is stuck in a write would hold this lock.
             file = open(stdout.fileno(), "wb", buffering=0, closefd=False)  # noqa: SIM115 - closed by the output
         except UnsupportedOperation:  # stdout is not a real file
             return StreamOutput(STDOUT, stdout.buffer, is_own=False)

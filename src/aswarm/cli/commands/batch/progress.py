@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aswarm.evals._progress import ProgressBar
 
 _SECONDS_BETWEEN = 10.0
-_SHOWN = 20  # problems of one kind that are printed; the output has all of them
+_SHOWN = 20  # the number of problems of one kind that are printed; the output has all problems
 _WORDS = {
     "answer": "answered",
     FAILED: "failed",
@@ -82,7 +82,7 @@ class Counts:
         return max(self.total - self.done, 0) * max(1 / self.rate, self._seconds_by_limits())
 
     def _seconds_by_limits(self) -> float:
-        """Return the seconds for one item that the rate limits require, from the average of the finished items."""
+        """Return the seconds that the rate limits require for an item, if it uses as much as the finished items on average."""
         used = (
             (self.usage.requests, self.limits.requests_per_minute),
             (self.usage.total_tokens, self.limits.tokens_per_minute),

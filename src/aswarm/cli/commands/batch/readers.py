@@ -1,6 +1,6 @@
 """The input of `aswarm batch`: JSON Lines or CSV, one conversation in each record.
 
-An invalid line becomes a `BadLine`. It raises no exception, so the other lines are still read.
+An invalid line raises no exception, but becomes a `BadLine`. So the other lines are still read.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def format_of(name: str) -> str:
 def count(name: str, input_format: InputFormat) -> int | None:
     """Return the number of records in a file. Return None for stdin and pipes, because they can be read only once.
 
-    Raises SetupError if there is no such file, or if a CSV file does not have the column.
+    Raises SetupError if there is no such file, or if a CSV file does not have the column of the text.
     """
     stdin: TextIO | None = sys.stdin
     if name == "-" and stdin is None:
@@ -122,7 +122,7 @@ def _opened(name: str) -> BinaryIO:
     if name == "-":
         try:
             # Not `sys.stdin.buffer`: when the process ends, Python needs the lock of this object, but a thread that is still
-            # reading would hold it.
+            # reading would hold this lock.
             return open(sys.stdin.fileno(), "rb", closefd=False)
         except io.UnsupportedOperation:  # stdin is not a real file
             return io.BytesIO(sys.stdin.buffer.read())
@@ -205,7 +205,7 @@ def _with_length(record: InputRecord | BadLine, length: int) -> InputRecord | Ba
 
 
 def _header(line: str, input_format: InputFormat) -> tuple[list[str], str]:
-    """Return the names of the columns, and the delimiter: the first one that results in a column for the text."""
+    """Return the names of the columns, and the delimiter: the first delimiter that results in a column for the text."""
     headers = [next(csv.reader([line], delimiter=delimiter), list[str]()) for delimiter in _DELIMITERS]
     for header, delimiter in zip(headers, _DELIMITERS, strict=True):
         if any(key in header for key in input_format.text_keys):

@@ -1,4 +1,4 @@
-"""Stops a batch after SIGTERM, which docker, systemd and slurm send. Work that must not be cut off is finished first."""
+"""Stops a batch after SIGTERM, which docker, systemd and slurm send. The stop waits for work that must not be cut off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run the coroutine with `asyncio.run`. SIGTERM cancels it; after its end, this function raises Terminated.
+    """Run the coroutine with `asyncio.run`. SIGTERM cancels the coroutine; after its end, this function raises Terminated.
 
     On Windows and outside the main thread, signals keep their usual effect, because asyncio cannot handle them there.
     """
@@ -32,7 +32,7 @@ async def _cancelled_by_sigterm(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def finish(work: Coroutine[Any, Any, None], seconds: float) -> None:
-    """Await the work. If the caller is cancelled, first wait for the work, at most this number of seconds."""
+    """Await the work. If the caller is cancelled, still wait for the work, at most this number of seconds."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task])

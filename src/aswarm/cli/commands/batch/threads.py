@@ -74,9 +74,9 @@ class DaemonWorker:
                 future.set_result(None)
 
     async def call(self, call: Callable[[], None]) -> None:
-        """Make the call in the thread, and wait for its end. Raises its errors.
+        """Make the call in the thread, and wait for its end. Raises the errors of the call.
 
-        A cancellation skips a call that has not started. Otherwise it only ends the waiting.
+        A cancellation skips a call that has not started. If the call has started, a cancellation only ends the waiting.
         """
         await asyncio.wrap_future(self._request(call))
 

@@ -36,7 +36,7 @@ class AguiWire:
         known: Ids of the calls whose results the client already has, for example from its own tools. These results are not sent
             again, because the client would show them twice.
         snapshot: The messages that the client sent, without the messages of this run; None if it sent no message of this run.
-            They replace the messages in the client, so that the client shows nothing twice.
+            The snapshot replaces the messages in the client, so that the client shows nothing twice.
     """
 
     media_type = MEDIA_TYPE
@@ -213,7 +213,7 @@ class AguiWire:
             return []
         events: list[dict[str, Any]] = []
         if not call.is_announced:
-            # A call of an earlier run. If the client has this call, it keeps the arguments, because these events have none.
+            # A call of an earlier run. A client that has this call keeps its arguments, because these events have none.
             call.is_announced = True
             events = [
                 {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name},
@@ -281,7 +281,7 @@ def _arguments(call: TurnCall, text: str | None) -> list[dict[str, Any]]:
 
 
 def _patch(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the change as a JSON patch. There, "add" also replaces an existing member (RFC 6902, section 4.1)."""
+    """Return the change as a JSON patch. In a patch, "add" also replaces an existing member (RFC 6902, section 4.1)."""
     removed = [{"op": "remove", "path": _pointer(key)} for key in fields["removed"]]
     return removed + [{"op": "add", "path": _pointer(key), "value": value} for key, value in fields["changes"].items()]
 

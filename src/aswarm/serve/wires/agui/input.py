@@ -30,8 +30,8 @@ from aswarm.runs._requests import (
 def agui_request(body: object) -> ClientRequest:
     """Return the request in a body. Raises RequestError with the place of the fault.
 
-    An answer in `resume` must be for an open call. Without `resume`, the results of tools in the messages are the answers. Later,
-    a result of a call that is not open is ignored as old history.
+    An answer in `resume` must be for an open call. Without `resume`, the results of tools in the messages are the answers. When
+    the run starts, results of calls that are not open are ignored as old history.
     """
     data = an_object(body, "body")
     messages = a_list(data.get("messages"), "messages")

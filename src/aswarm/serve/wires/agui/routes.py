@@ -48,7 +48,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
         thread_id=thread,
         run_id=run_id,
         protocol_version=asked.protocol_version,
-        # Without `resume`, the answers are results that the client has sent. They must not be sent back.
+        # Without `resume`, the answers are results that the client has sent. These results must not be sent back.
         known=() if asked.strict else [answer.call for answer in results_in(others)],
         snapshot=others if len(others) < len(asked.shown) else None,
     )

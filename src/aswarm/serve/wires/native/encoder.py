@@ -12,7 +12,7 @@ from aswarm.serve.wires.sse import MEDIA_TYPE
 
 
 class NativeWire:
-    """The native wire: each entry is a server-sent event. Its id is the number of the entry, its data the entry as JSON.
+    """The native wire: each entry is a server-sent event. Its id is the number of the entry; its data is the entry as JSON.
 
     The wire has no state, so all readers get the same frames.
     """

@@ -28,7 +28,7 @@ class OpenAIWire:
     Args:
         model: The model name in the client's request.
         include_usage: Whether to send the token counts in a last chunk.
-        activity: Whether to show calls and handoffs as reasoning. This stops at the first text.
+        activity: Whether to show calls and handoffs as reasoning, until the first text.
         client_tools: Names of the client's own tools. Only open calls of these tools are sent as `tool_calls`.
     """
 
@@ -133,7 +133,7 @@ class OpenAIWire:
 
 
 def whole_completion(entries: Iterable[Entry], wire: OpenAIWire) -> dict[str, Any]:
-    """Return the whole completion of a finished log, or an error body if the run failed. It joins the chunks of the stream."""
+    """Return the whole completion of a finished log (the chunks of the stream, joined), or an error body if the run failed."""
     made: dict[str, Any] = {"role": "assistant", "content": None}
     head: dict[str, Any] = {}
     finish_reason: str | None = None

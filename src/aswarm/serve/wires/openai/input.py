@@ -33,8 +33,8 @@ _IGNORED = ("tools", "tool_choice", "functions", "function_call", "temperature",
 class ChatRequest:
     """A request of a client.
 
-    `history`: the texts of the user and of the assistant, with the calls of the client's tools; for a request without a
-    conversation on the server. `messages`: the user's messages since the last answer; for a request with a conversation.
+    `history`: the texts of the user and of the assistant, with the calls of the client's tools; used for a request without a
+    conversation on the server. `messages`: the user's messages since the last answer; used for a request with a conversation.
     `answers`: the results of the client's tools. `system`: the texts of the roles system and developer. `ignored`: the names of
     settings that have no effect.
     """

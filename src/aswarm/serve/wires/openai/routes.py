@@ -71,7 +71,7 @@ def _models(service: Service) -> list[str]:
 
 
 def openai_error(refusal: Refusal) -> Response:
-    """Return an error response of Chat Completions. This API has no 422, so it becomes 400.
+    """Return an error response of Chat Completions. This API has no 422, so a 422 becomes a 400.
 
     If the conversation is busy, `run` in the body is the id of its active run.
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 from aswarm._record.entries import Entry, as_json
 from aswarm._run.resuming import DENIED
+from aswarm._values.json import is_object
 from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
 from aswarm.serve.wires.turns import TurnCall, Turns, json_object, public_error, tokens
 
@@ -69,7 +70,7 @@ class VercelWire:
             case "ToolProgress":
                 call = self._turns.of(entry)
                 value = {"toolCallId": call.id, "value": entry.fields["value"]}
-                return [{"type": "data-aswarm-progress", "id": f"progress-{call.id}", "data": value}]
+                return [{"type": "data-aswarm-progress", "id": _id_of_progress(call.id, value["value"]), "data": value}]
             case "ToolCallFinished":
                 return self._finished(entry)
             case "ContextChanged":
@@ -92,7 +93,7 @@ class VercelWire:
         if self._has_started:
             return []
         self._has_started = True
-        # A resumed run continues the last message of the client. This message must keep its id, so none is sent.
+        # A resumed run continues the last message of the client. This message must keep its id, so no id is sent.
         is_resumed = entry.fields["resume"] is not False
         start = {"type": "start"} if is_resumed else {"type": "start", "messageId": entry.fields["run_id"]}
         state: Mapping[str, Any] | None = entry.fields.get("context_variables")
@@ -168,7 +169,10 @@ class VercelWire:
         return [*parts, *self._close_text(), *self._close_reasoning()]
 
     def _announce_input(self, call: TurnCall) -> list[dict[str, Any]]:
-        """Return the input of a call if the client may lack it, for example of an earlier run. A client accepts an input twice."""
+        """Return the input of a call if the client may lack it, for example if an earlier run made the call.
+
+        A client accepts an input twice.
+        """
         if call.is_announced and not call.is_external:
             return []
         call.is_announced, call.is_external = True, False
@@ -265,3 +269,9 @@ def _output(call: TurnCall, content: str, *, failed: bool = False) -> dict[str, 
     if failed:
         return {"type": "tool-output-error", **fields, "errorText": content}
     return {"type": "tool-output-available", **fields, "output": content}
+
+
+def _id_of_progress(call: str, value: Any) -> str:
+    """Return the id of a part. The next part with this id replaces it, so each call inside the call has its own."""
+    is_of_call = is_object(value) and value.get("type") in ("ToolCallStarted", "ToolCallFinished", "CallWaiting")
+    return f"progress-{call}-{value['id']}" if is_of_call else f"progress-{call}"

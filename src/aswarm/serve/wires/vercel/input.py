@@ -29,7 +29,8 @@ from aswarm.runs._requests import (
 def vercel_request(body: object) -> ClientRequest:
     """Return the request in a body. Raises RequestError with the place of the fault.
 
-    A client sends its old answers again with their message. So an answer to a call that is not open is ignored later.
+    A client sends a message again with the old answers in it. So when the run starts, answers to calls that are not open are
+    ignored.
     """
     data = an_object(body, "body")
     messages = a_list(data.get("messages"), "messages")

@@ -1,4 +1,4 @@
-"""Converts each `typing.TypedDict` on Python 3.11. There, pydantic accepts only `typing_extensions.TypedDict`."""
+"""Hints of TypedDicts and dataclasses, and each `typing.TypedDict` in a form that pydantic accepts on Python 3.11."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import typing
 from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_args, get_origin
 
 from typing_extensions import TypedDict
+
+
+def readable_hints(kind: Any) -> dict[str, Any]:
+    """Return the resolved hints of a class by field, with `Annotated` and the qualifiers of a TypedDict."""
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def modern(hint: Any) -> Any:

@@ -1,0 +1,211 @@
+"""Parameters that the run fills, and not the model: typed context variables, and `Resource[T]`.
+
+The module finds them in the hints of a function, and decides whether a value suits a resource. It never calls the function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin
+
+from aswarm._values.errors import ConfigurationError
+
+from .hints import EMPTY, bound_by_partials, name_of, resolve_hints, signature_of, without_attributes
+
+if TYPE_CHECKING:
+    from aswarm._values.context_types import ContextType
+
+CONTEXT = "context_variables"
+T = TypeVar("T")
+
+
+class _ResourceMark:
+    def __repr__(self) -> str:
+        return "Resource"
+
+
+_MARK = _ResourceMark()
+Resource: TypeAlias = Annotated[T, _MARK]
+"""Marks a parameter that the run fills from `resources=`, by the name of the parameter: `db: Resource[Database]`.
+
+The model does not see the parameter. Type checkers read `Resource[Database]` as `Database`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceParameter:
+    """A parameter with the hint `Resource[T]`. `kinds`: the classes that a value may have; None if any value suits."""
+
+    name: str
+    hint: Any
+    kinds: tuple[type, ...] | None
+    is_required: bool
+
+    def fault(self, resources: Mapping[str, object]) -> str:
+        """Return the reason why these resources do not suit the parameter; empty if they do."""
+        if self.name not in resources:
+            if not self.is_required:
+                return ""
+            remedy = f"pass resources={{{self.name!r}: ...}} to the run or to the swarm"
+            return f"the resource {self.name!r} is missing; {remedy}"
+        value = resources[self.name]
+        if self.kinds is None or isinstance(value, self.kinds):
+            return ""
+        remedy = "pass one, or use a Protocol in the hint"
+        kind = self.hint.__name__ if isinstance(self.hint, type) else str(self.hint)
+        return f"the resource {self.name!r} is of the class {type(value).__name__}, not {kind}; {remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The parameters of a function that the run fills.
+
+    `context`: the parameter of the context variables, or None. `kind`: its `ContextType`, or None for a dict or a Mapping.
+    `is_read_only`: whether the function gets the context variables, and only reads them.
+    """
+
+    context: str | None
+    kind: ContextType | None
+    resources: tuple[ResourceParameter, ...]
+    is_read_only: bool
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether the function needs more than a dict or a Mapping of the context variables."""
+        return self.kind is not None or bool(self.resources)
+
+    def resources_of(self, resources: Mapping[str, object]) -> dict[str, object]:
+        """Return the arguments for the parameters with a resource."""
+        return {each.name: resources[each.name] for each in self.resources if each.name in resources}
+
+
+def filled_by(function: Callable[..., Any], hints: Mapping[str, Any], context: str | None = CONTEXT) -> Filled | None:
+    """Return the parameters that the run fills; None if there is none. `hints`: the resolved hints of the parameters.
+
+    Raises ConfigurationError for a type that the context variables cannot have.
+    """
+    own = context if context in hints else None
+    parameters: Mapping[str, inspect.Parameter] = {}
+    if any(map(is_resource, hints.values())):
+        parameters = signature_of(without_attributes(function)).parameters
+    resources = tuple(
+        ResourceParameter(key, inner := _inside(hints[key]), _classes(inner), parameters[key].default is EMPTY)
+        for key in hints
+        if key in parameters and is_resource(hints[key])
+    )
+    if own is None and not resources:
+        return None
+    if own is None:
+        return Filled(None, None, resources, is_read_only=False)
+    kind = _kind_of(hints[own], function)
+    return Filled(own, kind, resources, _is_mapping(hints[own]) if kind is None else kind.is_read_only)
+
+
+def _is_mapping(hint: Any) -> bool:
+    hint = _inside(hint)
+    return (get_origin(hint) or hint) in (Mapping, types.MappingProxyType)
+
+
+def _kind_of(hint: Any, function: Callable[..., Any]) -> ContextType | None:
+    if hint in _SWARMS:
+        return None
+    from aswarm._values.context_types import context_type  # noqa: PLC0415 - only a run with a typed context needs it
+
+    try:
+        return context_type(hint)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"function {name_of(function)!r}: {error}") from error
+
+
+_SWARMS = (Any, EMPTY, dict, dict[str, Any], Mapping, Mapping[str, Any], Mapping[str, object])
+
+
+def is_resource(hint: Any) -> bool:
+    """Return whether the hint is `Resource[...]`."""
+    return get_origin(hint) is Annotated and any(each is _MARK for each in get_args(hint)[1:])
+
+
+def may_be_resource(parameter: inspect.Parameter) -> bool:
+    """Return whether the hint may be `Resource[...]`. Do not resolve the hint: a name in it may have no value yet."""
+    hint = parameter.annotation
+    return is_resource(hint) or "Resource" in str(hint)
+
+
+def _inside(hint: Any) -> Any:
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint
+
+
+def _classes(hint: Any) -> tuple[type, ...] | None:
+    """Return the classes for `isinstance`; None for a protocol, and for hints that `isinstance` cannot check."""
+    if get_origin(hint) in (Union, types.UnionType):
+        options = [_classes(_inside(each)) for each in get_args(hint)]
+        return None if None in options else tuple(kind for each in options for kind in each or ())
+    kind: Any = types.NoneType if hint is None else get_origin(hint) or hint
+    if not isinstance(kind, type) or kind is Any or getattr(kind, "_is_protocol", False):
+        return None
+    try:
+        isinstance(None, kind)
+    except TypeError:
+        return None
+    return (kind,)
+
+
+# --- functions that are not tools: instructions, `approve`, and checks of guards ----------------------------------------
+
+# The keys contain the id(), and the values a weak reference, because a callable may be unhashable.
+_known: dict[object, tuple[weakref.ref[Any], Filled | None]] = {}
+
+
+def filled_parameters(function: Any, context: int | str = CONTEXT) -> Filled | None:
+    """Return the parameters of a function that the run fills; None if there is none. The result is cached.
+
+    `context`: the name of the parameter of the context variables, or its position. Raises ConfigurationError as `filled_by`.
+    """
+    # A bound method is a new object on each look-up; only its function stays the same.
+    owner: Any = function.__func__ if inspect.ismethod(function) else function
+    key = (id(owner), owner is function, context)
+    known = _known.get(key)
+    if known is not None and known[0]() is owner:
+        return known[1]
+    found = _filled_parameters(function, context)
+    with suppress(TypeError):  # an instance with __slots__ and no __weakref__
+        _known[key] = (weakref.ref(owner, lambda _: _known.pop(key, None)), found)
+    return found
+
+
+def _filled_parameters(function: Any, context: int | str) -> Filled | None:
+    try:
+        parameters = dict(signature_of(without_attributes(function)).parameters)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return None
+    for bound in bound_by_partials(function):
+        parameters.pop(bound, None)
+    named = {key: each for key, each in parameters.items() if may_be_resource(each)}
+    name = (
+        context
+        if isinstance(context, str)
+        else _at(context, [each for each in parameters.values() if each.name not in named])
+    )
+    if name in parameters:
+        named[name] = parameters[name]
+    if not named:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a hint that cannot be resolved is not needed: the function gets a dict
+        hints = resolve_hints(function, named)
+    return filled_by(function, {key: hints[key] for key in named if key == name or is_resource(hints[key])}, name)
+
+
+def _at(position: int, parameters: Sequence[inspect.Parameter]) -> str:
+    """Return the name of the positional parameter at this position, or else the usual name."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [each.name for each in parameters if each.kind in kinds]
+    return names[position] if position < len(names) else CONTEXT

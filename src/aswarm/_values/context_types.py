@@ -1,0 +1,257 @@
+"""Types of the context variables: a view of the context for one call, and the changes that the call made to it.
+
+A view is a separate value, made from the JSON of its fields. So a view is the same in the first run and after a load from a
+store. A write to the view, or to a container in it, changes nothing else. `changes` compares the JSON before and after a call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+import warnings
+from collections.abc import Mapping
+from typing import Annotated, Any, Union, cast, get_args, get_origin
+
+import typing_extensions
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_json
+
+from .errors import ConfigurationError
+from .read_only_types import is_read_only
+from .typed_dicts import modern, readable_hints
+
+_UNIONS = (Union, types.UnionType)
+_KINDS = "a TypedDict, a dataclass, a pydantic model, a dict or a Mapping"
+
+
+def context_type(hint: Any) -> ContextType | None:
+    """Return the type of the context for a hint; None for a dict, a Mapping, or a hint that is no class.
+
+    Raises ConfigurationError for a type without a JSON form, and for a class that a dict cannot stand for.
+    """
+    hint = _plain(hint)
+    if get_origin(hint) in _UNIONS:
+        if not any(_has_fields(each) for each in get_args(hint)):
+            return None
+        raise ConfigurationError(f"the context variables cannot have the type {hint}; use one type, not a union")
+    return _context_type(hint)
+
+
+@functools.lru_cache(maxsize=256)
+def _context_type(hint: Any) -> ContextType | None:
+    kind: Any = get_origin(hint) or hint
+    if not isinstance(kind, type) or kind is Any:
+        return None
+    if _fields_of(kind) is not None:
+        return ContextType(hint)
+    if not _is_of_dict(kind):
+        raise ConfigurationError(f"the context variables cannot have the type {kind.__name__}; use {_KINDS}")
+    return None
+
+
+class ContextType:
+    """A TypedDict, a dataclass or a pydantic model as the type of the context variables.
+
+    `name`: the name of the type. `is_read_only`: whether nothing in a view can be changed.
+
+    Raises ConfigurationError for a field without a JSON form, or with an alias.
+    """
+
+    __slots__ = ("_adapter", "_fields", "_is_typed_dict", "is_read_only", "name")
+
+    def __init__(self, hint: Any) -> None:
+        kind: Any = get_origin(hint) or hint
+        self.name: str = kind.__name__
+        self._is_typed_dict = typing_extensions.is_typeddict(kind)
+        self._fields = frozenset(_fields_of(kind) or ())
+        self._adapter = _adapter_of(hint, kind, self._fields)
+        self.is_read_only = is_read_only(hint)
+
+    def read(self, context: Mapping[Any, Any]) -> Any:
+        """Return a view of the context. Raises ConfigurationError if the context does not fit."""
+        own = {key: context[key] for key in self._fields if key in context}
+        try:
+            value = self._adapter.validate_json(_as_json(own))
+        except ValidationError as error:
+            raise self._misfit(_faults(error)) from None  # the cause would show the values
+        except PydanticSerializationError:
+            faults = [f"{key}: the value has no JSON form" for key, item in own.items() if not _has_json(item)]
+            raise self._misfit("; ".join(faults)) from None
+        except Exception as error:  # of a validator of the user
+            raise self._misfit(f"a validator raised {type(error).__name__}") from error
+        if self._is_typed_dict and self.is_read_only:
+            return types.MappingProxyType(cast("dict[str, Any]", value))
+        return value
+
+    def view(self, context: Mapping[Any, Any]) -> ContextView:
+        """Return a view that can find its changes. Raises ConfigurationError if the context does not fit."""
+        value = self.read(context)
+        return ContextView(self, value, {} if self.is_read_only else self.dumped(value))
+
+    def dumped(self, value: Any) -> dict[str, Any]:
+        """Return the fields of a view as JSON data."""
+        data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        return {key: data[key] for key in data if key in self._fields}
+
+    def changes(self, before: Mapping[str, Any], value: Any) -> tuple[dict[str, Any], list[str]]:
+        """Return the changed fields of a view as JSON data, and the removed keys.
+
+        `before`: the JSON data of its fields at the start. Raises TypeError if a change does not fit the type.
+        """
+        try:
+            if undeclared := self._undeclared(value):
+                raise self._misfit_of_change(f"{undeclared}: the type has no such field")
+            after = self.dumped(value)
+            # Compare the JSON texts, because 1 == True == 1.0.
+            keys = [key for key in after if key not in before or _as_json(before[key]) != _as_json(after[key])]
+            removed = [key for key in before if key not in after]
+            if not (keys or removed):
+                return {}, []
+            checked = self.dumped(self._adapter.validate_json(_as_json(after)))
+        except ValidationError as error:
+            raise self._misfit_of_change(_faults(error)) from None
+        except (PydanticSerializationError, AttributeError) as error:
+            raise self._misfit_of_change(str(error)) from None
+        return {key: checked[key] for key in keys}, removed
+
+    def _undeclared(self, value: Any) -> str:
+        """Return an attribute or key that was set, but that the type does not declare; empty if there is none."""
+        attributes: Any = value if self._is_typed_dict else getattr(value, "__dict__", {})
+        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
+        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+        own = (key for key in (*attributes, *extra) if key not in self._fields)
+        # A cached property is an attribute of the class.
+        return next((str(key) for key in own if self._is_typed_dict or not hasattr(kind, str(key))), "")
+
+    def _misfit(self, faults: str) -> ConfigurationError:
+        return ConfigurationError(f"the context variables do not fit {self.name}: {faults}")
+
+    def _misfit_of_change(self, faults: str) -> TypeError:
+        return TypeError(f"the function changed context variables to values that do not fit {self.name}: {faults}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ContextView:
+    """The view of one call. `value`: the argument of the function. `before`: the JSON data of its fields at the start."""
+
+    kind: ContextType
+    value: Any
+    before: Mapping[str, Any]
+
+    def merge_into(self, context: dict[Any, Any]) -> None:
+        """Apply the changes of the call by key. If a change does not fit the type, raise TypeError and apply no change."""
+        if self.kind.is_read_only:
+            return
+        changed, removed = self.kind.changes(self.before, self.value)
+        for key in removed:
+            context.pop(key, None)
+        context.update(changed)
+
+
+def _plain(hint: Any) -> Any:
+    """Return the hint without `Annotated` and without None: a run always has context variables."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in _UNIONS:
+        options = [each for each in get_args(hint) if each is not types.NoneType]
+        return _plain(options[0]) if len(options) == 1 else hint
+    return hint
+
+
+def _has_fields(hint: Any) -> bool:
+    kind: Any = get_origin(hint := _plain(hint)) or hint
+    return isinstance(kind, type) and _fields_of(kind) is not None
+
+
+def _fields_of(kind: Any) -> list[str] | None:
+    """Return the names of the fields that a view has; None for a class that is not a TypedDict, a dataclass or a model."""
+    if typing_extensions.is_typeddict(kind):
+        return [*kind.__required_keys__, *kind.__optional_keys__]
+    if issubclass(kind, BaseModel):
+        return list(kind.model_fields)
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind) if field.init]
+    return None
+
+
+def _is_of_dict(kind: Any) -> bool:
+    """Return whether a dict may be passed where this class is the hint."""
+    if issubclass(kind, Mapping) or getattr(kind, "_is_protocol", False):
+        return True
+    try:
+        return issubclass(dict, kind)
+    except TypeError:
+        return True
+
+
+def _adapter_of(hint: Any, kind: Any, fields: frozenset[str]) -> TypeAdapter[Any]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # pydantic cannot enforce `ReadOnly`; type checkers do
+            adapter: TypeAdapter[Any] = TypeAdapter(modern(hint))
+            schema = adapter.json_schema(by_alias=True)
+            written = adapter.json_schema(by_alias=True, mode="serialization")
+    except Exception as error:
+        raise _without_json(kind) or ConfigurationError(
+            f"the context variables cannot have the type {kind.__name__}: {error}"
+        ) from error
+    if b'"writeOnly":true' in to_json([schema, written]):
+        raise ConfigurationError(
+            f"{kind.__name__} has a secret, whose JSON form is asterisks; pass secrets in resources={{...}}"
+        )
+    if renamed := fields - _properties(schema) or fields - _properties(written):
+        raise ConfigurationError(
+            f"{kind.__name__}.{min(renamed)} has an alias or is excluded; the context variables have the names of the fields"
+        )
+    return adapter
+
+
+def _properties(schema: Any) -> set[str]:
+    if "$ref" in schema:
+        schema = schema["$defs"][schema["$ref"].rsplit("/", 1)[-1]]
+    return set(schema.get("properties", ()))
+
+
+def _without_json(kind: Any) -> ConfigurationError | None:
+    """Return the error for the first field whose type has no JSON form, such as a client; None if there is none."""
+    try:
+        hints = readable_hints(kind)
+    except Exception:  # noqa: BLE001 - a name in a hint has no value
+        return None
+    for name, hint in hints.items():
+        try:
+            TypeAdapter(modern(_plain_item(hint))).json_schema(mode="serialization")
+        except Exception:  # noqa: BLE001 - the reason is in the cause
+            shown = getattr(_plain(hint), "__name__", str(hint))
+            return ConfigurationError(
+                f"{kind.__name__}.{name} has the type {shown}, which has no JSON form; pass clients and connections in "
+                f"resources={{...}}, with the parameter {name}: Resource[{shown}]"
+            )
+    return None
+
+
+def _plain_item(hint: Any) -> Any:
+    while get_origin(hint) in (typing.Required, typing.NotRequired, typing_extensions.ReadOnly, typing.ClassVar):
+        hint = get_args(hint)[0]
+    return hint
+
+
+def _faults(error: ValidationError) -> str:
+    # The texts do not contain the values: the model reads some of these texts, and must not see the context.
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    faults = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ") for each in found]
+    return "; ".join(" ".join(fault.split()) for fault in faults)
+
+
+def _as_json(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="constants")
+
+
+def _has_json(value: Any) -> bool:
+    try:
+        _as_json(value)
+    except PydanticSerializationError:
+        return False
+    return True

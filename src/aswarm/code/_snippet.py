@@ -1,0 +1,201 @@
+"""One snippet: its steps in the sandbox, its calls in the run, and its end.
+
+The order of its calls depends only on the code and on the results, never on the time that a call takes. So a snippet is
+replayed by executing its code again: recorded calls get their recorded results, and all others run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aswarm._run.current_call import OuterRun
+from aswarm._run.execution import finished_event, run_group
+from aswarm._run.handlers import ToolHandler
+from aswarm._run.plan import OTHER_CALLS, CallInside, ToolCall, ToolOutcome, plan
+from aswarm._run.turn import Turn, changes_of, handed_to, reopened, unknown_calls_of
+from aswarm._tools.tool import Tool
+from aswarm._values.agent import Agent, Result
+from aswarm._values.content import described
+from aswarm._values.errors import CallLost, ToolError
+from aswarm._values.events import LoopEvent, ToolProgress
+from aswarm._values.messages import call_arguments
+
+from ._sandbox import Broken, MadeCall, Paused, Sandbox, Step
+from ._state import CodeState, has_failed, hold_of, is_denied
+from ._values import result_text, value_of
+
+NOT_AWAITED = "not run: the code ended without it"
+
+
+class Snippet:
+    """One snippet inside a call of `run_code`.
+
+    `outer`: that call. `handler`: the outermost handler of the run. `state`: the calls of an earlier run, if the snippet has
+    waited. `tools`: the functions of the code, by name.
+    """
+
+    def __init__(
+        self,
+        outer: ToolCall,
+        run: OuterRun,
+        handler: ToolHandler,
+        sandbox: Sandbox,
+        state: CodeState,
+        tools: Mapping[str, Tool[..., Any]],
+    ) -> None:
+        self._outer = outer
+        self._run = run
+        self._handler = handler
+        self._sandbox = sandbox
+        self._state = state
+        self._tools = tools
+        self._made: list[ToolCall] = []  # by the code, in this execution
+        self._by_id: dict[int, ToolCall] = {}  # the calls without a delivered result, by their ids in the sandbox
+        self._replayed = [*state.delivered]
+        self._target: Agent | None = None
+
+    async def run(self, code: str) -> str | Result:
+        """Execute the code to its end. Return its result, or the handoff that ended it.
+
+        Raises Hold if a call waits, ToolError for code that failed, and CallLost if the code does not make its recorded calls.
+        """
+        try:
+            step = await self._sandbox.start(code)
+            while isinstance(step, Paused):
+                delivered = await self._next_results(step)
+                if self._target is not None:
+                    break
+                step = await self._sandbox.resume(step.state, delivered)
+            return self._end(step)
+        finally:
+            self._run.state.turn.unknown_calls += unknown_calls_of(self._made)
+
+    # --- rounds ---
+
+    async def _next_results(self, step: Paused) -> dict[int, Any]:
+        """Run the calls that the code waits for, and return results by their ids in the sandbox."""
+        new = [self._call_of(made) for made in step.made]
+        pending = [self._by_id[each] for each in step.waits_for if each in self._by_id]
+        if self._replayed:
+            ready: Sequence[ToolCall] = self._recorded(self._replayed.pop(0))
+        else:
+            # Calls that were left when the code got a denial start only if the code makes no new call.
+            batch = new or sorted(pending, key=lambda call: call.position)
+            ready = await self._ready(batch)
+            self._state.delivered.append([call.position for call in ready])
+            if self._target is not None:
+                return {}
+        ids = {call: each for each, call in self._by_id.items()}
+        for call in ready:
+            del self._by_id[ids[call]]
+        return {ids[call]: self._result_of(call) for call in ready}
+
+    def _call_of(self, made: MadeCall) -> ToolCall:
+        """Return the call that the code has made: a new call, or the call of the earlier run at this place."""
+        name = self._sandbox.stubs.names[made.name]
+        position, known = len(self._made), self._state.calls
+        if position < len(known):
+            call = known[position]
+            if (call.name, call_arguments(call.message)) != (name, made.arguments):
+                raise CallLost(OTHER_CALLS)
+        else:
+            function = {"name": name, "arguments": made.arguments}
+            message = {"id": f"{self._outer.id}.{position}", "type": "function", "function": function}
+            call = CallInside(message, position, self._outer.agent, self._tools[name], outer=self._outer)
+            known.append(call)
+        self._made.append(call)
+        self._by_id[made.id] = call
+        return call
+
+    def _recorded(self, positions: Sequence[int]) -> list[ToolCall]:
+        calls = self._made
+        if not all(
+            each < len(calls) and calls[each].outcome and calls[each] in self._by_id.values() for each in positions
+        ):
+            raise CallLost(OTHER_CALLS)
+        return [calls[each] for each in positions]
+
+    async def _ready(self, batch: Sequence[ToolCall]) -> Sequence[ToolCall]:
+        """Return the calls of the batch with a result; runs them, unless some are denied.
+
+        A denial goes to the code at once, alone: it may make the other calls needless.
+        """
+        denied = [call for call in batch if is_denied(call, self._state)]
+        for call in denied:
+            self._report(call)
+        if denied:
+            return denied
+        await self._run_calls([call for call in batch if call.outcome is None])
+        return batch
+
+    async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
+        state = self._run.state
+        if state.budget is not None:
+            state.budget.admit_calls(calls)
+            for call in calls:
+                self._report(call)
+        calls = [call for call in calls if call.outcome is None]
+        for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
+            await run_group(group, state.context, self._handler, self._emit)
+            state.context.update(changes_of(group))
+            for call in group:
+                call.merged = True
+            if (target := handed_to(group)) is not None:
+                self._target = target
+                return
+            if any(call.hold is not None for call in group):
+                self._state.calls[:] = map(reopened, self._state.calls)
+                turn = Turn(self._state.calls, self._state.entries)
+                raise hold_of(self._state, turn)
+
+    def _result_of(self, call: ToolCall) -> dict[str, Any]:
+        assert call.outcome is not None  # noqa: S101 - only such calls are ready
+        content = call.outcome.content
+        if has_failed(call, self._state):
+            kind = "PermissionError" if is_denied(call, self._state) else "RuntimeError"
+            return {"exc_type": kind, "message": content if isinstance(content, str) else described(content)}
+        return {"return_value": value_of(content, self._sandbox.stubs.readings[call.name])}
+
+    # --- events ---
+
+    def _emit(self, event: LoopEvent) -> None:
+        outer = self._outer
+        if outer.emit is not None:
+            outer.emit(ToolProgress(outer.position, outer.id, outer.name, event))
+
+    def _report(self, call: ToolCall) -> None:
+        if call.outcome is not None:
+            self._emit(finished_event(call, call.outcome))
+
+    # --- the end ---
+
+    def _end(self, step: Step) -> str | Result:
+        if len(self._made) < len(self._state.calls) and self._target is None:
+            raise CallLost(OTHER_CALLS)
+        note = self._close()
+        limit = self._sandbox.limits.output
+        if self._target is not None:
+            text = json.dumps({"assistant": self._target.name}, ensure_ascii=False)
+            return Result(value=text + note, agent=self._target)
+        if isinstance(step, Broken):
+            raise ToolError(result_text(self._sandbox.printed, step.text, limit) + self._calls_text() + note)
+        assert not isinstance(step, Paused)  # noqa: S101 - the loop has ended
+        return result_text(self._sandbox.printed, step.value, limit) + note
+
+    def _close(self) -> str:
+        """Close the calls that the code does not need, and return a note that names them."""
+        left = [call for call in self._made if call.outcome is None]
+        for call in left:
+            call.hold, call.outcome = None, ToolOutcome(NOT_AWAITED)
+            self._report(call)
+        names = ", ".join(f"{call.name} ({call.id})" for call in left)
+        return f"\n[not run, because the code ended without them: {names}]" if left else ""
+
+    def _calls_text(self) -> str:
+        """Return a note about the calls that ran before the code failed, so that the model does not repeat them."""
+        ran = [call.name for call in self._made if call.started or call.merged]
+        counts = {name: ran.count(name) for name in ran}
+        listed = ", ".join(f"{name} ({count})" for name, count in counts.items())
+        return f"\n[calls that ran before: {listed}]" if ran else ""

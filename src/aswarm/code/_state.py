@@ -1,0 +1,151 @@
+"""The stored form of a snippet that waits, and the decisions on its calls. Does no I/O.
+
+It has the form of a run inside a call, so that programs that show such a run show the calls of a snippet too: one assistant message
+with all calls of the code, and the tool messages of the finished calls. Nothing in it can approve a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from aswarm._agent_tool import decisions_inside
+from aswarm._run.plan import CallInside, Decided, ToolCall, ToolOutcome
+from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
+from aswarm._run.turn import Turn
+from aswarm._tools.tool import Tool
+from aswarm._values.decisions import is_run_inside, waiting_entries
+from aswarm._values.errors import CallerMistake, ConfigurationError, Hold
+from aswarm._values.json import is_array, is_object, jsonable
+from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, call_name, match_answers, normalize
+
+from ._sandbox import Surroundings
+
+CODE = "code"
+
+
+@dataclass(slots=True)
+class CodeState:
+    """The calls of a snippet so far.
+
+    `delivered`: the positions of the calls whose results the code got, each time together. `failed`: the positions of the
+    calls of an earlier run that raised in the code. `entries`: the entries of the calls that waited, by position.
+    """
+
+    surroundings: Surroundings
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    delivered: list[list[int]] = field(default_factory=list[list[int]])
+    failed: set[int] = field(default_factory=set[int])
+    entries: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
+    had_started: bool = False
+
+
+def waited(call: ToolCall) -> Mapping[str, Any] | None:
+    """Return the data of the snippet of a call that has waited, or None. Raises ConfigurationError for data of another form."""
+    data = call.decided.data if call.decided else None
+    if data is None:
+        return None
+    if not (is_run_inside(data) and is_object(data.get(CODE))):
+        raise ConfigurationError(
+            f"the call {call.id!r} of {call.name} has no snippet in its data; pass the messages of the run that stopped "
+            'with stop="waiting", unchanged'
+        )
+    return data
+
+
+def restored(
+    call: ToolCall, data: Mapping[str, Any], tools: Mapping[str, Tool[..., Any]], decided: Decided
+) -> CodeState:
+    """Return the state of a snippet that has waited, with the decisions of this run on its calls.
+
+    Raises ConfigurationError for a decision that does not suit, and for data that were changed.
+    """
+    try:
+        head, *behind = normalize(data["messages"])
+        made, code = head["tool_calls"], data[CODE]
+        calls: list[ToolCall] = [
+            CallInside(each, position, call.agent, tools.get(call_name(each)), outer=call)
+            for position, each in enumerate(made)
+        ]
+        failed = set(map(int, code["failed"]))
+        state = CodeState(
+            Surroundings(**code["surroundings"]), calls, [[*map(int, each)] for each in code["delivered"]], failed
+        )
+        answers = match_answers(made, [each for each in behind if WAITING not in each])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"the snippet in the data of the call {call.id!r} cannot be read ({type(error).__name__}: {error}); pass the "
+            "messages of the run that stopped, unchanged"
+        ) from error
+    for each, answer in zip(calls, answers, strict=True):
+        if answer is not None:
+            each.outcome, each.merged = ToolOutcome(answer["content"]), True
+    state.entries = waiting_entries([head, *behind]) or {}
+    state.had_started = bool(data.get(STARTED_INSIDE))
+    open_ones = [each for each in calls if each.outcome is None]
+    decide(open_ones, decisions_inside(decided), state.entries)
+    return state
+
+
+def hold_of(state: CodeState, turn: Turn) -> Hold:
+    """Return the `Hold` of the outer call: the calls that wait, and the data to continue in another process."""
+    agent, calls = state.calls[0].agent.name, [call.message for call in state.calls]
+    head: Message = {"role": "assistant", "content": None, "sender": agent, "tool_calls": calls}
+    messages, waiting = turn.added_to([head])
+    has_started = state.had_started or any(call.started or call.has_started_inside for call in state.calls)
+    stored = jsonable([{WAITING: [{"data": {"messages": messages}}]}])
+    if not is_array(stored):
+        raise CallerMistake(
+            "a call inside code waits, and its data are nested too deeply to be stored; use fewer levels of agents as tools",
+            has_started=has_started,
+        )
+    return Hold(
+        "; ".join(f"{call.name} {call.reason}" for call in waiting if call.reason),
+        data={
+            "agent": agent,
+            "messages": stored[0][WAITING][0]["data"]["messages"],
+            "context_variables": {},
+            "removed": [],
+            STARTED_INSIDE: has_started,
+            CODE: {
+                "surroundings": asdict(state.surroundings),
+                "delivered": state.delivered,
+                "failed": sorted(call.position for call in state.calls if has_failed(call, state)),
+            },
+        },
+    )
+
+
+def check_decision(tools: Mapping[str, Tool[..., Any]], call: ToolCall, earlier: Decided) -> None:
+    """Raise ConfigurationError if the decision does not suit the snippet inside the call, before any other call runs."""
+    data, decided = waited(call), call.decided or earlier
+    if data is None:
+        return
+    if decided.arguments is not earlier.arguments:
+        raise ConfigurationError(
+            f"the call {call.id!r} of {call.name}: its code has started, so it cannot be changed; decide on the calls inside"
+        )
+    try:
+        restored(call, data, tools, decided)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
+
+
+# --- outcomes ---------------------------------------------------------------------------------------------------------
+
+
+def has_failed(call: ToolCall, state: CodeState) -> bool:
+    """Return whether the call raises in the code: it failed, or its function was not allowed to run."""
+    outcome = call.outcome
+    if outcome is None:
+        return False
+    if outcome.error is not None or outcome.unknown or outcome.still_running or call.position in state.failed:
+        return True
+    return not call.started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
+
+
+def is_denied(call: ToolCall, state: CodeState) -> bool:
+    """Return whether a user has denied the call."""
+    denied = (DENIED, DENIED_INSIDE)
+    return has_failed(call, state) and call.outcome is not None and str(call.outcome.content).startswith(denied)

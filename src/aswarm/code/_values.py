@@ -1,0 +1,66 @@
+"""The result of a call as a Python value of the code, and the result of the code as text. No I/O.
+
+The code gets the content of the tool message: guards may have changed it, and a replay has nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any, Literal, TypeAlias
+
+from pydantic_core import from_json, to_jsonable_python
+
+from aswarm._values.content import described
+
+# How the content of a call becomes a value: a text; data, because the return hint excludes texts; or an object or an array if
+# the text is one, because the hint allows both.
+Reading: TypeAlias = Literal["text", "data", "any"]
+_CUT = "\n[cut off: {} of {} characters]"
+
+
+def value_of(content: str | list[dict[str, Any]], reading: Reading) -> Any:
+    """Return the content of a tool message as a value for the code."""
+    text = content if isinstance(content, str) else described(content)
+    if reading == "text" or (reading == "any" and text[:1] not in ("{", "[")):
+        return text
+    try:
+        return from_json(text)
+    except ValueError:
+        return _literal(text) if reading == "data" else text
+
+
+def _literal(text: str) -> Any:
+    # A tuple, a set, None and the booleans have their Python form in a tool message.
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def arguments_text(arguments: dict[str, Any]) -> str:
+    """Return the arguments of a call as JSON text. Raises ValueError for values without a JSON form."""
+    try:
+        return json.dumps(to_jsonable_python(arguments), ensure_ascii=False)
+    except RecursionError as error:
+        raise ValueError("they are nested too deeply") from error
+
+
+def result_text(printed: str, value: Any, limit: int) -> str:
+    """Return the result of the code for the model: the printed text, then the value of the last expression."""
+    parts = [part for part in (printed.rstrip("\n"), "" if value is None else _text(value)) if part]
+    return cut("\n".join(parts) or "(the code printed nothing, and its last line has no value)", limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """Return the text with at most `limit` characters, and a note if it was longer."""
+    return text if len(text) <= limit else text[:limit] + _CUT.format(limit, len(text))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(to_jsonable_python(value, fallback=repr), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return f"(a value of the type {type(value).__name__}, which cannot be shown)"

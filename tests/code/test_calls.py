@@ -1,0 +1,378 @@
+"""Calls inside code: when they start, which run together, what the code gets, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import pytest
+from coded import agent_of, result_of, run_code, swarm_of, told
+
+from aswarm import (
+    Agent,
+    AsyncSwarm,
+    Budget,
+    Progress,
+    Result,
+    RunFinished,
+    ToolCallFinished,
+    ToolCallStarted,
+    ToolError,
+    ToolProgress,
+    current_call,
+    tool,
+)
+from aswarm.code import code_tool
+from aswarm.guards import Block, guard_tool
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+
+
+class Desk:
+    """Functions that note their calls."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.running = self.most = 0
+
+    async def look(self, number: int) -> int:
+        """Look something up."""
+        self.notes.append(f"look {number}")
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await anyio.sleep(0.002)
+        self.running -= 1
+        return number * 10
+
+    def plain(self, number: int) -> int:
+        """A plain function."""
+        self.notes.append(f"plain {number}")
+        return number + 1
+
+    async def fails(self, number: int) -> int:
+        """Fail."""
+        self.notes.append(f"fails {number}")
+        raise ToolError(f"no {number}")
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+# --- the start of a call ----------------------------------------------------------------------------------------------
+
+
+async def test_a_call_starts_when_the_code_awaits_it(desk: Desk) -> None:
+    """Not when it is made: `second` is made first."""
+    code = "second = look(2)\nfirst = await look(1)\n[first, await second]"
+    assert await result_of(code, desk.look) == "[10, 20]"
+    assert desk.notes == ["look 1", "look 2"]
+
+
+async def test_a_call_that_is_never_awaited_is_a_type_error_and_never_starts(desk: Desk) -> None:
+    """The check names the line; without the check, nothing runs either."""
+    assert "code.py:2:1: warning[unused-awaitable]" in await result_of("1\nlook(1)\n3", desk.look)
+    assert await result_of("look(1)\n3", desk.look, type_check=False) == "3"
+    assert desk.notes == []
+
+
+async def test_the_calls_of_a_gather_run_together(desk: Desk) -> None:
+    """The results are in the order of the calls."""
+    code = "await asyncio.gather(*[look(number) for number in range(5)])"
+    assert await result_of(code, desk.look) == "[0, 10, 20, 30, 40]"
+    assert desk.most == 5
+
+
+async def test_calls_that_are_not_safe_together_run_in_order(desk: Desk) -> None:
+    """As in a turn: plain functions, and every call of a swarm with `concurrent_tools=False`."""
+    code = "await asyncio.gather(plain(1), look(2), look(3), plain(4))"
+    assert await result_of(code, desk.look, desk.plain) == "[2, 20, 30, 5]"
+    assert desk.notes[0] == "plain 1"
+    assert desk.notes[3] == "plain 4"
+    assert desk.most == 2
+    desk.most = 0
+    assert await result_of(code, desk.look, desk.plain, swarm={"concurrent_tools": False}) == "[2, 20, 30, 5]"
+    assert desk.most == 1
+
+
+async def test_a_limiter_counts_calls_inside_code(desk: Desk) -> None:
+    limited = tool(limiter=anyio.CapacityLimiter(2))(desk.look)
+    await run_code("await asyncio.gather(*[look(number) for number in range(6)])", limited)
+    assert desk.most == 2
+
+
+async def test_pipelines_go_on_when_all_calls_of_the_round_have_ended(desk: Desk) -> None:
+    """So the order does not depend on the time of a call."""
+    code = """
+async def pipeline(number):
+    first = await look(number)
+    return await look(first)
+
+await asyncio.gather(*[pipeline(number) for number in (1, 2)])
+"""
+    assert await result_of(code, desk.look) == "[100, 200]"
+    assert [sorted(desk.notes[:2]), sorted(desk.notes[2:])] == [["look 1", "look 2"], ["look 10", "look 20"]]
+
+
+# --- arguments and results --------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    """An order."""
+
+    id: int
+    items: list[str]
+    note: str | None = None
+
+
+async def test_the_code_gets_data_where_the_hint_says_so() -> None:
+    """JSON becomes data; a function that returns a text gives the text, even if it looks like a number."""
+
+    async def order(id: int) -> Order:
+        return Order(id, ["a", "b"])
+
+    async def text() -> str:
+        return "12"
+
+    async def many() -> dict[str, list[float]]:
+        return {"a": [1.5]}
+
+    async def nothing() -> None:
+        return None
+
+    async def pair() -> tuple[int, str]:
+        return 1, "x"
+
+    async def unhinted():  # type: ignore[no-untyped-def]
+        return {"a": 1}
+
+    async def yes() -> bool:
+        return True
+
+    code = (
+        'o = await order(7)\n[o["id"], o["items"][1], o["note"], await text(), (await many())["a"][0], await nothing(), '
+        '(await pair())[1], (await unhinted())["a"], await yes()]'
+    )
+    assert json.loads(await result_of(code, order, text, many, nothing, pair, unhinted, yes)) == [
+        7, "b", None, "12", 1.5, None, "x", 1, True,
+    ]  # fmt: skip
+
+
+async def test_arguments_are_checked_as_those_of_every_call(desk: Desk) -> None:
+    """By the types before the code runs, and by pydantic when it runs."""
+    assert 'Expected `int`, found `Literal["x"]`' in await result_of('await look("x")', desk.look)
+    code = 'try:\n    await look("x")\nexcept RuntimeError as error:\n    text = str(error)\ntext'
+    text = await result_of(code, desk.look, type_check=False)
+    assert text == "Error: number: Input should be a valid integer, unable to parse string as an integer (got 'x')"
+    assert desk.notes == []
+
+
+async def test_defaults_keywords_and_positions_work() -> None:
+    async def join(first: str, second: str = "b", third: str | None = None) -> str:
+        return f"{first}{second}{third}"
+
+    code = 'await join("a") + await join("x", third="z") + await join(second="2", first="1")'
+    assert await result_of(code, join) == "abNonexbz12None"
+
+
+async def test_a_failed_call_raises_with_the_text_that_the_model_would_read(desk: Desk) -> None:
+    code = "try:\n    await fails(1)\nexcept RuntimeError as error:\n    text = str(error)\ntext"
+    assert await result_of(code, desk.fails) == "no 1"
+
+
+async def test_code_that_fails_names_its_line_and_the_calls_that_ran(desk: Desk) -> None:
+    """So that the model does not repeat them."""
+    response = await run_code(
+        "await look(1)\nawait look(2)\nawait asyncio.gather(fails(3), look(4))", desk.look, desk.fails
+    )
+    text = told(response)
+    assert text.startswith('Traceback (most recent call last):\n  File "code.py", line 3')
+    assert "RuntimeError: no 3\n[calls that ran before: look (3), fails (1)]" in text
+    assert "python-input" not in text
+    check_history(response.messages)
+
+
+async def test_what_the_code_prints_comes_before_its_value(desk: Desk) -> None:
+    assert await result_of('print("one")\nprint(2, end="!")\nawait look(3)', desk.look) == "one\n2!\n30"
+    assert await result_of("x = 1", desk.look) == "(the code printed nothing, and its last line has no value)"
+
+
+async def test_values_without_json_are_shown_as_text(desk: Desk) -> None:
+    assert await result_of("{1, 2}", desk.look) == "[1, 2]"
+    assert await result_of("x = []\nx.append(x)\nx", desk.look) == '["[...]"]'
+    deep = await result_of("x = []\nfor _ in range(9999):\n    x = [x]\nx", desk.look)
+    assert "<deeply nested>" in deep
+
+
+# --- the run around the code ------------------------------------------------------------------------------------------
+
+
+async def test_guards_see_each_call(desk: Desk) -> None:
+    """A blocked call raises in the code, and its function does not run."""
+    seen: list[int] = []
+
+    async def small(checked: Any) -> Block | None:
+        if checked.name != "look":
+            return None
+        seen.append(checked.arguments["number"])
+        return Block("too large") if checked.arguments["number"] > 1 else None
+
+    code = """
+results = []
+for number in range(3):
+    try:
+        results.append(await look(number))
+    except RuntimeError as error:
+        results.append(str(error))
+results
+"""
+    text = await result_of(code, desk.look, swarm={"middleware": [guard_tool(small)]})
+    assert json.loads(text)[:2] == [0, 10]
+    assert "too large" in json.loads(text)[2]
+    assert (seen, desk.notes) == ([0, 1, 2], ["look 0", "look 1"])
+
+
+async def test_a_budget_counts_calls_inside_code(desk: Desk) -> None:
+    """The call of run_code is one of them."""
+    swarm = swarm_of("[await look(number) for number in range(9)]")
+    response = await swarm.run(agent_of(desk.look), "Go", budget=Budget(tool_calls=4))
+    assert desk.notes == ["look 0", "look 1", "look 2"]
+    assert "not run: the budget of 4 tool calls is used up" in told(response)
+
+
+async def test_context_variables_are_those_of_the_run() -> None:
+    """A function inside the code reads and writes them, and its `Result` changes them."""
+
+    async def add(amount: int, context_variables: dict[str, Any]) -> int:
+        context_variables["sum"] = context_variables.get("sum", 0) + amount
+        return int(context_variables["sum"])
+
+    async def read(context_variables: Mapping[str, Any]) -> int:
+        return int(context_variables["sum"])
+
+    async def mark() -> Result:
+        return Result(value="marked", context_variables={"marked": True})
+
+    response = await run_code("await add(2)\nawait add(3)\n[await mark(), await read()]", add, read, mark)
+    assert told(response) == '["marked", 5]'
+    assert response.context_variables == {"sum": 5, "marked": True}
+
+
+async def test_a_handoff_ends_the_code_as_the_last_call_of_its_turn(desk: Desk) -> None:
+    """The lines after it do not run, and a call of the same gather that comes later is closed by its name."""
+    other = Agent(name="Other")
+
+    async def hand_over() -> Agent:
+        return other
+
+    code = "await look(1)\nawait asyncio.gather(hand_over(), plain(2))\nawait look(3)"
+    response = await run_code(code, desk.look, desk.plain, hand_over)
+    assert response.agent is other
+    assert response.text == "Done."
+    assert told(response) == ('{"assistant": "Other"}\n[not run, because the code ended without them: plain (outer.2)]')
+    assert desk.notes == ["look 1"]
+    check_history(response.messages)
+
+
+async def test_an_agent_among_the_functions_is_a_handoff(desk: Desk) -> None:
+    other = Agent(name="Other")
+    response = await run_code("await transfer_to_other()\nawait look(1)", other, desk.look)
+    assert response.agent is other
+    assert desk.notes == []
+
+
+async def test_calls_know_themselves(desk: Desk) -> None:
+    """The id, and an idempotency key that is unique and stays the same."""
+    seen: list[tuple[str, str]] = []
+
+    async def note() -> None:
+        seen.append((current_call().id, current_call().key))
+
+    swarm = swarm_of("await note()\nawait note()")
+    await swarm.run(agent_of(note), "Go", run_id="r")
+    assert seen == [("outer.0", "r:1:0.0"), ("outer.1", "r:1:0.1")]
+
+
+async def test_events_of_inner_calls_come_inside_the_progress_of_the_outer_call() -> None:
+    """As those of an agent as a tool; a page shows them below the call with this id."""
+
+    async def tells() -> AsyncGenerator[Any, None]:
+        yield Progress("half")
+        yield "whole"
+
+    swarm = swarm_of("await tells()")
+    async with swarm.stream(agent_of(tells), "Go") as run:
+        events = [event async for event in run]
+    inside = [event.value for event in events if isinstance(event, ToolProgress) and event.id == "outer"]
+    assert inside[0]["type"] == "CodeStarted"
+    started, told_half, finished = inside[1:]
+    assert isinstance(started, ToolCallStarted)
+    assert isinstance(told_half, ToolProgress)
+    assert isinstance(finished, ToolCallFinished)
+    assert (started.id, told_half.value, finished.content) == ("outer.0", "half", "whole")
+    outer = [event for event in events if isinstance(event, ToolCallFinished)]
+    assert [each.id for each in outer] == ["outer"]
+    assert isinstance(events[-1], RunFinished)
+
+
+async def test_clock_and_random_numbers_are_fixed(desk: Desk) -> None:
+    """Within one run of code, the clock stands still; the time zone is that of the tool."""
+    code = (
+        "import time, datetime, random\nbefore = time.time()\nawait look(1)\n"
+        "[time.time() - before, datetime.datetime.now().astimezone().tzname(), random.random() != random.random()]"
+    )
+    assert await result_of(code, desk.look, timezone="Asia/Tokyo") == '[0.0, "JST", true]'
+
+
+async def test_code_runs_inside_an_agent_inside_code(desk: Desk) -> None:
+    """No worker is reserved while calls run, so that code in code in more runs than workers never waits for itself."""
+    from aswarm import agent_tool
+
+    def script(request: Any) -> Any:
+        instructions, *rest = request.messages
+        if any(each["role"] == "tool" for each in rest):
+            return "inner done" if instructions["content"] == "inner" else "Done."
+        if instructions["content"] == "inner":
+            return call("run_code", code="await look(1)")
+        return call("run_code", code='await asyncio.gather(*[inner(request=f"{n}") for n in range(8)])')
+
+    inner = agent_tool(Agent(name="inner", instructions="inner", functions=[code_tool(desk.look)]))
+    outer = Agent(name="outer", instructions="outer", functions=[code_tool(inner)])
+    with anyio.fail_after(60):
+        response = await AsyncSwarm(ScriptedModel(script).client()).run(outer, "Go")
+    assert json.loads(told(response)) == ["inner done"] * 8
+    assert desk.notes == ["look 1"] * 8
+
+
+async def test_many_runs_of_code_at_once(desk: Desk) -> None:
+    """More than there are workers; each gets its own results."""
+    texts: dict[int, str] = {}
+
+    async def one(number: int) -> None:
+        texts[number] = await result_of(f"x = await look({number})\ny = await look(x)\n[x, y]", desk.look)
+
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(one, number)
+    assert texts == {number: f"[{number * 10}, {number * 100}]" for number in range(20)}
+
+
+def test_code_runs_in_a_swarm_without_await(desk: Desk) -> None:
+    """`Swarm` drives the same engine from a thread."""
+    from aswarm import Swarm
+
+    model = ScriptedModel([call("run_code", code="await plain(1)"), "Done."])
+    response = Swarm(model.client()).run(agent_of(desk.plain), "Go")
+    assert told(response) == "2"
+
+
+def test_two_event_loops_share_the_workers(desk: Desk) -> None:
+    for number in (1, 2):
+        assert asyncio.run(result_of(f"await look({number})", desk.look)) == f"{number}0"

@@ -1,0 +1,516 @@
+"""Context variables with a type, and resources: what functions get, what is merged, and which mistakes fail before any call."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import anyio
+import pytest
+from pydantic import BaseModel, model_validator
+from typed_desk import Database, Order, Seen, Shop, ShopItems, ShopModel, balance, collect, spend
+from ways_to_run import FACES, answers, consume
+
+from aswarm import (
+    Agent,
+    Answer,
+    AsyncSwarm,
+    ConfigurationError,
+    Hold,
+    Progress,
+    Resource,
+    Response,
+    Result,
+    Swarm,
+    agent_tool,
+    current_call,
+    tool,
+)
+from aswarm.guards import Block, CheckedCall, guard_tool, judge
+from aswarm.testing import ScriptedModel, call, check_history
+
+pytestmark = pytest.mark.anyio
+ADA = {"customer": "Ada", "points": 7}
+
+
+def swarm_of(*steps: Any, **options: Any) -> tuple[AsyncSwarm, ScriptedModel]:
+    model = ScriptedModel(steps)
+    return AsyncSwarm(model.client(), **options), model
+
+
+async def run(*steps: Any, functions: list[Any], context: Any = None, **options: Any) -> Response:
+    swarm, _ = swarm_of(*steps, "Done.")
+    return await swarm.run(Agent(functions=functions), "Go", ADA if context is None else context, **options)
+
+
+# --- functions ---
+
+
+async def test_functions_share_one_context_with_their_own_types() -> None:
+    db = Database("ink")
+    response = await run(
+        [call("spend"), call("collect", number=5), call("balance")],
+        functions=[spend, collect, balance],
+        resources={"db": db},
+    )
+    assert answers(response) == {"spend": "6 points", "collect": "collected", "balance": "Ada has 11"}
+    assert response.context_variables == {"customer": "Ada", "points": 11, "cart": ["ink"]}
+    assert response.context_as(Seen) == Seen("Ada", 11, ("ink",))
+
+
+async def test_a_direct_call_is_an_ordinary_call() -> None:
+    shop = Shop("Ada", 7)
+    assert await spend(shop, Database("ink")) == "6 points"
+
+
+async def test_what_a_function_changed_before_it_failed_is_merged() -> None:
+    """As with a dict."""
+
+    async def fail(context_variables: Shop) -> str:
+        context_variables.points = 0
+        raise ValueError("no")
+
+    response = await run(call("fail"), functions=[fail])
+    assert response.context_variables == {**ADA, "points": 0}
+
+
+async def test_a_wrong_change_fails_the_call_and_no_later_one() -> None:
+    async def spoil(context_variables: Shop) -> str:
+        context_variables.cart.append("ink")
+        context_variables.points = "secret"  # type: ignore[assignment]
+        return "spoiled"
+
+    response = await run([call("spoil"), call("balance")], functions=[spoil, balance])
+    assert answers(response)["balance"] == "Ada has 7"
+    assert "Error: TypeError: the function changed context variables" in answers(response)["spoil"]
+    assert "secret" not in answers(response)["spoil"]
+    assert response.context_variables == ADA
+
+
+async def test_an_exception_hides_a_wrong_change() -> None:
+    async def spoil(context_variables: Shop) -> str:
+        context_variables.points = "many"  # type: ignore[assignment]
+        raise KeyError("first")
+
+    response = await run(call("spoil"), functions=[spoil])
+    assert answers(response)["spoil"] == "Error: KeyError: 'first'"
+    assert response.context_variables == ADA
+
+
+async def test_a_context_that_another_function_spoiled_fails_the_call_only() -> None:
+    """The function does not run, and the model reads no value."""
+
+    async def spoil(context_variables: dict[str, Any]) -> str:
+        context_variables["points"] = "secret"
+        return "spoiled"
+
+    ran: list[str] = []
+
+    async def look(context_variables: Shop) -> str:
+        ran.append("look")
+        return ""
+
+    response = await run(call("spoil"), call("look"), functions=[spoil, look])
+    text = "the context variables do not fit Shop: points: Input should be a valid integer, unable to parse string as an integer"
+    assert answers(response)["look"] == f"Error: ConfigurationError: {text}"
+    assert (ran, response.stop, response.unknown_calls) == ([], "answer", [])
+
+
+async def test_a_result_is_merged_after_the_view() -> None:
+    async def both(context_variables: Shop) -> Result:
+        context_variables.points = 1
+        context_variables.cart.append("ink")
+        return Result(value="both", context_variables={"points": 2})
+
+    response = await run(call("both"), functions=[both])
+    assert response.context_variables == {"customer": "Ada", "points": 2, "cart": ["ink"]}
+
+
+async def test_a_write_after_the_return_changes_nothing() -> None:
+    kept: list[Shop] = []
+
+    async def keep(context_variables: Shop) -> str:
+        kept.append(context_variables)
+        return "kept"
+
+    async def later(context_variables: Seen) -> str:
+        kept[0].points = 99
+        kept[0].cart.append("late")
+        return str(context_variables.points)
+
+    response = await run(call("keep"), call("later"), functions=[keep, later])
+    assert response.context_variables == ADA
+
+
+async def test_readers_run_together_and_see_the_start_of_their_group() -> None:
+    meeting = [anyio.Event(), anyio.Event()]
+
+    async def read(number: int, context_variables: Seen) -> str:
+        meeting[number].set()
+        await meeting[1 - number].wait()
+        return str(context_variables.points)
+
+    with anyio.fail_after(5):
+        response = await run([call("read", number=0), call("read", number=1)], functions=[read])
+    assert [each["content"] for each in response.messages if each["role"] == "tool"] == ["7", "7"]
+
+
+async def test_writers_run_alone() -> None:
+    running: list[int] = []
+
+    async def add(context_variables: ShopItems) -> str:
+        running.append(1)
+        before = context_variables["points"]
+        await anyio.sleep(0)
+        context_variables["points"] = before + 1
+        assert len(running) == 1
+        running.pop()
+        return "added"
+
+    context = {**ADA, "cart": [], "box": {"items": []}}
+    response = await run([call("add")] * 5, functions=[add], context=context)
+    assert response.context_variables["points"] == 12
+
+
+async def test_a_generator_function_is_merged_at_its_end() -> None:
+    async def slow(context_variables: Shop) -> AsyncGenerator[Any, None]:
+        context_variables.points = 1
+        yield Progress("half")
+        context_variables.cart.append("ink")
+        yield "done"
+
+    response = await run(call("slow"), functions=[slow])
+    assert response.context_variables == {"customer": "Ada", "points": 1, "cart": ["ink"]}
+
+
+@pytest.mark.parametrize("kind", [Shop, dict[str, Any]])
+async def test_an_async_function_that_times_out_keeps_its_changes(kind: Any) -> None:
+    """As with a dict: the function has stopped."""
+
+    async def slow(context_variables: Any) -> str:
+        (context_variables.cart if kind is Shop else context_variables["cart"]).append("ink")
+        await anyio.sleep_forever()
+        return ""
+
+    slow.__annotations__["context_variables"] = kind
+    response = await run(call("slow"), functions=[tool(timeout=0.01)(slow)], context={"customer": "Ada", "cart": []})
+    assert response.context_variables["cart"] == ["ink"]
+    assert "timed out" in answers(response)["slow"]
+
+
+async def test_an_abandoned_thread_changes_nothing() -> None:
+    """Neither before its timeout nor after it."""
+    ended = threading.Event()
+
+    def slow(context_variables: Shop) -> str:
+        context_variables.points = 1
+        time.sleep(0.1)
+        context_variables.cart.append("late")
+        ended.set()
+        return ""
+
+    response = await run(call("slow"), functions=[tool(timeout=0.01)(slow)])
+    assert response.context_variables == ADA
+    await anyio.to_thread.run_sync(ended.wait, 5)
+    assert response.context_variables == ADA
+    assert len(response.unknown_calls) == 1
+
+
+async def test_a_thread_that_returns_in_time_is_merged() -> None:
+    @tool(timeout=5, abandon_on_cancel=True)
+    def quick(context_variables: Shop) -> str:
+        context_variables.points = 1
+        return "quick"
+
+    response = await run(call("quick"), functions=[quick])
+    assert response.context_variables == {**ADA, "points": 1}
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_a_cancelled_call_keeps_its_changes(face: str) -> None:
+    """As with a dict: its outcome is unknown, and the context is the context at its end."""
+    has_begun = anyio.Event()
+
+    async def slow(context_variables: Shop) -> str:
+        context_variables.points = 1
+        has_begun.set()
+        await anyio.sleep_forever()
+        return ""
+
+    swarm, _ = swarm_of(call("slow"))
+    left: list[Response] = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: consume(swarm, Agent(functions=[slow]), face, left, context_variables=ADA))
+        await has_begun.wait()
+        group.cancel_scope.cancel()
+    assert left[0].context_variables == {**ADA, "points": 1}
+
+
+class Refusing(BaseModel):
+    points: int = 0
+
+    @model_validator(mode="after")
+    def _refuse(self) -> Refusing:
+        if self.points == 13:
+            raise RuntimeError("unlucky")
+        return self
+
+
+async def test_a_validator_that_raises_replaces_no_cancellation() -> None:
+    has_begun = anyio.Event()
+
+    async def slow(context_variables: Refusing) -> str:
+        context_variables.points = 13
+        has_begun.set()
+        await anyio.sleep_forever()
+        return ""
+
+    swarm, _ = swarm_of(call("slow"))
+    async with anyio.create_task_group() as group:
+        group.start_soon(swarm.run, Agent(functions=[slow]), "Go")
+        await has_begun.wait()
+        group.cancel_scope.cancel()
+    response = await run(call("unlucky"), functions=[unlucky])
+    assert answers(response)["unlucky"] == "Error: RuntimeError: unlucky"
+    assert response.context_variables == ADA
+
+
+async def unlucky(context_variables: Refusing) -> str:
+    context_variables.points = 13
+    return ""
+
+
+# --- instructions, approvals, guards ---
+
+
+async def test_instructions_get_a_view_and_resources() -> None:
+    def greet(shop: Shop, db: Resource[Database]) -> str:
+        shop.points = 0
+        return f"You talk to {shop.customer}. {db.rows[0]}"
+
+    async def greet_slowly(db: Resource[Database], *, context_variables: Seen) -> str:
+        return f"You talk to {context_variables.customer}. {db.rows[0]}"
+
+    for instructions in (greet, greet_slowly):
+        swarm, model = swarm_of("Hi.", resources={"db": Database("Be kind.")})
+        response = await swarm.run(Agent(instructions=instructions), "Hi", ADA)
+        assert model.requests[0].messages[0]["content"] == "You talk to Ada. Be kind."
+        assert response.context_variables == ADA
+
+
+async def test_an_approval_decides_by_a_view() -> None:
+    def is_large(arguments: dict[str, Any], shop: Seen, db: Resource[Database]) -> str | bool:
+        return f"only {shop.points}" if arguments["number"] > shop.points else False
+
+    agent = Agent(functions=[tool(approve=is_large)(collect)])
+    swarm, _ = swarm_of(
+        [call("collect", number=1, call_id="a"), call("collect", number=9, call_id="b")], "Done.",
+        resources={"db": Database()},
+    )  # fmt: skip
+    asked = await swarm.run(agent, "Go", ADA)
+    assert [(each.id, each.reason) for each in asked.waiting] == [("b", "only 8")]
+    assert asked.context_variables["points"] == 8
+    history = [{"role": "user", "content": "Go"}, *asked.messages]
+    response = await swarm.run(agent, history, asked.context_variables, resume={"b": True})
+    assert response.context_variables["points"] == 17
+
+
+async def test_a_guard_gets_a_view_and_resources() -> None:
+    seen: list[Any] = []
+
+    async def limit(checked: CheckedCall, context_variables: Seen, db: Resource[Database]) -> Block | None:
+        seen.append((context_variables, checked.run.context_as(ShopModel).points, db.rows))
+        return Block("too few points") if context_variables.points < 10 else None
+
+    swarm, _ = swarm_of(
+        call("collect", number=1), "Done.", middleware=[guard_tool(limit)], resources={"db": Database("x")}
+    )
+    response = await swarm.run(Agent(functions=[collect]), "Go", ADA)
+    assert seen == [(Seen("Ada", 7), 7, ["x"])]
+    assert answers(response)["collect"] == "not run: too few points"
+
+
+async def test_a_guard_may_still_have_a_default_of_its_own() -> None:
+    def check(checked: CheckedCall, limit: int = 3) -> None:
+        assert limit == 3
+
+    swarm, _ = swarm_of(call("collect", number=1), "Done.", middleware=[guard_tool(check)])
+    assert (await swarm.run(Agent(functions=[collect]), "Go", ADA)).context_variables["points"] == 8
+
+
+# --- resources ---
+
+
+async def test_the_resources_of_a_run_have_priority() -> None:
+    async def look(db: Resource[Database], other: Resource[Database]) -> str:
+        return f"{db.rows} {other.rows}"
+
+    swarm, _ = swarm_of(call("look"), "Done.", resources={"db": Database("a"), "other": Database("b")})
+    response = await swarm.run(Agent(functions=[look]), "Go", resources={"db": Database("c")})
+    assert answers(response)["look"] == "['c'] ['b']"
+    assert response.context_variables == {}
+
+
+async def test_a_default_is_used_without_a_resource() -> None:
+    async def look(db: Resource[Database | None] = None) -> str:
+        return str(db)
+
+    assert answers(await run(call("look"), functions=[look]))["look"] == "None"
+
+
+async def test_runs_inside_a_run_have_its_resources() -> None:
+    """Of an agent tool and of a judge."""
+
+    def instructions(db: Resource[Database]) -> str:
+        return db.rows[0]
+
+    inner = Agent(name="Inner", functions=[spend])
+    swarm, model = swarm_of(
+        call("inner", request="Spend."), '{"reason": "", "block": false}', call("spend"), '{"reason": "", "block": false}',
+        "Spent.", "Done.",
+        middleware=[guard_tool(judge(Agent(name="Judge", instructions=instructions)))],
+    )  # fmt: skip
+    made = agent_tool(inner, context="share")
+    response = await swarm.run(Agent(functions=[made]), "Go", ADA, resources={"db": Database("ink")})
+    assert response.context_variables == {"customer": "Ada", "points": 6, "cart": ["ink"]}
+    assert [each.messages[0]["content"] for each in model.requests].count("ink") == 2
+
+
+async def test_a_resource_must_be_passed_again_to_resume() -> None:
+    """It is in no history. Without it, nothing runs."""
+
+    @tool(approve=True)
+    async def pay(db: Resource[Database]) -> str:
+        return f"paid by {db.rows[0]}"
+
+    agent, (swarm, _) = Agent(functions=[pay]), swarm_of(call("pay", call_id="a"), "Done.")
+    asked = await swarm.run(agent, "Go", resources={"db": Database("Ada")})
+    history = [{"role": "user", "content": "Go"}, *asked.messages]
+    with pytest.raises(ConfigurationError, match="the resource 'db' is missing"):
+        await swarm.run(agent, history, resume={"a": True})
+    response = await swarm.run(agent, history, resume={"a": True}, resources={"db": Database("Eve")})
+    assert answers(response)["pay"] == "paid by Eve"
+
+
+async def test_eager_calls_may_have_resources() -> None:
+    @tool(repeatable=True)
+    async def look(at: str, db: Resource[Database]) -> str:
+        return db.rows[0] + at
+
+    swarm, _ = swarm_of([call("look", at="1"), call("look", at="2")], "Done.", eager_tools="always")
+    response = await swarm.run(Agent(functions=[look]), "Go", resources={"db": Database("x")})
+    assert [each["content"] for each in response.messages if each["role"] == "tool"] == ["x1", "x2"]
+
+
+@pytest.mark.parametrize("value", [Database(), [("db", 1)], {1: 2}, "db"])
+async def test_resources_that_are_no_dict_of_names(value: Any) -> None:
+    swarm, model = swarm_of()
+    with pytest.raises(ConfigurationError, match="resources must be a dict by the names of parameters"):
+        await swarm.run(Agent(), "Go", resources=value)
+    with pytest.raises(ConfigurationError, match="resources must be a dict"):
+        AsyncSwarm(resources=value)
+    assert not model.requests
+
+
+# --- mistakes ---
+
+
+async def start(swarm: AsyncSwarm, agent: Agent, face: str) -> None:
+    if face == "run":
+        await swarm.run(agent, "Go", {"points": 3})
+    elif face == "stream":
+        async with swarm.stream(agent, "Go", {"points": 3}):
+            pass
+    else:
+        await swarm.run(agent, "Go", {"points": 3}, stream=True)
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_a_mistake_fails_before_any_call(face: str) -> None:
+    """The error names the agent, the functions and the fields."""
+
+    def instructions(context_variables: Shop) -> str:
+        raise AssertionError
+
+    swarm, model = swarm_of("never")
+    agent = Agent(name="Desk", functions=[spend, collect, balance], instructions=instructions)
+    with pytest.raises(ConfigurationError) as caught:
+        await start(swarm, agent, face)
+    assert str(caught.value) == (
+        "agent 'Desk' cannot run: spend, its instructions: the context variables do not fit Shop: customer: Field required; "
+        "spend: the resource 'db' is missing; pass resources={'db': ...} to the run or to the swarm; "
+        "collect: the context variables do not fit ShopModel: customer: Field required; "
+        "balance: the context variables do not fit Seen: customer: Field required"
+    )
+    assert not model.requests
+
+
+async def test_a_handoff_validates_before_it_switches() -> None:
+    """The source stays active, the history is valid, and the message of the call tells the model."""
+
+    async def refund(context_variables: Order) -> str:
+        raise AssertionError
+
+    refunds = Agent(name="Refunds", functions=[refund])
+    triage = Agent(name="Triage", functions=[refunds])
+    swarm, model = swarm_of(call("transfer_to_refunds"), "never")
+    with pytest.raises(ConfigurationError) as caught:
+        await swarm.run(triage, "Go", {"order": "seven"})
+    reason = (
+        "the handoff to 'Refunds' failed: agent 'Refunds' cannot run: refund: the context variables do not fit Order: order: "
+        "Input should be a valid integer, unable to parse string as an integer"
+    )
+    assert str(caught.value) == reason
+    response = caught.value.response
+    assert response is not None
+    assert (response.agent, response.stop, len(model.requests)) == (triage, "error", 1)
+    assert response.messages[-1]["content"] == """{"assistant": "Refunds"} (the handoff to 'Refunds' failed)"""
+    check_history([{"role": "user", "content": "Go"}, *response.messages])
+    again, _ = swarm_of("Sorry.")
+    history = [{"role": "user", "content": "Go"}, *response.messages, {"role": "user", "content": "Well?"}]
+    assert (await again.run(triage, history)).text == "Sorry."
+
+
+async def test_a_handoff_sees_the_changes_of_its_turn() -> None:
+    async def look_up(order: int) -> Result:
+        return Result(value="found", context_variables={"order": order})
+
+    async def refund(context_variables: Order) -> str:
+        return f"refunded {context_variables['order']}"
+
+    refunds = Agent(name="Refunds", functions=[refund])
+    triage = Agent(name="Triage", functions=[look_up, refunds])
+    swarm, _ = swarm_of([call("look_up", order=7), call("transfer_to_refunds")], call("refund"), "Done.")
+    response = await swarm.run(triage, "Go")
+    assert (answers(response)["refund"], response.agent) == ("refunded 7", refunds)
+
+
+async def test_a_function_that_asks_gets_the_view_again() -> None:
+    async def ask(context_variables: Shop) -> str:
+        if current_call().answer is None:
+            raise Hold("Which?")
+        context_variables.cart.append(current_call().answer)
+        return "taken"
+
+    agent, (swarm, _) = Agent(functions=[ask]), swarm_of(call("ask", call_id="a"), "Done.")
+    asked = await swarm.run(agent, "Go", ADA)
+    history = [{"role": "user", "content": "Go"}, *asked.messages]
+    response = await swarm.run(agent, history, asked.context_variables, resume={"a": Answer("ink")})
+    assert response.context_variables["cart"] == ["ink"]
+
+
+# --- Swarm ---
+
+
+def test_swarm_has_views_and_resources_too() -> None:
+    """Also in the steps for loops that users write."""
+    model = ScriptedModel([call("spend"), call("collect", number=2), "Done."])
+    swarm = Swarm(model.client(), resources={"db": Database("ink")})
+    response = swarm.run(Agent(functions=[spend, collect]), "Go", ADA)
+    assert response.context_variables == {"customer": "Ada", "points": 8, "cart": ["ink"]}
+    context = dict(ADA)
+    message = {"id": "a", "type": "function", "function": {"name": "spend", "arguments": "{}"}}
+    swarm.handle_tool_calls([message], [spend], context, debug=False)
+    assert context == {"customer": "Ada", "points": 6, "cart": ["ink"]}
