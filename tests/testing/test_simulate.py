@@ -405,6 +405,16 @@ def test_pytest_has_the_option_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "ASWARM_SIMULATE_SEED" not in os.environ
     pytest_configure(Config("--simulate-seed=42"))
     assert os.environ["ASWARM_SIMULATE_SEED"] == "42"
+    with pytest.raises(pytest.UsageError, match="invalid int value"):
+        Config("--simulate-seed=first")
+
+
+def test_a_decorator_without_parentheses_or_an_async_function_is_refused() -> None:
+    """pytest would report a missing fixture, or that None cannot be awaited."""
+    with pytest.raises(TypeError, match=r"write @simulate\(\)"):
+        simulate(deposits)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="needs an async function"):
+        simulate()(lambda world: None)  # type: ignore[arg-type,return-value]
 
 
 def test_a_program_without_an_end_fails() -> None:

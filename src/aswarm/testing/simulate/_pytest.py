@@ -35,8 +35,13 @@ def simulate(
         sequential: Also compare the context variables with the same universe with one call at a time.
         folder: The folder for the files of failed universes, for `aswarm serve --open FILE`; None writes no file.
     """
+    if callable(runs):
+        raise TypeError("@simulate was given a function as `runs`; write @simulate() or @simulate(runs=100)")
 
     def decorate(program: Callable[..., Awaitable[object]]) -> Callable[..., None]:
+        if not inspect.iscoroutinefunction(program):
+            raise TypeError(f"@simulate needs an async function, and {program!r} is not one; write `async def`")
+
         @wraps(program)
         def test(**fixtures: Any) -> None:
             __tracebackhide__ = True  # pytest shows the report, and the failed line of the program
