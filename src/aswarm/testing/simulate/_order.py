@@ -1,4 +1,4 @@
-"""The order of sets of tasks and of cancel scopes, which is otherwise that of their addresses.
+"""The order of sets of tasks and of cancel scopes. Without this module, it depends on their addresses.
 
 asyncio and anyio keep tasks and cancel scopes in sets, and cancel them in the order of these sets.
 """
