@@ -18,16 +18,18 @@ from aswarm import (
     Budget,
     Progress,
     Result,
+    RunError,
     RunFinished,
     ToolCallFinished,
     ToolCallStarted,
     ToolError,
+    ToolFailure,
     ToolProgress,
     current_call,
     tool,
 )
 from aswarm.code import code_tool
-from aswarm.guards import Block, guard_tool
+from aswarm.guards import Block, Blocked, guard_tool
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -199,6 +201,16 @@ async def test_code_that_fails_names_its_line_and_the_calls_that_ran(desk: Desk)
     check_history(response.messages)
 
 
+async def test_the_log_has_no_results_of_calls(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    """The text of failed code contains what it printed. The model gets it, and the logger does not."""
+    caplog.set_level("INFO", "aswarm")
+    text = await result_of("x = await look(4242)\nprint(x)\nraise ValueError(str(x))", desk.look)
+    assert text.count("42420") == 2
+    assert [record.message for record in caplog.records if record.name == "aswarm"] == [
+        "tool run_code: the code failed"
+    ]
+
+
 async def test_what_the_code_prints_comes_before_its_value(desk: Desk) -> None:
     assert await result_of('print("one")\nprint(2, end="!")\nawait look(3)', desk.look) == "one\n2!\n30"
     assert await result_of("x = 1", desk.look) == "(the code printed nothing, and its last line has no value)"
@@ -237,6 +249,33 @@ results
     assert json.loads(text)[:2] == [0, 10]
     assert "too large" in json.loads(text)[2]
     assert (seen, desk.notes) == ([0, 1, 2], ["look 0", "look 1"])
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_a_guard_that_fails_blocks_the_run(before: int, desk: Desk) -> None:
+    """As outside of code: the model gets no text, and the code cannot catch it. Functions that ran leave an unknown outcome."""
+
+    async def broken(checked: Any) -> None:
+        if checked.name == "plain":
+            raise ZeroDivisionError("in the check")
+
+    code = (
+        f"for number in range({before}):\n    await look(number)\ntry:\n    await plain(9)\nexcept Exception:\n    pass"
+    )
+    model = ScriptedModel([call("run_code", code=code), "Done."])
+    with pytest.raises(Blocked) as caught:
+        await AsyncSwarm(model.client(), middleware=[guard_tool(broken)]).run(agent_of(desk.look, desk.plain), "Go")
+    assert len(model.requests) == 1
+    assert desk.notes == ["look 0"][:before]
+    assert [each.name for each in caught.value.response.unknown_calls] == ["run_code"][:before]
+
+
+async def test_an_error_of_the_hook_for_failed_calls_ends_the_run(desk: Desk) -> None:
+    def hook(failure: ToolFailure) -> str:
+        raise LookupError(failure.name)
+
+    with pytest.raises(RunError, match="LookupError: fails"):
+        await run_code("await fails(1)", desk.fails, swarm={"tool_error": hook})
 
 
 async def test_a_budget_counts_calls_inside_code(desk: Desk) -> None:

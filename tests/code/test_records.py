@@ -14,6 +14,7 @@ from journaled import Died, Script, calls, rerun, says
 
 from aswarm import Agent, AsyncSwarm, Hold, Response, Result, ToolError, tool
 from aswarm._record.entries import Entry
+from aswarm._run.current_call import recorded_start
 from aswarm.code import code_tool
 from aswarm.conversations import MemoryStore
 from aswarm.durable import DurableRuns
@@ -116,6 +117,21 @@ async def test_an_unknown_call_raises_its_text_in_the_code_and_is_listed() -> No
 
 
 @pytest.mark.anyio
+async def test_a_recorded_result_that_reads_like_a_refusal_is_a_result() -> None:
+    """The code gets the recorded text as before, and no RuntimeError."""
+
+    async def state(number: int) -> str:
+        """Get the state."""
+        return f"not running since {number}"
+
+    code = "[await state(1), await state(2)]"
+    log, response = await recorded(code, [state])
+    end = max(n for n, entry in enumerate(log.entries) if entry.type == "ToolProgress")
+    _, again = await recorded(code, [state], log.entries[: end + 1])
+    assert told(again) == told(response) == '["not running since 1", "not running since 2"]'
+
+
+@pytest.mark.anyio
 async def test_unknown_calls_are_in_the_record_of_the_finished_code() -> None:
     """A third process, which only replays, lists them too."""
     code = "try:\n    await look(1)\nexcept RuntimeError:\n    pass\nawait look(2)"
@@ -151,6 +167,40 @@ async def test_code_that_makes_another_call_than_its_record_ends() -> None:
     assert told(response) == "stopped: the code has made other calls than its record has, so its outcome is unknown"
     assert [each.name for each in response.unknown_calls] == ["run_code"]
     assert desk.notes == []
+
+
+@pytest.mark.anyio
+async def test_code_that_makes_fewer_calls_than_its_record_ends() -> None:
+    """With an unknown outcome: a call has run that the code does not know of."""
+    log, _ = await recorded("await look(1)\nawait look(2)", [Desk().look])
+    entries = [*log.entries]
+    end = next(n for n, entry in enumerate(entries) if entry.type == "ToolCallFinished")
+    (made,) = (
+        entry for entry in entries if entry.type == "CompletionFinished" and entry.fields["message"]["tool_calls"]
+    )
+    made.fields["message"]["tool_calls"][0]["function"]["arguments"] = json.dumps({"code": "await look(1)"})
+    desk = Desk()
+    _, response = await recorded("", [desk.look], entries[:end])
+    assert told(response) == "stopped: the code has made other calls than its record has, so its outcome is unknown"
+    assert [each.name for each in response.unknown_calls] == ["run_code"]
+    assert desk.notes == []
+
+
+@pytest.mark.anyio
+async def test_code_inside_code_has_its_own_start_after_a_restart() -> None:
+    """It does not get the clock and the random numbers of the code around it."""
+
+    async def start() -> str:
+        """Get the recorded start that code inside would get."""
+        return str(recorded_start.get())
+
+    code = "await start()\nawait start()"
+    log, _ = await recorded(code, [start])
+    first = next(
+        n for n, each in enumerate(log.entries) if each.fields.get("value", {}).get("type") == "ToolCallFinished"
+    )
+    _, response = await recorded(code, [start], log.entries[: first + 1])
+    assert told(response) == "None"
 
 
 @pytest.mark.anyio

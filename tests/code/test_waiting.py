@@ -93,6 +93,16 @@ async def test_an_approval_continues_the_code_where_it_waited(desk: Desk) -> Non
     assert response.text == "Done."
 
 
+async def test_a_result_that_reads_like_a_refusal_is_a_result_after_the_wait(desk: Desk) -> None:
+    async def state(number: int) -> str:
+        """Get the state."""
+        return f"stopped at {number}"
+
+    pay = tool(approve=True)(desk.pay)
+    response = await run_code("[await state(1), await pay(2)]", state, pay)
+    assert told(await resumed(agent_of(state, pay), response, True)) == '["stopped at 1", "paid 2"]'
+
+
 async def test_one_decision_after_the_other(desk: Desk) -> None:
     """An approved call runs at once; the code goes on when the last call of the gather has its decision."""
     agent, first = desk.agent(), await desk.start(PAIR)

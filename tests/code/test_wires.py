@@ -9,6 +9,7 @@ import pytest
 from coded import recorded
 
 from aswarm import tool
+from aswarm.serve import answers
 from aswarm.serve.wires.agui.encoder import AguiWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 
@@ -44,6 +45,21 @@ async def test_agui_names_the_outer_call_of_each_event() -> None:
     inside = [each["value"] for each in frames(AguiWire(), log) if each.get("name", "").endswith("tool_progress")]
     assert {each["toolCallId"] for each in inside} == {"outer"}
     assert [each["value"].get("id") for each in inside] == [None, "outer.0", "outer.0"]
+
+
+@pytest.mark.parametrize("code", ["print(5)\nawait fails()", "await asyncio.gather(look(1), fails())"])
+async def test_readers_get_no_text_of_an_exception_that_ended_the_code(code: str) -> None:
+    """As outside of code: they get its type, and what the code has printed."""
+
+    async def fails() -> int:
+        """Fail."""
+        raise OSError("password=hunter2\nand more of hunter2")
+
+    log, response = await recorded(code, [look, fails])
+    shown = json.dumps([each.to_dict() for entry in log.entries if (each := answers(entry)) is not None])
+    assert "hunter2" in json.dumps(response.messages)
+    assert "hunter2" not in shown
+    assert "code.py" in shown
 
 
 async def look2(number: int) -> int:

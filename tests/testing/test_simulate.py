@@ -65,8 +65,9 @@ def test_a_lost_update_of_two_tools_is_found_and_confirmed_on_the_real_loop(tmp_
         simulate(runs=10, folder=tmp_path)(deposits)()
     text = str(caught.value)
     assert text.startswith("seed 1: AssertionError: run 1: the context is {'balance': 2}; with one call at a time")
-    assert "it fails: also" in text
+    assert "It also fails on asyncio" in text
     assert "ToolCallStarted index=1 name='deposit'" in text
+    assert "run 1: function deposit starts" in text
     assert (tmp_path / "deposits-1.jsonl").read_text().count('"type":"ToolCallFinished"') == 2
 
 
@@ -86,8 +87,9 @@ def test_the_causes_of_a_failed_task_group_are_named() -> None:
             group.create_task(world.pause("first"))
             raise ValueError("in the group")
 
-    with pytest.raises(SimulationError, match="seed 0: ValueError: in the group"):
+    with pytest.raises(SimulationError, match="seed 0: ValueError: in the group") as caught:
         simulate(runs=1, folder=None)(program)()
+    assert isinstance(caught.value.__cause__, ValueError), "pytest would print the report twice"
 
 
 @pytest.mark.asyncio
@@ -104,6 +106,91 @@ def test_equal_seeds_are_equal_universes() -> None:
         assert simulation("exits").failure(world) is None
     assert timeline(worlds[0]) == timeline(worlds[1])
     assert worlds[0].drawn == worlds[1].drawn != {}
+
+
+def test_tasks_and_scopes_are_cancelled_in_the_same_order_in_each_equal_universe() -> None:
+    """The order is that of their hashes, which are not their addresses."""
+    kept: list[bytearray] = []
+
+    def order() -> list[int]:
+        ended: list[int] = []
+
+        async def one(number: int) -> None:
+            try:
+                with anyio.move_on_after(5):
+                    await anyio.sleep(10)
+            finally:
+                ended.append(number)
+
+        async def program(_: World) -> None:
+            async with anyio.create_task_group() as group:
+                for number in range(8):
+                    group.start_soon(one, number)
+                    kept.extend(bytearray(300) for _ in range(len(kept) % 5))
+                    kept.append(bytearray(100))
+                await anyio.sleep(0.01)
+                group.cancel_scope.cancel()
+
+        assert Simulation(program, folder=None).failure(World(3)) is None
+        return ended
+
+    orders = [order() for _ in range(5)]
+    assert orders == orders[:1] * 5
+
+
+def test_runs_of_concurrent_tasks_have_no_false_difference_of_contexts() -> None:
+    """The number of a run depends on the order of the starts, so numbered runs are compared as a set."""
+
+    @tool(concurrent=True)
+    async def look(number: int) -> str:
+        await anyio.sleep(0.01)
+        return str(number)
+
+    def choose(who: str, context_variables: dict[str, str]) -> None:
+        context_variables["who"] = who
+
+    async def program(world: World) -> None:
+        async def user(who: str) -> None:
+            looks = [call("look", number=number) for number in range(2)]
+            swarm = world.swarm(Provider(world, [looks, "ok", call("choose", who=who), "ok"], name=who))
+            for _ in range(2):
+                await world.run(swarm, Agent(functions=[look, choose]), "hi")
+
+        async with asyncio.TaskGroup() as group:
+            for who in ("ann", "bob"):
+                group.create_task(user(who))
+
+    for seed in (24, 25):
+        assert Simulation(program, folder=None).failure(World(seed)) is None
+
+
+@pytest.mark.parametrize("name", ["", "own"])
+def test_contexts_that_differ_are_found_for_runs_with_and_without_a_name(name: str) -> None:
+    """A run with a name is compared with the run of this name only."""
+
+    async def program(world: World) -> None:
+        model = Provider(world, [[call("deposit", amount=1), call("deposit", amount=2)], "ok"])
+        await world.run(world.swarm(model), Agent(functions=[deposit]), "hi", {"balance": 0}, name=name)
+
+    assert "with one call at a time {'balance': 3}" in str(Simulation(program).failure(World(1)))
+
+
+def test_the_shrinking_keeps_the_failed_assertion() -> None:
+    """Another assertion that fails with fewer choices is another failure."""
+
+    async def program(world: World) -> None:
+        first, second = world.draw("first", 2), world.draw("second", 2)
+        assert not (first and second), "both"
+        assert not first, "one"
+
+    with pytest.raises(SimulationError, match="AssertionError: both") as caught:
+        simulate(runs=20, seed=next(seed for seed in range(20) if drawn_both(seed)), folder=None)(program)()
+    assert "second 1: 1" in str(caught.value)
+
+
+def drawn_both(seed: int) -> bool:
+    world = World(seed)
+    return bool(world.draw("first", 2) and world.draw("second", 2))
 
 
 def test_a_failure_is_shrunk_to_the_choice_that_causes_it() -> None:
@@ -131,6 +218,61 @@ def test_a_program_that_hangs_or_leaves_a_task_fails(wait: str) -> None:
 
     failure = Simulation(program).failure(World(0))
     assert "nothing can happen" in str(failure) if wait == "for nothing" else "forgotten" in str(failure)
+
+
+def test_a_deadlock_is_reported_without_a_run_on_the_real_loop() -> None:
+    """There it would never end. The text has the remedy."""
+
+    async def program(_: World) -> None:
+        await anyio.to_thread.run_sync(threading.get_ident)
+
+    with pytest.raises(SimulationError, match=r"use asyncio\.to_thread") as caught:
+        Simulation(program, folder=None).check(0)
+    assert "It was not tried on asyncio's own loop" in str(caught.value)
+
+
+def test_a_failure_that_needs_simulated_minutes_is_not_tried_on_the_real_loop() -> None:
+    """The report says so."""
+
+    async def program(_: World) -> None:
+        await anyio.sleep(3600)
+        raise ValueError("late")
+
+    with pytest.raises(SimulationError, match="not tried on asyncio's own loop"):
+        Simulation(program, folder=None).check(0)
+
+
+def test_a_program_that_hangs_only_on_the_real_loop_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report says that the failure did not happen there; a TimeoutError of the program stays one."""
+    monkeypatch.setattr("aswarm.testing.simulate._search._MOST_REAL_SECONDS", 0.05)
+    monkeypatch.setattr("aswarm.testing.simulate._search._CONFIRMATIONS", 1)
+
+    async def program(_: World) -> None:
+        if type(asyncio.get_running_loop()).__name__ == "RealLoop":
+            await anyio.sleep_forever()
+        raise ValueError("planted")
+
+    async def late(_: World) -> None:
+        raise TimeoutError("of the program")
+
+    with pytest.raises(SimulationError, match="did not fail on asyncio's own loop, in 1 tries"):
+        Simulation(program, folder=None).check(0)
+    with pytest.raises(SimulationError, match="also fails on asyncio's own loop"):
+        Simulation(late, folder=None).check(0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_socket_fails_the_universe_though_the_tool_hides_it(host: str) -> None:
+    """A tool returns the text of its exception to the model, and the test would pass."""
+
+    async def connect() -> None:
+        await asyncio.open_connection(host, 9)
+
+    async def program(world: World) -> None:
+        await world.run(world.swarm(Provider(world, [call("connect"), "ok"])), Agent(functions=[connect]), "hi")
+
+    assert "no sockets" in str(Simulation(program).failure(World(0)))
+    assert "no sockets" in str(Simulation(program).failure(World(0), is_real=True))
 
 
 def test_plain_functions_run_without_a_thread() -> None:
@@ -204,7 +346,7 @@ def test_a_failure_with_a_plain_function_is_confirmed_in_a_real_thread() -> None
         world.note("the end")
         raise ValueError("planted")
 
-    with pytest.raises(SimulationError, match="it fails: also"):
+    with pytest.raises(SimulationError, match="It also fails on asyncio"):
         Simulation(program, folder=None).check(3)
     assert threads == {True, False}
 
@@ -263,6 +405,16 @@ def test_pytest_has_the_option_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> N
     assert "ASWARM_SIMULATE_SEED" not in os.environ
     pytest_configure(Config("--simulate-seed=42"))
     assert os.environ["ASWARM_SIMULATE_SEED"] == "42"
+    with pytest.raises(pytest.UsageError, match="invalid int value"):
+        Config("--simulate-seed=first")
+
+
+def test_a_decorator_without_parentheses_or_an_async_function_is_refused() -> None:
+    """pytest would report a missing fixture, or that None cannot be awaited."""
+    with pytest.raises(TypeError, match=r"write @simulate\(\)"):
+        simulate(deposits)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="needs an async function"):
+        simulate()(lambda world: None)  # type: ignore[arg-type,return-value]
 
 
 def test_a_program_without_an_end_fails() -> None:

@@ -18,7 +18,7 @@ from aswarm._runtime.files import lock
 from aswarm.conversations import MemoryStore, SQLiteStore
 from aswarm.runs import AgentNotFound, CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedCall
-from aswarm.testing.simulate import Clients, Crash, Provider, Simulation, World
+from aswarm.testing.simulate import Clients, Crash, Provider, Simulation, SimulationError, World, simulate
 
 
 def in_universes(program: Callable[[World], Any], number: int = 40) -> list[World]:
@@ -212,6 +212,50 @@ def test_a_run_continues_after_crashes_and_its_function_runs_once() -> None:
     worlds = in_universes(program)
     assert texts == {"charged", "cancelled; its outcome is unknown"}
     assert {lives(world) for world in worlds} == {1, 2, 3}
+
+
+def test_a_failure_after_a_crash_is_confirmed_with_a_crash_nearby_on_the_real_loop() -> None:
+    """A process there takes another number of steps. The time line has the second start before its end."""
+
+    @tool(repeatable=True)  # which is wrong
+    async def charge() -> str:
+        charged.append(1)
+        await world.pause("the bank")
+        return "charged"
+
+    def answer(request: Any) -> Any:
+        return "Done." if request.messages[-1]["role"] == "tool" else ScriptedCall("charge", "{}", "1")
+
+    async def program(each: World) -> None:
+        nonlocal world
+        world = each
+        charged.clear()
+        crash = Crash[LocalRuns](world)
+
+        async def main() -> None:
+            path, swarm = world.path("runs.sqlite"), world.swarm(model)
+            async with LocalRuns(swarm, path, agents=Agent(functions=[charge]), version="1") as runs:
+                await crash.serve(runs)
+
+        async def client() -> None:
+            clients = Clients(world, crash)
+            message = {"role": "user", "content": "Hi"}
+            record = await clients.start(NewRun("ann", "1", messages=[message], key="1"))
+            await clients.read(record.id, user="ann")
+            assert len(charged) == 1, "charged twice"
+            crash.stop()
+
+        model = Provider(world, answer)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(crash.run(main))
+            group.create_task(client())
+
+    charged: list[int] = []
+    world = World(0)
+    with pytest.raises(SimulationError, match="also fails on asyncio's own loop") as caught:
+        simulate(runs=100, sequential=False, folder=None)(program)()
+    _, _, after = str(caught.value).partition("dies")
+    assert after.index("function charge starts") < after.index("ToolCallFinished")
 
 
 def test_a_client_sees_a_reset_connection() -> None:

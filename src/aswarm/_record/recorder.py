@@ -122,6 +122,7 @@ class Recorder:
             CallPlace, Mapping[str, Any]
         ] = {}  # the calls that finished in this turn and attempt, by place
         self._inside: dict[CallPlace, ToolCall] = {}  # the calls inside code of this turn
+        self._seen: set[CallPlace] = set()  # the places of all calls inside code with an event in this turn and attempt
 
     def use(self, state: RunState) -> None:
         """Record the run with this state. Call it before the first event."""
@@ -143,7 +144,7 @@ class Recorder:
     def _complete(self, handlers: Handlers, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         self._turn += 1
         self._changes = TurnChanges(self._facts.outcomes(self._turn))
-        self._outcomes, self._inside = {}, {}
+        self._outcomes, self._inside, self._seen = {}, {}, set()
         self._request = request_fingerprint(request)
         recorded = self._facts.completions.get(self._turn)
         if recorded is not None:
@@ -174,6 +175,7 @@ class Recorder:
             self._inside[key[1:]] = call
             self._check_same(key, call)
         if (fields := self._facts.finished.get(key)) is not None:
+            call.started = call.parent is not None and key in self._facts.started  # the code gets refusals as errors
             return self._recorded(key, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
@@ -210,6 +212,15 @@ class Recorder:
         if name != call.name or arguments not in (None, call_arguments(call.message)):
             raise CallLost(OTHER_CALLS)
 
+    def _checked(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+        """Return the outcome; an unknown one for code that has not made all calls of its record."""
+        if call.tool is None or not call.tool.is_replayed or outcome.still_running:
+            return outcome
+        made = {key[1:] for key in self._facts.made if key[:2] == (self._turn, call.position)}
+        if made <= self._seen:
+            return outcome
+        return ToolOutcome(OTHER_CALLS, error=CallLost(OTHER_CALLS), still_running=True)
+
     def _without_end_of_code(self, key: CallKey, call: ToolCall, context: dict[str, Any]) -> ToolOutcome:
         """Return the outcome of code that will not continue. The effects of its calls stay."""
         self._changes.repeat(context)
@@ -245,6 +256,7 @@ class Recorder:
             except BaseException as error:
                 self._record_exit(call, context, error, is_announced=is_announced)
                 raise
+            outcome = self._checked(call, outcome)
             self._record_outcome(call, outcome, context)
         return outcome
 
@@ -331,6 +343,7 @@ class Recorder:
         if is_object(event.value):
             return private
         place = event.index, event.value.index
+        self._seen.add(place)
         if (call := self._inside.get(place)) is not None:
             private["_made"] = call_arguments(call.message)
             if isinstance(event.value, CallWaiting) and (hold := call.hold) is not None:

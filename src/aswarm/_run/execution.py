@@ -34,6 +34,7 @@ from aswarm._values.errors import (
     CallerMistake,
     CallLost,
     ConfigurationError,
+    FailedInside,
     Hold,
     RunError,
     ToolArgumentsError,
@@ -123,6 +124,9 @@ class ToolCaller:
         except CallerMistake as error:
             call.started = call.started and error.has_started  # False: no function has started, and the call stays open
             raise
+        except FailedInside as failed:
+            call.started = failed.has_started
+            raise failed.error from failed.error.__cause__
         except RunError as error:
             if not call.started:  # raised by `started`, so the function must not run
                 raise
@@ -236,7 +240,10 @@ class ToolCaller:
         text = sendable(text or _text_for_model(error))
         is_expected = isinstance(error, ToolError)
         level = logging.INFO if is_expected else logging.ERROR
-        logger.log(level, "tool %s: %s", call.name, text, exc_info=not is_expected, extra=self._log_fields(call))
+        # The text of failed code has what the code printed, such as results of other calls.
+        is_code = type(error) is ToolError and call.tool is not None and call.tool.is_replayed
+        logged = "the code failed" if is_code else text
+        logger.log(level, "tool %s: %s", call.name, logged, exc_info=not is_expected, extra=self._log_fields(call))
         still_running = isinstance(error, ToolTimeout | CallLost) and error.still_running
         if self._on_error is not None:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)

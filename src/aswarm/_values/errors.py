@@ -60,6 +60,18 @@ class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
         self.has_started = has_started
 
 
+class FailedInside(Exception):  # noqa: N818 - only a wrapper
+    """Wraps an error that ends the run, raised by a call that the function of another call made (internal).
+
+    `has_started`: whether a function has started inside, so that the outcome of the outer call is unknown.
+    """
+
+    def __init__(self, error: Exception, *, has_started: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.has_started = has_started
+
+
 class RunError(AswarmError):
     """The run ended early. `response`: the partial response. `partial`: the text of the unfinished completion."""
 

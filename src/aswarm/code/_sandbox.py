@@ -233,7 +233,8 @@ class Sandbox:
         text = _FRAME_OF_PRELUDE.sub("", text).replace(_CODE, SCRIPT)
         head, line, rest = text.partition("Traceback (most recent call last):\n")
         if line and not rest.startswith("  File"):  # the error of a gathered call has no frame of the code
-            text = f"{head}{line}{self._waited_in}{rest}"
+            frame = self._waited_in or f'  File "{SCRIPT}"\n'
+            text = f"{head}{line}{frame}{rest}"
         return text.strip()
 
 

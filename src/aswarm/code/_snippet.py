@@ -18,7 +18,7 @@ from aswarm._run.turn import Turn, changes_of, handed_to, reopened, unknown_call
 from aswarm._tools.tool import Tool
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
-from aswarm._values.errors import CallLost, ToolError
+from aswarm._values.errors import CallLost, FailedInside, ToolError
 from aswarm._values.events import LoopEvent, ToolProgress
 from aswarm._values.messages import call_arguments
 
@@ -138,7 +138,12 @@ class Snippet:
                 self._report(call)
         calls = [call for call in calls if call.outcome is None]
         for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
-            await run_group(group, state.context, self._handler, self._emit)
+            try:
+                await run_group(group, state.context, self._handler, self._emit)
+            except CallLost:
+                raise
+            except Exception as error:  # of a middleware, a hook or the record: it ends the run, as outside of code
+                raise FailedInside(error, has_started=self._has_started) from error
             state.context.update(changes_of(group))
             for call in group:
                 call.merged = True
@@ -149,6 +154,10 @@ class Snippet:
                 self._state.calls[:] = map(reopened, self._state.calls)
                 turn = Turn(self._state.calls, self._state.entries)
                 raise hold_of(self._state, turn)
+
+    @property
+    def _has_started(self) -> bool:
+        return self._state.had_started or any(call.started or call.has_started_inside for call in self._made)
 
     def _result_of(self, call: ToolCall) -> dict[str, Any]:
         assert call.outcome is not None  # noqa: S101 - only such calls are ready

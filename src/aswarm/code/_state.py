@@ -29,13 +29,15 @@ CODE = "code"
 class CodeState:
     """The calls of a snippet so far.
 
-    `delivered`: the positions of the calls whose results the code got, each time together. `failed`: the positions of the
-    calls of an earlier run that raised in the code. `entries`: the entries of the calls that waited, by position.
+    `delivered`: the positions of the calls whose results the code got, each time together. `finished`: the positions of the
+    calls that finished in an earlier run; `failed`: of those that raised in the code. `entries`: the entries of the calls that
+    waited, by position.
     """
 
     surroundings: Surroundings
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     delivered: list[list[int]] = field(default_factory=list[list[int]])
+    finished: set[int] = field(default_factory=set[int])
     failed: set[int] = field(default_factory=set[int])
     entries: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
     had_started: bool = False
@@ -68,10 +70,8 @@ def restored(
             CallInside(each, position, call.agent, tools.get(call_name(each)), outer=call)
             for position, each in enumerate(made)
         ]
-        failed = set(map(int, code["failed"]))
-        state = CodeState(
-            Surroundings(**code["surroundings"]), calls, [[*map(int, each)] for each in code["delivered"]], failed
-        )
+        delivered = [[*map(int, each)] for each in code["delivered"]]
+        state = CodeState(Surroundings(**code["surroundings"]), calls, delivered, failed=set(map(int, code["failed"])))
         answers = match_answers(made, [each for each in behind if WAITING not in each])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(
@@ -81,6 +81,7 @@ def restored(
     for each, answer in zip(calls, answers, strict=True):
         if answer is not None:
             each.outcome, each.merged = ToolOutcome(answer["content"]), True
+            state.finished.add(each.position)
     state.entries = waiting_entries([head, *behind]) or {}
     state.had_started = bool(data.get(STARTED_INSIDE))
     open_ones = [each for each in calls if each.outcome is None]
@@ -140,7 +141,9 @@ def has_failed(call: ToolCall, state: CodeState) -> bool:
     outcome = call.outcome
     if outcome is None:
         return False
-    if outcome.error is not None or outcome.unknown or outcome.still_running or call.position in state.failed:
+    if call.position in state.finished:  # its content may look like a refusal
+        return call.position in state.failed
+    if outcome.error is not None or outcome.unknown or outcome.still_running:
         return True
     return not call.started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
 

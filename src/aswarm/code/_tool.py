@@ -157,6 +157,7 @@ class _CodeTool:
         if (data := waited(outer)) is not None:
             return restored(outer, data, self.tools, outer.decided or Decided())
         fixed = recorded_start.get()
+        recorded_start.set(None)  # code inside this code has its own start
         if fixed is None:
             clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()
             fixed = {"clock": clock, "timezone": self.timezone, "seed": seed}

@@ -24,6 +24,11 @@ _FILTERED = frozenset({"RunStarted", "ToolCallFinished", "ToolProgress", "Contex
 # changed arguments may come before the type.
 _EXCEPTION = re.compile(r"((?:\(run with arguments changed by the user: [^\n]*\)\n)?Error: [^\W\d]\w*): .*", re.DOTALL)
 
+# The traceback of code that failed: its last line may have the text of an exception. Users may see group 1, which ends with its type.
+_CODE_FAILED = re.compile(
+    r'(Traceback \(most recent call last\):\n  File "code\.py"[^\n]*\n(?:  [^\n]*\n)*[^\W\d]\w*): '
+)
+
 
 def everything(entry: Entry) -> Entry | None:
     """Return the entry unchanged. This `show` is for developers."""
@@ -113,8 +118,11 @@ def _shown_progress(value: Any) -> Any:
 
 
 def _without_exception(content: Any) -> Any:
-    masked = _EXCEPTION.fullmatch(content) if isinstance(content, str) else None
-    return masked[1] if masked else content
+    if not isinstance(content, str):
+        return content
+    if masked := _EXCEPTION.fullmatch(content):
+        return masked[1]
+    return content[: failed.end(1)] if (failed := _CODE_FAILED.search(content)) else content
 
 
 def _keep_context(fields: dict[str, Any], keys: frozenset[str]) -> None:

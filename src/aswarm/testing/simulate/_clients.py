@@ -1,4 +1,7 @@
-"""`Clients`: people and pages that use recorded runs: they leave, come back, and send a request twice."""
+"""`Clients`: people and pages that use recorded runs: they leave, come back, and send a request twice.
+
+PYTEST_DONT_REWRITE: the texts of these assertions are complete.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 # The steps of a process before its death: none, or a number below one of these. A step is one callback of the event loop.
 _STEPS = (0, 60, 250, 1000)
+STEP_OF_CRASH = ": step of the crash"
+"""In the names of the choices of steps."""
 
 
 class Crash(Generic[S]):
@@ -67,7 +69,7 @@ class Crash(Generic[S]):
     def _process(self, life: int) -> Process:
         name, steps = f"{self._name} {life + 1}", 0
         if life < self._most and (most := _STEPS[self._world.draw(f"{self._name}: crash", len(_STEPS))]):
-            steps = 1 + self._world.draw(f"{self._name}: step of the crash", most)
+            steps = 1 + self._world.draw(f"{self._name}{STEP_OF_CRASH}", most)
         loses_power = bool(steps) and self._power and bool(self._world.draw(f"{self._name}: power failure", 2))
         return Process(self._world, name, dies_after=steps or math.inf, loses_power=loses_power)
 

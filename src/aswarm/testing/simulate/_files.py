@@ -74,7 +74,7 @@ def close_as_killed(world: World, connections: list[KillableConnection], *, lose
     """
     others = {each.path for process in world.processes if not process.is_dead for each in process.connections}
     left: dict[Path, bytes] = {}
-    for path in {each.path for each in connections} - others:
+    for path in dict.fromkeys(each.path for each in connections if each.path not in others):  # in the order of a list
         wal = Path(f"{path}-wal")
         left |= {each: each.read_bytes() for each in (Path(path), wal) if each.exists()}
         if loses_power and wal in left:

@@ -1,6 +1,8 @@
 """Invariants of every run, as functions of a world at the end of its program. A broken invariant raises AssertionError.
 
 They check the runs of `World.run`, the calls of all swarms of `World.swarm`, and the logs that `Clients` have read.
+
+PYTEST_DONT_REWRITE: the texts of these assertions are complete.
 """
 
 from __future__ import annotations
@@ -141,12 +143,29 @@ def log_folds_to_history(world: World) -> None:
 
 
 def context_as_sequential(world: World, sequential: World) -> None:
-    """The context variables of each answered run equal its result in the same universe with one call at a time."""
-    names = {run.name: response for run, response in _ended(sequential) if response.stop == "answer"}
-    for run, response in _ended(world):
-        if response.stop == "answer" and run.name in names:
-            expected, found = names[run.name].context_variables, response.context_variables
-            assert found == expected, f"{run.name}: the context is {found}; with one call at a time {expected}"
+    """The context variables of each answered run equal its result in the same universe with one call at a time.
+
+    The number of a run without a name depends on the order of the starts, so these runs are compared in any order.
+    """
+    left: dict[str, list[Any]] = {}
+    for run, response in _answered(sequential):
+        left.setdefault(_compared_as(run), []).append(response.context_variables)
+    counts = Counter(_compared_as(run) for run, _ in _answered(world))
+    for run, response in _answered(world):
+        name, found = _compared_as(run), response.context_variables
+        expected = left.get(name, [])
+        if len(expected) == counts[name]:  # otherwise some runs have no equal
+            assert found in expected, f"{run.name}: the context is {found}; with one call at a time {expected[0]}"
+            expected.remove(found)
+            counts[name] -= 1
+
+
+def _compared_as(run: SimulatedRun) -> str:
+    return "" if run.is_numbered else run.name
+
+
+def _answered(world: World) -> Iterator[tuple[SimulatedRun, Response]]:
+    return ((run, response) for run, response in _ended(world) if response.stop == "answer")
 
 
 # --- budgets ---

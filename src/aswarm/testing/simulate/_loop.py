@@ -16,9 +16,13 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeAlias, cast
 
+from ._order import OrderedTask, Places
+
 _STEP = 1e-5  # seconds of one iteration, so that a program that waits for a deadline reaches it
 _MOST_STEPS = 1_000_000
 _REPORT_DELAYS = (0.0, 0.0, 0.001, 0.02)  # from a callback of a thread to its call on the loop
+_DEADLOCK = "each task waits for another one, or for a thread of its own; use asyncio.to_thread, not anyio.to_thread"
+_NO_SOCKETS = "a universe has no sockets and no subprocesses: wait with `await world.pause(...)`, or pass in an object without I/O"
 Arrival: TypeAlias = tuple[float, int, asyncio.Handle]
 
 
@@ -57,10 +61,14 @@ class ProcessLoop(asyncio.BaseEventLoop):
     """An event loop that drops the callbacks of dead processes.
 
     A killed process runs no `finally` block, so its tasks cannot be cancelled: they must never be resumed.
+
+    `seed`: decides the order of sets of tasks and of cancel scopes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seed: int = 0) -> None:
         super().__init__()
+        self.places = Places(seed)
+        self.set_task_factory(self._new_task)
         self.reported: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.reported.append(context))
         self._owners: dict[int, Owner] = {}  # by the id of an async generator
@@ -83,6 +91,18 @@ class ProcessLoop(asyncio.BaseEventLoop):
         if process is not None:
             process.add(task)
         return task
+
+    def _new_task(self, _: object, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        return OrderedTask(coro, loop=self, **options)
+
+    async def _refuse(self, *_: object, **__: object) -> Any:
+        """Fail the universe, also if the program catches the exception: a tool returns its text to the model."""
+        self.call_exception_handler({"message": _NO_SOCKETS})
+        raise NotImplementedError(_NO_SOCKETS)
+
+    # The real loop refuses them too: a confirmation must not repeat real requests.
+    getaddrinfo = create_connection = create_server = sock_connect = _refuse
+    create_datagram_endpoint = subprocess_exec = subprocess_shell = _refuse
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         return super().call_soon(_owned(callback, context), *args, context=context)
@@ -124,8 +144,8 @@ class UniverseLoop(ProcessLoop):
 
     _ready: deque[asyncio.Handle]
 
-    def __init__(self, draw: Callable[[str, int], int]) -> None:
-        super().__init__()
+    def __init__(self, draw: Callable[[str, int], int], seed: int = 0) -> None:
+        super().__init__(seed)
         self._selector = self  # asyncio asks it for arrivals, as it asks a selector
         self._clock_resolution = 1e-9
         self._draw = draw
@@ -204,7 +224,7 @@ class UniverseLoop(ProcessLoop):
         self._now += _STEP
         times = [arrivals[0][0] for arrivals in (self._arrivals, self._reports) if arrivals]
         if timeout is None and not times:
-            raise Deadlock(f"nothing can happen any more, at {self._now:.3f} s")
+            raise Deadlock(f"nothing can happen any more, at {self._now:.3f} s: {_DEADLOCK}")
         if timeout != 0:
             times += [] if timeout is None else [self._now + timeout]
             self._now = max(self._now, min(times)) + (0.0, 0.0, 0.0, 0.001)[self._draw("stall", 4)]

@@ -35,10 +35,16 @@ def simulate(
         sequential: Also compare the context variables with the same universe with one call at a time.
         folder: The folder for the files of failed universes, for `aswarm serve --open FILE`; None writes no file.
     """
+    if callable(runs):
+        raise TypeError("@simulate was given a function as `runs`; write @simulate() or @simulate(runs=100)")
 
     def decorate(program: Callable[..., Awaitable[object]]) -> Callable[..., None]:
+        if not inspect.iscoroutinefunction(program):
+            raise TypeError(f"@simulate needs an async function, and {program!r} is not one; write `async def`")
+
         @wraps(program)
         def test(**fixtures: Any) -> None:
+            __tracebackhide__ = True  # pytest shows the report, and the failed line of the program
             given = wraps(program)(partial(program, **fixtures))
             simulation = Simulation(given, (*DEFAULT, *invariants), sequential, folder)
             chosen = os.environ.get(_SEED)
@@ -55,10 +61,10 @@ def simulate(
 
 def pytest_addoption(parser: Any) -> None:
     """Add `--simulate-seed` to pytest, for `pytest_plugins = ["aswarm.testing.simulate"]` in a conftest.py."""
-    parser.addoption("--simulate-seed", metavar="N", help="run only this universe of each simulated test")
+    parser.addoption("--simulate-seed", metavar="N", type=int, help="run only this universe of each simulated test")
 
 
 def pytest_configure(config: Any) -> None:
     """Read the option of pytest."""
     if (seed := config.getoption("--simulate-seed")) is not None:
-        os.environ[_SEED] = str(int(seed))
+        os.environ[_SEED] = str(seed)

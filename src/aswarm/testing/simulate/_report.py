@@ -15,15 +15,31 @@ _FIELDS = ("turn", "index", "name", "text", "arguments", "content", "reason")
 
 
 def timeline(world: World) -> list[str]:
-    """Return the lines of the time line: virtual seconds, the run, the event."""
-    lines = [(at, text) for at, text in world.notes]
-    lines += [(call.at, f"{call.run[:8]}: function {call.name} starts with {call.arguments}") for call in world.calls]
-    for run in world.runs:
-        lines += [(at, f"{run.name}: {_line(event.to_dict())}") for at, event in run.events]
+    """Return the lines of the time line: virtual seconds, the run, the event. The entries of logs have only milliseconds."""
+    names = {run.id: run.name for run in world.runs}
+    lines = [(at, f"{at:9.4f}  {text}") for at, text in world.notes]
+    for call in world.calls:
+        run = names.get(call.run, call.run[:8])
+        lines.append((call.at, f"{call.at:9.4f}  {run}: function {call.name} starts with {call.arguments}"))
+    for each in world.runs:
+        lines += [(at, f"{at:9.4f}  {each.name}: {_line(event.to_dict())}") for at, event in each.events]
     for run_id, log in world.logs.items():
-        lines += [((entry.at / 1000) - START, f"{run_id[:8]}: {_line(entry.to_dict())}") for entry in log]
+        at = 0.0
+        for entry in log:
+            milliseconds = entry.at / 1000 - START
+            at = max(at, milliseconds, _start_of(world, run_id, entry))
+            lines.append((at, f"{milliseconds:8.3f}   {run_id[:8]}: {_line(entry.to_dict())}"))
     lines = [line for line in lines if "Delta " not in line[1]]  # the pieces of texts and arguments
-    return [f"  {at:9.4f}  {text}" for at, text in sorted(lines, key=lambda line: line[0])]
+    return [f"  {line}" for _, line in sorted(lines, key=lambda line: line[0])]
+
+
+def _start_of(world: World, run_id: str, entry: Entry) -> float:
+    """Return the time of the last start of the call that has finished, within the millisecond of the entry; otherwise 0."""
+    if entry.type != "ToolCallFinished":
+        return 0.0
+    until, index = (entry.at + 1) / 1000 - START, entry.fields["index"]
+    starts = (call.at for call in world.calls if (call.run, call.index) == (run_id, index) and call.at < until)
+    return max(starts, default=0.0)
 
 
 def _line(event: Mapping[str, Any]) -> str:

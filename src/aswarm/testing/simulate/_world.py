@@ -49,6 +49,8 @@ class SimulatedRun:
         error: The exception of the run, or None.
         budget: The budget of the run, or None.
         entries: The entries that a log of the run would have, in the report of a failure.
+        is_numbered: Whether the name is the number of the run, which depends on the order of the starts.
+        id: The id of the run, as in `SimulatedCall`.
     """
 
     name: str
@@ -58,6 +60,8 @@ class SimulatedRun:
     error: BaseException | None = None
     budget: Budget | None = None
     entries: list[Entry] = field(default_factory=list[Entry])
+    is_numbered: bool = False
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class World:
         logs: The entries of recorded runs, by the id of the run, as `Clients` have read them.
         notes: The time line: virtual times and texts.
         drawn: The choices other than 0 so far, by name.
+        seconds: The time of its loop at the end of the program; a universe starts at 0.
     """
 
     def __init__(self, seed: int, *, choices: Mapping[str, int] | None = None, sequential: bool = False) -> None:
@@ -111,6 +116,7 @@ class World:
         self.processes: list[Process] = []
         self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
+        self.seconds = 0.0
         self.has_entries = False  # whether runs have `entries`
         self._choices = choices
         self._counts: Counter[str] = Counter()
@@ -211,12 +217,14 @@ class World:
         """
         history = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         recorded = SimulatedRun(name or f"run {len(self.runs) + 1}", history, budget=keywords.get("budget"))
+        recorded.is_numbered = not name
         self.runs.append(recorded)
         leaves_after = self.draw(f"reader of {recorded.name}", 24) if may_leave else 0
         stream = swarm.stream(agent, messages, context_variables, **keywords)
         entries = self._entries(recorded, agent, context_variables) if self.has_entries else None
         try:
             async with stream as run:
+                recorded.id = run.run_id
                 async for event in run:
                     recorded.events.append((anyio.current_time(), event))
                     if entries is not None:
