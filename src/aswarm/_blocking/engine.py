@@ -34,7 +34,7 @@ _NO_ASYNC_STREAM = (
 
 
 class BlockingEngine(AsyncSwarm):
-    """The engine of `Swarm`, for callers that wait."""
+    """The engine of `Swarm`, for blocking callers."""
 
     _runner_class = CallerThreadRunner
 

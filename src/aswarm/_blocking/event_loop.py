@@ -46,8 +46,8 @@ class EventLoopThread:
             try:
                 self._loop.run_forever()
             except BaseException:
-                # asyncio raises SystemExit and KeyboardInterrupt of a task from `run_forever` too. The task of a run does not do
-                # this: it raises them in the thread of its caller.
+                # If a task raises SystemExit or KeyboardInterrupt, so does `run_forever`. The task of a run does not do this: it
+                # raises them in the thread of its caller.
                 logger.exception("a background task of a function raised SystemExit or KeyboardInterrupt", extra=NO_RUN)
         self._loop.close()
 

@@ -11,14 +11,14 @@ attempt of this run, which `Recorder` records and replays. The entries of an ite
     RunFinished                        the `Response` of the item               before it is returned: the run waits for the disk
 
 One thread writes all entries in order, many in one transaction. So a crash can lose only the last entries. A written entry
-survives a crash of the process. When a run waits for the disk, all entries before also survive a power failure.
+survives a crash of the process. After a wait for the disk, all earlier entries also survive a power failure.
 
 `recorder` documents the replay of a call. A call without an outcome is in `Response.unknown_calls`. An item with RunFinished
 does not run again: the batch returns the recorded `Response`.
 
 A rerun starts each item from its first message. The loop makes the same requests and calls, and the recorder answers them from
 the entries. It compares each request with the recorded request. Some data cannot be recorded: context variables that are not
-JSON, and handoffs to agents that a rerun could not find by name. The error is raised already in the first run. If a tool
+JSON, and handoffs to agents that a rerun could not find by name. Such data raises an error in the first run. If a tool
 changes an object in the context variables (a client, a cart), this change is not recorded.
 """
 

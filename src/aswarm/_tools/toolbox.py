@@ -42,7 +42,7 @@ def _handoff_schema(agent_name: str, number: int) -> FunctionSchema:
 class Toolbox:
     """The tools of an agent by name. They are valid until the agent's list of functions changes.
 
-    `needs`: pairs of a name for error texts, and the parameters for typed context variables and resources.
+    `needs`: pairs (name for error texts, parameters for typed context variables and resources).
     """
 
     __slots__ = ("_functions", "_names", "needs", "tools")

@@ -100,7 +100,7 @@ def requested_wait(seconds: float | None) -> float:
 
 
 def give_up(error: CompletionError, run_id: str) -> None:
-    """Mark the failure of the last retry by the rate limiter or by `retry`. An outer `retry` of this run does not retry it."""
+    """Mark an error after the last retry (of the rate limiter or `retry`). Then no outer `retry` of this run retries it."""
     set_attribute(error, "_given_up_in", run_id)  # the id of the run, because a source may raise one error in many runs
 
 

@@ -56,7 +56,7 @@ class AnswerDecoder:
                 # No line of an event stream starts with these characters. The body is JSON, or the HTML page of an error.
                 self._is_events = start[:1] not in b"{[<"
                 data = piece = start
-            self._buffer.append(data if start else data[:4])  # no content yet: 4 bytes are enough for a BOM and a space
+            self._buffer.append(data if start else data[:4])  # no content yet: keep a BOM and a space at most (4 bytes)
         has_line = self._is_events and (b"\n" in piece or b"\r" in piece or self._after_cr)
         return self._events() if has_line else iter(())
 

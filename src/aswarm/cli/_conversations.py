@@ -110,7 +110,7 @@ class Kept:
 
         stored = await store.load(self.id)
         if stored is not None and not is_earlier(stored, loaded or Stored(self.id)):
-            raise SetupError(f"--save: {self.save} has another conversation; choose another file, or --load it too")
+            raise SetupError(f"--save: {self.save} has another conversation; use another file, or --load this file too")
         if loaded is not None and (stored is None or stored.revision != loaded.revision):
             await write_copy(store, self.id, loaded, stored)
 

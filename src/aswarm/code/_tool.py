@@ -123,7 +123,7 @@ class _CodeTool:
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The function with the hints that the plan of a turn needs: the effects of the calls of the code."""
+        """The function whose hints tell the plan of a turn the effects of the calls of the code."""
         tools = self.tools.values()
         if any(map(writes_context, tools)) or any(map(may_hand_off, tools)):
             return self.run_alone
@@ -161,6 +161,6 @@ class _CodeTool:
         if fixed is None:
             clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()
             fixed = {"clock": clock, "timezone": self.timezone, "seed": seed}
-        if outer.emit is not None:  # recorded with the first call of the code
+        if outer.emit is not None:  # this entry is written with the first call
             outer.emit(ToolProgress(outer.position, outer.id, outer.name, {"type": CODE_STARTED, **fixed}))
         return CodeState(Surroundings(fixed["clock"], fixed["timezone"], fixed["seed"]))

@@ -79,7 +79,7 @@ class DurableRuns(LoggedRuns):
         threads: The number of threads of DBOS.
         sync: When SQLite waits for the disk. "full": at each commit. "normal": at the start and the end of a run, and at the
             start of a call.
-        limits: See `Limits`. By default, the only limit is 24 hours for a run. Each process counts this time from 0.
+        limits: See `Limits`. By default, the only limit is 24 hours for a run. Each attempt counts this time from 0.
         error_text: See `LocalRuns`.
         task_agent: See `LocalRuns`.
 
@@ -312,7 +312,7 @@ class DurableRuns(LoggedRuns):
         return (row.owner or "").startswith(f"{self._settings.executor}#")
 
     def _work_of(self, attempt: RunAttempt, row: RunRow) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each resume."""
+        """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each await."""
         if row.cancel is not None:
             return attempt.close(row.cancel)
         if row.deaths < self._max_deaths:

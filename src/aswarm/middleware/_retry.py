@@ -4,7 +4,7 @@
 context variables and the finished calls of the run stay. A restart of the whole run would run its tools again, and would apply
 a forced `tool_choice` a second time.
 
-No retry library is used. It would replace only a formula and a sleep, and no such library can wrap an async generator.
+A retry library would replace only a formula and a sleep, and none can wrap an async generator.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class LiveRun(LiveEntries):
         # The number of the next entry to write, and the unwritten entries, which only the thread of the database removes.
         self._written = first
         self._unwritten: list[bytes] = []
-        self._scheduled: object | None = None  # identifies the scheduled write; None after a commit wrote its entries
+        self._scheduled: object | None = None  # identifies the scheduled write; None without one (a commit replaces it)
         self._call_soon = scheduler()
 
     @property

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 @click.option(
     "--resume",
     metavar="FILE",
-    help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON, or - for stdin: an "
+    help="Decide on the calls that are open at the end of the conversation of --load or --store. FILE is JSON (- for stdin): an "
     'object of decisions by call id, {"call_1": true, "call_2": {"deny": "reason"}, "call_3": {"approve": {"arguments": {...}}}, '
     '"call_4": {"answer": data}, "call_5": "text for the model"}; or true, which runs them all.',
 )

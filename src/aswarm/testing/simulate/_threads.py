@@ -1,6 +1,6 @@
 """The worker threads, the database threads and the clocks of a universe, in place of `_runtime.seams` and `_runtime.clocks`.
 
-All work of a thread runs on the event loop, one step at a time, after drawn delays.
+All work of a thread runs on the event loop, in steps, after delays drawn by `World`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def run_sync(
     abandon_on_cancel: bool = False,
     limiter: anyio.CapacityLimiter | None = None,
 ) -> Any:
-    """Replace `anyio.to_thread.run_sync`: the function runs on the loop of the universe, after and before drawn delays."""
+    """Replace `anyio.to_thread.run_sync`: the function runs on the loop of the universe, between two drawn delays."""
     work = functools.partial(function, *args)
     loop = asyncio.get_running_loop()
     before, after = world.delay("thread starts"), world.delay("thread ends")
@@ -92,7 +92,7 @@ def _in_real_thread(before: float, work: Callable[[], T], after: float) -> T:
 
 
 def start_thread(world: World, steps: Steps, name: str) -> Callable[[], None]:
-    """Replace `seams.start_thread`: the steps run on the loop of the universe, also for the confirmation."""
+    """Replace `seams.start_thread`: the steps run on the event loop, also on one with the real clock."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ProcessLoop)  # noqa: S101 - a simulation makes no other loop
     thread = _Thread(world, loop, steps, name)
