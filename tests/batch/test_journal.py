@@ -277,7 +277,8 @@ async def test_a_lost_journal_is_an_error_where_the_block_is_left(
             await anext(outcomes)
             if kind == "ToolCallFinished":
                 go_on.set()
-                await asked_again.wait()
+                with anyio.move_on_after(5):  # on a busy machine, the record fails before the model is asked again
+                    await asked_again.wait()
             if has_failed:
                 raise ZeroDivisionError
 
