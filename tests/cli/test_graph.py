@@ -51,8 +51,8 @@ def test_dot() -> None:
     assert result.stderr == (
         "Note: Triage: calls of transfer_to_orders run together.\n"
         "Note: Triage: calls of stop run alone, because plain functions run one at a time.\n"
-        "Note: Orders: calls of look_up run alone, because they may change context_variables; with the hint Mapping "
-        "they only read.\n"
+        "Note: Orders: calls of look_up run alone, because they may change context_variables; with the hint Mapping, or "
+        "a read-only type, they only read.\n"
     )
 
 

@@ -157,11 +157,12 @@ def test_the_event_loop_may_end_around_a_stream(face: str, capfd: pytest.Capture
 
 @pytest.mark.anyio
 async def test_a_configuration_error_after_a_handoff_ends_everything_too() -> None:
-    """An agent that is broken is met in a handoff: the error carries a valid response."""
+    """An agent that is broken is met in a handoff: the error carries a valid response, and the source stays active."""
     broken = Agent(name="broken", functions=[42])
+    source = Agent(functions=[broken])
     swarm = AsyncSwarm(ScriptedModel([call("transfer_to_broken")]).client())
     with pytest.raises(ConfigurationError) as caught:
-        await swarm.run(Agent(functions=[broken]), [USER])
+        await swarm.run(source, [USER])
     assert caught.value.response is not None
     check_history([USER, *caught.value.response.messages])
-    assert caught.value.response.agent is broken
+    assert caught.value.response.agent is source

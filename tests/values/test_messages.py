@@ -198,7 +198,7 @@ def test_plain_data_stays_plain() -> None:
 # --- the fast paths of long histories ---------------------------------------------------------------------------------
 
 texts = st.sampled_from(["", "a", "NaN"])
-plain = st.fixed_dictionaries({"role": st.sampled_from(ROLES), "content": texts})
+plain = st.fixed_dictionaries({"role": st.sampled_from([role for role in ROLES if role != "tool"]), "content": texts})
 recorded = st.fixed_dictionaries(
     {"role": st.just("assistant"), "content": texts | st.none(), "sender": st.just("a")},
     optional={"tool_calls": st.none() | st.just([made_call("a")]), "refusal": st.just("no")},

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,13 @@ async def look() -> str:
     return "looked"
 
 
+def is_recorded(text: str) -> bool:
+    """Return whether an entry with the text is committed: the run does not wait for the commit of a result."""
+    with closing(sqlite3.connect(FOLDER / "runs.db")) as database:
+        entries = database.execute("SELECT data FROM aswarm_entry").fetchall()
+    return any(text.encode() in data for (data,) in entries)
+
+
 class Model:
     """The model. `calls`: the names of the calls of each turn."""
 
@@ -57,7 +66,7 @@ class Model:
             yield {"choices": [{"index": 0, "delta": {"tool_calls": [made]}, "finish_reason": None}]}
         while turn == 1 and ROLE == "first":
             await asyncio.sleep(0.01)
-            if "look" in (FOLDER / "calls.txt").read_text():
+            if "look" in (FOLDER / "calls.txt").read_text() and is_recorded("worked"):
                 print("ready to die", flush=True)
                 await asyncio.sleep(3600)
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
