@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -166,6 +167,9 @@ def main(seconds: float, seed: int, names: Sequence[str], counts_file: str | Non
                 print(f"{name}: {error}", flush=True)
             counts[name] += 1
         seed += 1
+        if seed == first + 1:  # later universes need not search the modules that are loaded now for garbage
+            gc.collect()
+            gc.freeze()
         summary = f"{sum(counts.values())} universes, {len(failures)} failures: {counts}, seeds {first} to {seed - 1} {failures}"
         if counts_file is not None:
             Path(counts_file).write_text(f"{summary}\n")

@@ -122,7 +122,6 @@ def _close(coroutine: Any) -> None:
 @contextmanager
 def funeral(world: World) -> Generator[None]:
     """Bury the dead processes of the world after the block."""
-    gc.freeze()  # so that the collection below sees only the objects of this universe: a test process may have millions
     try:
         yield
     finally:
@@ -131,7 +130,6 @@ def funeral(world: World) -> Generator[None]:
                 for process in world.processes:
                     process.bury()
                 gc.collect()
-        gc.unfreeze()
 
 
 @contextmanager
