@@ -294,3 +294,22 @@ def test_a_certain_handoff_is_not_possible_too() -> None:
         return refunds if name == "refunds" else AGENTS[name]
 
     assert handoffs_of(either) == ([("either", "Refunds")], [("either", "Sales")])
+
+
+class Slotted:
+    """A class whose attribute is a slot."""
+
+    __slots__ = ("agent",)
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+
+def of_a_slotted_class(name: str):
+    return Slotted(AGENTS[name]).agent
+
+
+def test_a_function_may_refer_to_a_class_with_slots() -> None:
+    """The class has no value for a slot; only its instances have one."""
+    _, possible = handoffs_of(of_a_slotted_class)
+    assert {target for _, target in possible} == {"Sales", "Refunds"}

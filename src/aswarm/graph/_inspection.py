@@ -108,6 +108,8 @@ def member(holder: Any, name: str) -> Any:
     """Return an attribute without running a descriptor or `__getattr__`. A method is bound to `holder`."""
     found = inspect.getattr_static(holder, name, MISSING)
     if isinstance(found, types.MemberDescriptorType):  # a slot: reading it runs no code of the user
+        if isinstance(holder, type):  # the class itself has no value for it
+            return MISSING
         with suppress(AttributeError):
             return found.__get__(holder)
         return MISSING
