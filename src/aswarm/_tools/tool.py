@@ -39,6 +39,7 @@ from aswarm._values.json import is_object, shown
 
 from .filled import Filled, filled_parameters
 from .hints import EMPTY, annotations_of, has_code_flag, name_of
+from .options import check_names, check_options
 from .schema import FunctionSchema, ready_schema, schema_of
 
 P = ParamSpec("P")
@@ -82,7 +83,7 @@ class Tool(Generic[P, R]):
 
     Most fields are the options of `tool`. The other fields:
 
-    `parameters` and `description`: arguments of `function_tool`; None if they come from the function.
+    `parameters`: the argument of `function_tool`; None if the schema comes from the function.
     `is_external`: whether the client executes the calls, see `external_tool`.
     `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
     `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
@@ -133,7 +134,7 @@ class Tool(Generic[P, R]):
     def schema(self) -> FunctionSchema:
         """The schema of the function for the model, and the check of the arguments."""
         if self.parameters is None:
-            return _schema_once(self.function, self.name, self.strict)
+            return _schema_once(self.function, self.name, self.description, self.strict)
         return ready_schema(
             self.function,
             name=self.name or name_of(self.function),
@@ -181,6 +182,7 @@ def tool(
     strict: bool = False,
     approve: Approval = False,
     name: str | None = None,
+    description: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -215,11 +217,14 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
               whether the call needs an approval; a str means yes, and is the reason for the user. It runs on the event loop.
               If it raises, the model gets the error.
             - `name`: The name for the model, instead of the function's name.
+            - `description`: The description for the model, instead of the docstring.
 
     Raises:
+        TypeError: For an unknown option.
         ConfigurationError: For an option with a wrong value, such as a timeout that is not a positive number.
     """
-    _check_options(options)
+    check_names(options)
+    check_options(options)
     if function is None:
         return functools.partial(_make_tool, options)
     return _make_tool(options, function)
@@ -251,7 +256,7 @@ def function_tool(
     cannot be called, or for a wrong option.
     """
     running: dict[str, Any] = {"concurrent": concurrent, "limiter": limiter, "timeout": timeout, "approve": approve}
-    _check_options(running)
+    check_options(running)
     if not callable(function):
         raise ConfigurationError(f"function_tool takes a function, not {function!r}")
     if not name:
@@ -293,20 +298,6 @@ def _checked_parameters(name: str, parameters: Mapping[str, Any]) -> dict[str, A
         raise ConfigurationError(f"function {name!r}: parameters cannot be written as JSON: {error}") from error
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    timeout = options.get("timeout")
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
-    limiter = options.get("limiter")
-    if limiter is not None and not callable(getattr(limiter, "acquire_on_behalf_of", None)):
-        raise ConfigurationError(f"limiter must be an anyio.CapacityLimiter, or have its methods, not {limiter!r}")
-    approve = options.get("approve", False)
-    if not (isinstance(approve, bool) or callable(approve)):
-        raise ConfigurationError(
-            f"approve must be True, False or a function of the arguments and the context, not {approve!r}"
-        )
-
-
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
@@ -330,14 +321,16 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
 _schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
 
 
-def _schema_once(function: Callable[..., Any], name: str | None, strict: bool) -> FunctionSchema:
+def _schema_once(
+    function: Callable[..., Any], name: str | None, description: str | None, strict: bool
+) -> FunctionSchema:
     # Each access to a bound method creates a new object, but its function is always the same object.
     owner: Any = function.__func__ if inspect.ismethod(function) else function
-    key = (id(owner), owner is function, name, strict)
+    key = (id(owner), owner is function, name, description, strict)
     cached = _schemas.get(key)
     if cached is not None and cached[0]() is owner:
         return cached[1]
-    schema = schema_of(function, name=name, strict=strict)
+    schema = schema_of(function, name=name, description=description, strict=strict)
     try:
         reference = weakref.ref(owner, lambda _: _schemas.pop(key, None))
     except TypeError:  # an instance with __slots__ and no __weakref__
