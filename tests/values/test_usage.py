@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 from functools import reduce
@@ -165,5 +166,13 @@ def test_a_usage_has_four_counts() -> None:
 
 def test_usage_has_no_field_by_accident() -> None:
     """A misspelled count is an error, not a new attribute."""
-    with pytest.raises(AttributeError):
+    with pytest.raises((AttributeError, TypeError)):  # a TypeError of Python 3.11, where the class is frozen and has slots
         Usage().prompt_token = 1  # type: ignore[attr-defined]
+
+
+def test_a_usage_cannot_be_changed() -> None:
+    """An event shares it with the response; a sum is a new object."""
+    usage = Usage(1, 2, 3, 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        usage.requests = 2  # type: ignore[misc]
+    assert usage + usage == Usage(2, 4, 6, 2)
