@@ -166,7 +166,9 @@ def test_a_usage_has_four_counts() -> None:
 
 def test_usage_has_no_field_by_accident() -> None:
     """A misspelled count is an error, not a new attribute."""
-    with pytest.raises((AttributeError, TypeError)):  # a TypeError of Python 3.11, where the class is frozen and has slots
+    with pytest.raises(
+        (AttributeError, TypeError)
+    ):  # a TypeError of Python 3.11, where the class is frozen and has slots
         Usage().prompt_token = 1  # type: ignore[attr-defined]
 
 

@@ -12,7 +12,7 @@ is blocked. Blocked content is not shown, and is not in the history. `judge(agen
 
 from aswarm._values import public as _public
 
-from ._answer import hold_answer
+from ._answer import guard_answer
 from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput, CheckedResult
 from ._input import guard_input
 from ._judge import Judgement, judge
@@ -31,9 +31,9 @@ __all__ = [
     "Judgement",
     "Replace",
     "Say",
+    "guard_answer",
     "guard_input",
     "guard_tool",
-    "hold_answer",
     "judge",
 ]
 
