@@ -409,7 +409,7 @@ class AsyncSwarm:
         budget = self._budget if options.budget is None else options.budget
         call, run, outer = running_call.get(), running_run.get(), options.around
         # A tool may start a task that outlives its call. A run in this task is an inner run only until the call has an outcome.
-        if outer is None and run is not None and call is not None and call.outcome is None:
+        if outer is None and run is not None and call is not None and call._outcome is None:
             outer = run.state.spending
         state = RunState(
             options.agent,
@@ -490,16 +490,16 @@ class AsyncSwarm:
         await self.aclose()
 
 
-prepare = AsyncSwarm._prepare  # noqa: SLF001 - for the packages of aswarm that record runs
+prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
 
 
 def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
     """Return a copy of the swarm with an additional innermost middleware. Both swarms share clients and limits."""
     changed = copy.copy(swarm)
-    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))  # noqa: SLF001 - a class of this module
+    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))
     return changed
 
 
 def has_rate_limits(swarm: AsyncSwarm) -> bool:
     """Return whether the swarm has `limits=`."""
-    return swarm._rate_limiter.has_limits  # noqa: SLF001 - a class of this module
+    return swarm._rate_limiter.has_limits

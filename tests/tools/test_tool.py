@@ -49,8 +49,8 @@ def test_options_are_kept() -> None:
     )(look)
     assert (made.concurrent, made.limiter, made.timeout, made.thread) == (False, limiter, 2.5, False)
     assert (made.abandon_on_cancel, made.strict, made.name) == (True, True, "other")
-    assert made.schema.name == "other"
-    assert made.schema.json["function"]["strict"] is True
+    assert made._schema.name == "other"
+    assert made._schema.json["function"]["strict"] is True
 
 
 def test_a_second_tool_adds_to_the_first() -> None:
@@ -111,6 +111,12 @@ def test_an_unknown_option_is_refused_with_the_known_options(option: str, remedy
     assert "approve, name, description" in str(caught.value)
 
 
+def test_a_tool_takes_only_the_function_by_position() -> None:
+    """So an option may stand between the others later."""
+    with pytest.raises(TypeError):
+        Tool(look, True)  # type: ignore[call-arg]
+
+
 def test_a_tool_cannot_be_changed() -> None:
     """One tool serves all runs."""
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -168,7 +174,7 @@ def test_async_tools_of_a_class_bind_like_methods() -> None:
     assert asyncio.run(service.slow("Paris")) == "slow Paris"
     assert asyncio.run(service.fixed("Paris")) == "fixed Paris"
     assert asyncio.run(Service.fixed("Paris")) == "fixed Paris"
-    assert (service.slow.timeout, service.slow.schema.name) == (3, "renamed")
+    assert (service.slow.timeout, service.slow._schema.name) == (3, "renamed")
 
 
 def test_a_tool_looked_up_on_the_class_is_unbound() -> None:

@@ -94,7 +94,6 @@ async def plain() -> None:
     await swarm.run(response.agent, [*response.messages, {"role": "user", "content": "And?"}])
     assert_type(await fetch("x"), bytes)
     assert_type(slow(1), Result)
-    assert_type(fetch.schema.name, str)
     assert_type(function_to_json(look_up), dict[str, Any])
     await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-6-luna", False, True, 2, True, resume=True)
 

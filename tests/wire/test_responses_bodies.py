@@ -203,7 +203,7 @@ agents = st.builds(
 
 def sent_by(agent: Agent, history: list[Message], instructions: Any, *, stream: bool) -> Json:
     """The body that a run sends for this history."""
-    tools = [tool.schema.json for tool in toolbox(agent).tools.values()]
+    tools = [tool._schema.json for tool in toolbox(agent).tools.values()]
     request = build_request(
         agent, instructions, to_wire(history), tools, agent.tool_choice, RequestSettings(stream=stream)
     )

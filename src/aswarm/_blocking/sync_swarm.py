@@ -340,7 +340,7 @@ def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:
 def engine_of(swarm: Swarm) -> BlockingEngine:
     """Return the engine, for code that uses `wait_on_event_loop`. Raises the error of `run` if a method was overridden."""
     check_steps(swarm, _STEPS)
-    return swarm._engine  # noqa: SLF001 - of this module
+    return swarm._engine
 
 
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:

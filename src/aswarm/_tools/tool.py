@@ -85,13 +85,10 @@ class Tool(Generic[P, R]):
 
     `parameters`: the argument of `function_tool`; None if the schema comes from the function.
     `is_external`: whether the client executes the calls, see `external_tool`.
-    `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
-    `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
-    does not suit the call.
-    `is_replayed`: whether its function makes calls that the run records. So an interrupted call may run again.
     """
 
     function: Callable[P, R]
+    _: dataclasses.KW_ONLY
     concurrent: bool | None = None
     limiter: Limiter | None = None
     timeout: float | None = None
@@ -105,9 +102,12 @@ class Tool(Generic[P, R]):
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     is_external: bool = False
-    check_decision: Callable[[Any, Any], None] | None = None
-    origin: str = ""
-    is_replayed: bool = False
+    # Gets a call with its decision, and the earlier decisions. Raises ConfigurationError if the decision does not suit the call.
+    _check_decision: Callable[[Any, Any], None] | None = None
+    # The name of the program that provides the tool, for error texts; empty for a function of this program.
+    _origin: str = ""
+    # Whether its function makes calls that the run records. So an interrupted call may run again.
+    _is_replayed: bool = False
     # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.
@@ -131,7 +131,7 @@ class Tool(Generic[P, R]):
         return self if bound is self.function else dataclasses.replace(self, function=bound)
 
     @functools.cached_property
-    def schema(self) -> FunctionSchema:
+    def _schema(self) -> FunctionSchema:
         """The schema of the function for the model, and the check of the arguments."""
         if self.parameters is None:
             return _schema_once(self.function, self.name, self.description, self.strict)
@@ -143,19 +143,19 @@ class Tool(Generic[P, R]):
         )
 
     @functools.cached_property
-    def classes_without_text(self) -> set[type]:
+    def _classes_without_text(self) -> set[type]:
         """The classes that this tool has already logged a warning about, because their instances have no text form."""
         return set()
 
     @functools.cached_property
-    def filled_by_approve(self) -> Filled | None:
+    def _filled_by_approve(self) -> Filled | None:
         """The parameters of `approve` that the run fills; None if it only takes the context variables as a Mapping."""
         return filled_parameters(self.approve, 1) if callable(self.approve) else None
 
     @functools.cached_property
-    def may_wait(self) -> bool:
+    def _may_wait(self) -> bool:
         """Whether a call may wait for a decision, because of an option, an inner run, or a Hold that its function raises."""
-        if self.approve is not False or self.is_external or self.check_decision is not None:
+        if self.approve is not False or self.is_external or self._check_decision is not None:
             return True
         return names_hold(self.function)
 
@@ -264,7 +264,7 @@ def function_tool(
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
     copied = _checked_parameters(name, parameters)
     made = Tool(function, name=name, description=description, parameters=copied, **running)
-    _ = made.schema  # raises for a name that the API refuses
+    _ = made._schema  # raises for a name that the API refuses
     return made
 
 
@@ -313,7 +313,7 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
     not contain the parameter `context_variables`. Raises ConfigurationError for parameters that the API or the model cannot
     use: `*args`, positional-only parameters, rejected names.
     """
-    return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function).schema.json)))
+    return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function)._schema.json)))
 
 
 # Weak references, so that a schema is freed together with its function. The keys contain the id(), because a callable may be
@@ -361,7 +361,7 @@ def is_async(function: Any) -> bool:
 
 def takes_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function has a parameter for the context variables."""
-    filled = tool.schema.filled
+    filled = tool._schema.filled
     return filled is not None and filled.context is not None
 
 
@@ -378,13 +378,13 @@ def standing_hold(tool: Tool[..., Any]) -> Hold | None:
 
 def reads_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function gets the context variables to read only: as a `Mapping`, or in a read-only type."""
-    filled = tool.schema.filled
+    filled = tool._schema.filled
     return filled is not None and filled.is_read_only
 
 
 def writes_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function gets the context variables, and may write to them."""
-    filled = tool.schema.filled
+    filled = tool._schema.filled
     return filled is not None and filled.context is not None and not filled.is_read_only
 
 
@@ -419,12 +419,12 @@ def runs_together(tool: Tool[..., Any]) -> bool:
 
 def may_return_result(tool: Tool[..., Any]) -> bool:
     """Return whether the function may return a `Result`: the return hint allows it, or is missing."""
-    return _admits(tool.schema.returns, Result)
+    return _admits(tool._schema.returns, Result)
 
 
 def may_hand_off(tool: Tool[..., Any]) -> bool:
     """Return whether the function may return an agent or a `Result`: the return hint allows it, or is missing."""
-    return _admits(tool.schema.returns, Agent) or may_return_result(tool)
+    return _admits(tool._schema.returns, Agent) or may_return_result(tool)
 
 
 def _admits(hint: Any, kind: type) -> bool:

@@ -365,5 +365,5 @@ def as_response(value: object) -> Response | None:
 
 def asked_for(response: Response, output: Output[Any]) -> Response:
     """Set the type of the answer on the response, and return the response."""
-    response._output = output  # noqa: SLF001 - a class of this module
+    response._output = output
     return response

@@ -60,7 +60,7 @@ def cache(store: Store = None) -> Middleware:
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             # The key does not contain the provider, so a completion of another client in a `fallback` is not saved.
-            return cached(request) if request._send is None else handlers.complete(request)  # noqa: SLF001
+            return cached(request) if request._send is None else handlers.complete(request)
 
         async def cached(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             key = _key(request.body)

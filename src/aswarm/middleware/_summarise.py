@@ -167,7 +167,7 @@ class _Shortening:
         settings = RequestSettings(self._request.stream, None, "stream_options" in body, body["model"])
         messages: list[Message] = [{"role": "user", "content": f"{_TASK}{transcript}"}]
         request = build_request(agent, agent.instructions, messages, [], None, settings)
-        other = self._request._send  # noqa: SLF001 - another client in a `fallback`: it may not have the model of the agent
+        other = self._request._send  # another client in a `fallback`: it may not have the model of the agent
         request = replace(request, max_retries=self._request.max_retries, _send=other)
         if other is not None:
             request.body["model"] = body["model"]
