@@ -84,7 +84,7 @@ class AsyncSwarm:
             default, it is requested from clients of openai, and from clients whose `create` has the parameter
             `stream_options`.
         empty_content: "" for servers that reject null as the content of a message with tool calls.
-        limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
+        rate_limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
         budget: The budget of each run that has no budget of its own.
         resources: Clients and connections for functions, by the names of the parameters with the hint `Resource[T]`. The swarm
@@ -109,7 +109,7 @@ class AsyncSwarm:
         max_threads: int = 40,
         include_usage: bool | None = None,
         empty_content: Literal[""] | None = None,
-        limits: RateLimits | None = None,
+        rate_limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
         resources: Mapping[str, object] | None = None,
@@ -133,7 +133,7 @@ class AsyncSwarm:
         self._runners = PerLoop(partial(self._runner_class, max_threads))
         self._resources = checked_resources(resources)
         self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
-        self._rate_limiter = RateLimiter(limits)
+        self._rate_limiter = RateLimiter(rate_limits)
         self._middleware = chain(middleware)
         self._budget = checked_budget(budget)
 
@@ -298,11 +298,11 @@ class AsyncSwarm:
         agent: Agent,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         output: Any = None,
         deltas: bool = True,
         **keywords: Unpack[RunKeywords],
@@ -501,5 +501,5 @@ def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
 
 
 def has_rate_limits(swarm: AsyncSwarm) -> bool:
-    """Return whether the swarm has `limits=`."""
+    """Return whether the swarm has `rate_limits=`."""
     return swarm._rate_limiter.has_limits

@@ -254,7 +254,9 @@ def test_the_plan_knows_what_the_calls_of_the_code_may_do() -> None:
 
 
 def test_external_tools_are_functions_of_the_code() -> None:
-    locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
+    locate = external_tool(
+        name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
+    )
     assert 'async def locate() -> Any:\n    """Where the user is."""' in text_of(locate)
 
 

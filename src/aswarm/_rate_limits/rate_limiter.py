@@ -118,7 +118,7 @@ class RateLimiter:
         self, limits: RateLimits | None, *, minute: float = MINUTE, jitter: Callable[[], float] = random.random
     ) -> None:
         if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"limits must be RateLimits(...), not {type(limits).__name__}")
+            raise ConfigurationError(f"rate_limits must be RateLimits(...), not {type(limits).__name__}")
         self.has_limits = limits is not None
         most_tokens = None if limits is None else limits.tokens_per_minute
         self._counts_tokens = most_tokens is not None

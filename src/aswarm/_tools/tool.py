@@ -268,13 +268,14 @@ def function_tool(
     return made
 
 
-def external_tool(name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
+def external_tool(*, name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
     """Return a tool without a function. A browser, a webhook or a person executes its calls, and each call waits for the result.
 
     `parameters`: a JSON schema, as for `function_tool`. The arguments are not validated. Pass the result with
     `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.
 
-        locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
+        nothing = {"type": "object", "properties": {}}
+        locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
 
     Raises ConfigurationError if the API rejects the name, or if `parameters` is not the JSON schema of an object.
     """

@@ -184,7 +184,7 @@ class Snippet:
         if len(self._made) < len(self._state.calls) and self._target is None:
             raise CallLost(OTHER_CALLS)
         note = self._close()
-        limit = self._sandbox.limits.output
+        limit = self._sandbox.limits.output_characters
         if self._target is not None:
             text = json.dumps({"assistant": self._target.name}, ensure_ascii=False)
             return Result(value=text + note, agent=self._target)

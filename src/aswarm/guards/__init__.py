@@ -15,7 +15,7 @@ from aswarm._values import public as _public
 from ._answer import guard_answer
 from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput, CheckedResult
 from ._input import guard_input
-from ._judge import Judgement, judge
+from ._judge import judge
 from ._tool import guard_tool
 from ._verdicts import Block, Blocked, Halt, Replace, Say
 
@@ -28,7 +28,6 @@ __all__ = [
     "CheckedInput",
     "CheckedResult",
     "Halt",
-    "Judgement",
     "Replace",
     "Say",
     "guard_answer",

@@ -37,7 +37,7 @@ has the partial response. A handler must always pass on `anyio`'s cancellation.
 `handlers.run.on_end(callback)` calls the callback once at the end of the run, even after an error or a cancellation.
 `handlers.run.log_fields` is for log records.
 
-Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarise`.
+Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`.
 """
 
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, RunInfo, Started, ToolHandler
@@ -52,7 +52,7 @@ from ._hedge import hedge
 from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
-from ._summarise import summarise
+from ._summarize import summarize
 
 __all__ = [
     "CompletionHandler",
@@ -72,7 +72,7 @@ __all__ = [
     "redact",
     "replay",
     "retry",
-    "summarise",
+    "summarize",
 ]
 
 _public.publish(globals())

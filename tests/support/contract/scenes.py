@@ -293,7 +293,9 @@ async def refund(order: int) -> str:
     return f"refunded {order}"
 
 
-locate = external_tool("locate", "Run in the browser.", {"type": "object", "properties": {}})
+locate = external_tool(
+    name="locate", description="Run in the browser.", parameters={"type": "object", "properties": {}}
+)
 
 
 @dataclass(frozen=True)

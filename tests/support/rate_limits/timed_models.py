@@ -31,7 +31,9 @@ class TimedModel(ScriptedModel):
 
 def limited(model: ScriptedModel, requests: int | None = None, tokens: int | None = None, **options: Any) -> AsyncSwarm:
     """Return a swarm of this model, with limits; `options` are for the client."""
-    return AsyncSwarm(client_of(model, **options), limits=RateLimits(requests, tokens))
+    return AsyncSwarm(
+        client_of(model, **options), rate_limits=RateLimits(requests_per_minute=requests, tokens_per_minute=tokens)
+    )
 
 
 def client_of(model: ScriptedModel, **options: Any) -> AsyncOpenAI:
