@@ -180,7 +180,7 @@ async def test_the_question_at_work_stays_as_it_is() -> None:
     model = Model()
     steps: list[Step] = [*(call("look") for _ in range(12)), "Found."]
     worker = ScriptedModel(
-        lambda request: model.next_step(request) if request.body["model"] == "small" else steps.pop(0)
+        lambda request: model._next_step(request) if request.body["model"] == "small" else steps.pop(0)
     )
     response = await swarm_of(worker).run(Agent(functions=[look]), "What is there?")
     assert response.text == "Found."

@@ -425,7 +425,7 @@ def test_a_blocking_client_in_a_source() -> None:
     model = ScriptedModel(["Hello"])
 
     def answer(request: httpx.Request) -> httpx.Response:
-        from aswarm.testing import response
+        from aswarm.testing._scripted_responses import response
 
         assert request.url.path == "/v1/responses"
         return httpx.Response(200, json=response(ScriptedAnswer("Hello")))

@@ -18,7 +18,8 @@ from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
 from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, completion
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel
+from aswarm.testing._scripted_model import completion
 
 
 class Source:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Usage
-from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, chunks, completion
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel
+from aswarm.testing._scripted_model import chunks, completion
 
 counts = st.integers(min_value=0, max_value=10**9)
 keys = st.sampled_from(["cached_tokens", "audio_tokens", "cost"])

@@ -78,7 +78,7 @@ class _SyncStream(Generic[S]):
                 self._start_step()
                 self._end_step(interrupts)
 
-    def close_if_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         """Close the stream. Do nothing if another thread is reading it, or if a function of the run has called this."""
         with Interrupts() as interrupts:
             if self._reading.acquire(blocking=False):

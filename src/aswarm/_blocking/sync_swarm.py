@@ -324,7 +324,7 @@ class Swarm:
             if (client := self._engine.own_clients.pop()) is not None:
                 stack.callback(client.close)
             for stream in streams:
-                stack.callback(stream.close_if_idle)
+                stack.callback(stream._close_if_idle)
 
     def _open(self, stream: S) -> S:
         with self._lock:

@@ -11,7 +11,8 @@ import anyio.lowlevel
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.guards import guard_answer, guard_input, guard_tool
-from aswarm.testing import ScriptedAnswer, call, chunks, completion
+from aswarm.testing import ScriptedAnswer, call
+from aswarm.testing._scripted_model import chunks, completion
 
 WAYS = ["run", "run(stream=True)", "stream", "stream(deltas=False)"]
 

@@ -20,9 +20,9 @@ class TimedModel(ScriptedModel):
         super().__init__(script or (lambda _: "Hi"))
         self.times: list[float] = []
 
-    def next_step(self, request: Request) -> Step:
+    def _next_step(self, request: Request) -> Step:
         self.times.append(anyio.current_time())
-        return super().next_step(request)
+        return super()._next_step(request)
 
     @property
     def asked(self) -> list[str]:

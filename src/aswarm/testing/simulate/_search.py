@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from ._crash import STEP_OF_CRASH
 from ._files import files_of
-from ._invariants import DEFAULT, context_as_sequential
+from ._invariants import DEFAULT_INVARIANTS, context_as_sequential
 from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop
 from ._order import ordered_scopes
 from ._process import funeral
@@ -45,7 +45,7 @@ class Simulation:
     """
 
     program: Program
-    invariants: Sequence[Invariant] = DEFAULT
+    invariants: Sequence[Invariant] = DEFAULT_INVARIANTS
     sequential: bool = True
     folder: str | PathLike[str] | None = FOLDER
 
