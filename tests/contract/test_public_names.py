@@ -20,7 +20,7 @@ import aswarm.util
 
 SOURCE = Path(aswarm.__file__).parent
 # `Event` and the like: an alias has no docstring of its own.
-ALIASES = {"Event"}
+ALIASES = {"Approval", "Event", "Message", "Messages", "StopReason"}
 
 
 def public(module: Any) -> dict[str, Any]:

@@ -38,8 +38,8 @@ from .typed_answers import TypedAnswers
 logger = logging.getLogger("aswarm")
 _SCHEMA = operator.attrgetter("_schema.json")
 
-# Called at the end of a run, with its response, and its error or None.
 EndCallback: TypeAlias = Callable[[Response, AswarmError | None], None]
+"""A function for `RunInfo.on_end`. Called at the end of a run, with its response, and its error or None."""
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ class _TypedApproval(Protocol):
 
 
 Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], _Needed] | _TypedApproval
+"""The option `approve` of `@tool`: whether a call waits for an approval, or a function that decides for each call."""
 NEEDS_APPROVAL = "needs approval"
 RUNS_ELSEWHERE = "runs outside of this program"
 _COPIED = (

@@ -32,6 +32,7 @@ from .usage import Usage
 
 C = TypeVar("C")
 StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "budget", "cancelled", "error"]
+"""The reason why a run stopped: `Response.stop`."""
 TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 

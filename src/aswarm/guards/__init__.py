@@ -13,6 +13,7 @@ is blocked. Blocked content is not shown, and is not in the history. `judge(agen
 from aswarm._values import public as _public
 
 from ._answer import guard_answer
+from ._check import CheckFunction
 from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput, CheckedResult
 from ._input import guard_input
 from ._judge import judge
@@ -22,6 +23,7 @@ from ._verdicts import Block, Blocked, Halt, Replace, Say
 __all__ = [
     "Block",
     "Blocked",
+    "CheckFunction",
     "Checked",
     "CheckedAnswer",
     "CheckedCall",

@@ -42,6 +42,7 @@ Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redac
 
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, RunInfo, Started, ToolHandler
 from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.state import EndCallback
 from aswarm._values import public as _public
 from aswarm._wire.request import CompletionRequest
 
@@ -57,6 +58,7 @@ from ._summarize import summarize
 __all__ = [
     "CompletionHandler",
     "CompletionRequest",
+    "EndCallback",
     "Handlers",
     "Middleware",
     "RunInfo",

@@ -15,7 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from operator import setitem
 from os import PathLike
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic_core import to_jsonable_python
 
@@ -31,10 +31,9 @@ T = TypeVar("T")
 logger = logging.getLogger("aswarm")
 
 _CUT = ("length", "content_filter")
-Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
 
 
-def cache(store: Store = None) -> Middleware:
+def cache(store: MutableMapping[str, str] | str | PathLike[str] | None = None) -> Middleware:
     """Return middleware that answers a repeated request with its earlier completion.
 
     `store`: the place for the completions. None: in memory, without a limit, as long as the middleware exists. A dict or
