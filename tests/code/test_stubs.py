@@ -293,6 +293,7 @@ async def test_options_of_the_tool() -> None:
     assert agent_of(look).functions[0]._schema.json["function"]["parameters"]["required"] == ["code"]
 
 
+@pytest.mark.processes
 def test_importing_aswarm_does_not_import_the_sandbox() -> None:
     """Nor does a run without code mode."""
     import subprocess
@@ -302,6 +303,7 @@ def test_importing_aswarm_does_not_import_the_sandbox() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.processes
 def test_a_missing_package_names_the_extra() -> None:
     import subprocess
 
