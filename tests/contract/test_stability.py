@@ -106,6 +106,7 @@ class ToolCall:
 """
 
 
+@pytest.mark.processes
 def test_the_constructor_of_a_class_that_only_aswarm_makes_may_change(repository: Path) -> None:
     """A parameter of the plain class and a private field of the dataclass; methods are still compared."""
     room, public = repository / "src/aswarm/_room.py", repository / "src/aswarm/__init__.py"

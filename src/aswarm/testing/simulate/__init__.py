@@ -23,11 +23,9 @@ from ._invariants import (
 )
 from ._loop import Deadlock, Endless
 from ._provider import Fault, Provider
-from ._pytest import (
-    pytest_addoption,  # noqa: F401 - pytest finds its hooks by their names
-    pytest_configure,  # noqa: F401
-    simulate,
-)
+from ._pytest import pytest_addoption as pytest_addoption  # pytest finds its hooks by their names
+from ._pytest import pytest_configure as pytest_configure
+from ._pytest import simulate
 from ._report import timeline
 from ._search import Invariant, Simulation, SimulationError
 from ._world import SimulatedCall, SimulatedRun, World
