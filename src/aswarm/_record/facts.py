@@ -86,12 +86,14 @@ class Facts:
             withdrawn = {(turn, "ToolProgress", key.position, kind, key.inside) for kind in _OF_A_START}
             self._keys -= withdrawn
             return
+        if fields["type"] not in _OF_CALLS:  # a newer version has written it
+            return
         self.made.setdefault(key, (fields["name"], fields.get("_made")))
         if fields["type"] == "ToolCallStarted":
             self.started.add(key)
         elif fields["type"] == "CallWaiting":
             self.waiting[key] = fields
-        else:
+        elif fields["type"] == "ToolCallFinished":
             self.finished[key] = fields
 
     def inside(self, call: CallKey) -> Iterator[tuple[CallKey, Mapping[str, Any]]]:
