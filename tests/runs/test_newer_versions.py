@@ -62,16 +62,21 @@ async def test_an_answer_for_an_agent_that_the_process_lacks_is_refused_and_can_
     @asynccontextmanager
     async def process(name: str, *script: Any) -> AsyncGenerator[LocalRuns]:
         agent = Agent(name=name, functions=[refund])
-        async with AsyncSwarm(ScriptedModel(script).client()) as swarm, SQLiteStore(tmp_path / "chats.db") as store:
-            async with LocalRuns(swarm, store, agents=agent, version="1") as runs:
-                yield runs
+        async with (
+            AsyncSwarm(ScriptedModel(script).client()) as swarm,
+            SQLiteStore(tmp_path / "chats.db") as store,
+            LocalRuns(swarm, store, agents=agent, version="1") as runs,
+        ):
+            yield runs
 
     async with process("Orders", call("refund", call_id="c1", order=7)) as runs:
         new = NewRun("ann", "c", [{"role": "user", "content": "Refund order 7!"}], run_id="r")
         assert (await Run(runs, await runs.start(new)).result()).response["stop"] == "waiting"
     async with process("Sales") as runs:
         waits = Run(runs, await runs.get("r", user="ann"))
-        with pytest.raises(ConfigurationError, match="needs the agent 'Orders', which this process does not have; add it"):
+        with pytest.raises(
+            ConfigurationError, match="needs the agent 'Orders', which this process does not have; add it"
+        ):
             await waits.answer(CallAnswer("c1", approve=True))
     async with process("Orders", "Done.") as runs:
         waits = Run(runs, await runs.get("r", user="ann"))

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psycopg
 import pytest
 from example_databases import (
@@ -255,6 +256,18 @@ async def test_a_database_that_a_process_has_open_is_not_migrated(place: Path | 
     await older.run(single, "INSERT INTO item VALUES (?)", "four")
     await older.aclose()
     assert [tuple(row) for row in await answers(place, LATEST, "SELECT name, length FROM item")] == [("four", 4)]
+
+
+async def test_processes_of_the_newer_version_may_start_at_once(place: Path | str) -> None:
+    """One of them migrates the database, and the others wait."""
+    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    opened = [database(place, LATEST) for _ in range(4)]
+    async with anyio.create_task_group() as group:
+        for each in opened:
+            group.start_soon(each.open)
+    for each in opened:
+        assert [tuple(row) for row in await each.run(single, "SELECT name, length FROM item")] == [("four", 4)]
+        await each.aclose()
 
 
 async def test_a_process_that_reconnects_after_a_migration_gets_an_error_with_the_remedy(postgres: str) -> None:

@@ -121,14 +121,19 @@ def _migrate_alone(path: str, place: str, schema: Schema) -> None:
 
     Raises ConfigurationError if another connection is open.
     """
-    with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
-        application, version = _kind_of(connection)
-    if application != schema.application or not schema.check(version, place):
+    if not _is_older(path, place, schema):
         return
     try:
         _connected(path, place, schema, exclusive=True).close()
     except sqlite3.OperationalError as error:
-        raise (in_use(place, schema) if error.sqlite_errorcode in _BUSY else error) from error
+        if _is_older(path, place, schema):  # otherwise another process of this version has just migrated the file
+            raise (in_use(place, schema) if error.sqlite_errorcode in _BUSY else error) from error
+
+
+def _is_older(path: str, place: str, schema: Schema) -> bool:
+    with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
+        application, version = _kind_of(connection)
+    return application == schema.application and schema.check(version, place)
 
 
 def _kind_of(connection: sqlite3.Connection) -> tuple[int, int]:
