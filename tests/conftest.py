@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 import zlib
@@ -23,6 +24,11 @@ pytest.register_assert_rewrite("blocking", "documentation", "ways_to_run", "run_
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The settings of this user for PostgreSQL are not those of the tests: libpq reads passwords, a host and a database from them.
+for name in [name for name in os.environ if name.startswith("PG")]:
+    del os.environ[name]
+os.environ["PGPASSFILE"] = os.devnull
+
 # No test is timed: machines are shared.
 # `aswarm` and `quick` draw the same examples each time, so that a change is judged by itself; `thorough` draws new ones.
 settings.register_profile("aswarm", deadline=None, max_examples=30, derandomize=True, database=None)
@@ -37,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % 4:
             item.add_marker(pytest.mark.heavy)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules and the tests out of later collections of garbage. Otherwise each `gc.collect()` reads a million objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -65,12 +77,18 @@ async def nothing_left() -> AsyncIterator[list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of a PostgreSQL server, which is started once in a session."""
-    from stores import postgres_server
+def postgres() -> Iterator[str]:
+    """The connection string of a PostgreSQL server, which is started once in a session.
 
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as uri:
-        yield uri
+    ASWARM_TEST_POSTGRES names another server, such as postgresql://postgres@/postgres?host=/run/postgresql.
+    """
+    from postgres import postgres_server
+
+    if url := os.environ.get("ASWARM_TEST_POSTGRES"):
+        yield url
+        return
+    with postgres_server() as server:
+        yield server.uri
 
 
 @pytest.fixture
