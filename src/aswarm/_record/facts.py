@@ -19,6 +19,7 @@ CallPlace: TypeAlias = tuple[int, int | None]
 # The mark of a ToolProgress that records a call inside code, or the start of the code.
 INSIDE = "_inside"
 _OF_A_START = ("ToolCallStarted", "ToolCallWithdrawn")
+_OF_A_CALL_INSIDE = ("ToolCallStarted", "CallWaiting", "ToolCallFinished")
 _Key = tuple[object, ...]
 
 
@@ -86,14 +87,14 @@ class Facts:
             withdrawn = {(turn, "ToolProgress", key.position, kind, key.inside) for kind in _OF_A_START}
             self._keys -= withdrawn
             return
-        if fields["type"] not in _OF_CALLS:  # a newer version has written it
+        if fields["type"] not in _OF_A_CALL_INSIDE:  # a newer version has written it
             return
         self.made.setdefault(key, (fields["name"], fields.get("_made")))
         if fields["type"] == "ToolCallStarted":
             self.started.add(key)
         elif fields["type"] == "CallWaiting":
             self.waiting[key] = fields
-        elif fields["type"] == "ToolCallFinished":
+        else:
             self.finished[key] = fields
 
     def inside(self, call: CallKey) -> Iterator[tuple[CallKey, Mapping[str, Any]]]:
