@@ -236,7 +236,7 @@ def older_version(session: nox.Session) -> str:
     """Return the last tag before this commit. Without a tag, return the first commit that has today's formats of databases."""
 
     def git(*command: str) -> list[str]:
-        found = session.run("git", *command, external=True, silent=True, log=False, success_codes=[0, 128])
+        found = session.run("git", *command, external=True, silent=True, log=False, success_codes=[0, 1, 128])
         return str(found).splitlines()
 
     tag = git("describe", "--tags", "--abbrev=0", "HEAD~1")

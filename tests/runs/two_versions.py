@@ -33,8 +33,8 @@ from typing import Any
 
 import httpx
 import psycopg
+from postgres import postgres_server
 from record_checker import record_faults
-from stores import postgres_server
 
 from aswarm.runs import Entry
 
@@ -244,7 +244,7 @@ def refused(case: Case) -> None:
         with psycopg.connect(case.store, autocommit=True) as connection:
             connection.execute("UPDATE aswarm_format_61737763 SET version = version + 1")
     else:
-        with closing(sqlite3.connect(case.store)) as connection:
+        with closing(sqlite3.connect(case.store.removeprefix("sqlite:///"))) as connection:
             (number,) = connection.execute("PRAGMA user_version").fetchone()
             connection.execute(f"PRAGMA user_version = {number + 1}")
     for which in (0, 1):
@@ -370,8 +370,8 @@ def records(case: Case) -> None:
 
 RUNS = [finished, waits, killed("hold", 1), killed("look", 0), killed("stream", 0)]
 SCENES: dict[str, list[Callable[[Case], None]]] = {
-    "local": [*RUNS, records],
-    "durable": [*RUNS, queued, rolling, records],
+    "local": [*RUNS, records, refused],
+    "durable": [*RUNS, queued, rolling, records, refused],
 }
 
 
@@ -644,9 +644,8 @@ def main(old: str, new: str, *chosen: str) -> None:
     """Run the chosen cases with both versions."""
     folder = Path(tempfile.mkdtemp(prefix="aswarm-upgrade-"))
     began = time.monotonic()
-    (folder / "server").mkdir()
-    with postgres_server(folder / "server") as server:
-        runner = Runner({"old": old, "new": new}, server, folder, list(chosen))
+    with postgres_server() as server:
+        runner = Runner({"old": old, "new": new}, server.uri, folder, list(chosen))
         runner.run_all()
     if runner.failures:
         sys.exit(f"{runner.failures} scenes have failed")
