@@ -211,7 +211,7 @@ def upgrade(session: nox.Session) -> None:
     """Run an older version and this version over one store: deploys, kills, and the way back. `-- [COMMIT [CASE ...]]`.
 
     COMMIT: the older version; by default the last tag, or the first commit with today's formats if there is no tag. CASE: only
-    cases whose title contains this text, such as "durable" or "new then old". About 20 minutes.
+    cases whose title contains this text, such as "durable" or "new then old". Half an hour to an hour.
     """
     commit, *cases = session.posargs or [older_version(session)]
     session.log(f"the older version: {commit}")
