@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator
@@ -37,10 +38,18 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -
 settings.load_profile("aswarm")
 
 
+OTHERS = {"browser", "clients", "examples", "interoperability"}
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the `sampled` tests one in four stays; the others are `heavy`. Which ones does not change from run to run."""
+    """Of the `sampled` tests one in four stays; the others are `heavy`. Which ones does not change from run to run.
+
+    Tests with software of other projects all start processes.
+    """
     for item in items:
+        if not OTHERS.isdisjoint(item.nodeid.split("/")):
+            item.add_marker(pytest.mark.processes)
         if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % 4:
             item.add_marker(pytest.mark.heavy)
 
@@ -49,6 +58,41 @@ def pytest_collection_finish() -> None:
     """Keep the modules and the tests out of later collections of garbage. Otherwise each `gc.collect()` reads a million objects."""
     gc.collect()
     gc.freeze()
+
+
+# The test that runs now, and how processes are started.
+_current: list[pytest.Item] = []
+_start, _fork = subprocess.Popen.__init__, getattr(os, "fork", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    _current.append(item)
+    try:
+        return (yield)
+    finally:
+        _current.pop()
+
+
+def _check_mark() -> None:
+    if _current and not _current[-1].get_closest_marker("processes"):
+        raise AssertionError("a test that starts a process must be marked `processes`, because it depends on the load")
+
+
+def _checked_start(self: Any, *args: Any, **options: Any) -> None:
+    _check_mark()
+    _start(self, *args, **options)
+
+
+def _checked_fork() -> int:
+    _check_mark()
+    assert _fork is not None
+    return _fork()
+
+
+subprocess.Popen.__init__ = _checked_start  # type: ignore[method-assign]
+if _fork is not None:
+    os.fork = _checked_fork
 
 
 @pytest.fixture(params=["asyncio", "trio"])
