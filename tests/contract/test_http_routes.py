@@ -21,6 +21,7 @@ COMPUTED = {
     (400, "content_filter", ""),
     (404, "not_found", ""),
     (405, "method_not_allowed", ""),
+    (409, "arguments_changed", "AnswersRefused"),
     (409, "call_not_open", "AnswersRefused"),
     (422, "answers_missing", "AnswersRefused"),
     (422, "not_an_approval", "AnswersRefused"),

@@ -18,7 +18,7 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from dbos import DBOS
 from durables import Shop, die, durable
 
-from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
+from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Decision, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
@@ -146,8 +146,10 @@ async def test_an_answer_may_deny(tmp_path: Path, shop: Shop) -> None:
     async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "As you like."], shop) as runs:
         asked = await runs.start("Boss", "Pay!")
         await asked.wait()
-        with pytest.raises(ConfigurationError, match="must be True, False"):
-            await asked.answer({"p": "yes"})  # type: ignore[dict-item]
+        with pytest.raises(ConfigurationError, match="a decision is True, False"):
+            await asked.answer({"p": {"denied": "too much"}})
+        with pytest.raises(ConfigurationError, match=r"needs a dict of decisions by call id, such as .*, not True"):
+            await asked.answer(True)  # type: ignore[arg-type]
         assert (await (await asked.answer({"p": Deny("too much")})).result()).text == "As you like."
     assert "pay" not in shop.keys
 
@@ -170,6 +172,39 @@ async def test_an_answer_may_have_data(tmp_path: Path, shop: Shop) -> None:
         assert (await second.result()).messages[0]["content"].endswith("paid 3")
         third = await second.answer({"q": AnswerOf("mine")})
         assert (await third.result()).messages[0]["content"] == "took mine"
+
+
+@pytest.mark.parametrize(
+    ("decision", "tool_messages"),
+    [
+        ("Paid by hand.", ["Paid by hand."]),
+        ({"deny": "no"}, ["not run: denied by the user: no"]),
+        ({"approve": True}, ["paid 5"]),
+    ],
+)
+async def test_an_answer_takes_each_form_of_a_decision(
+    tmp_path: Path, shop: Shop, decision: Decision, tool_messages: list[str]
+) -> None:
+    """A str is the result of the call, and a mapping is the JSON form, as for `resume=`. A key may be the index of the call."""
+    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "Well."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!")
+        await asked.wait()
+        response = await (await asked.answer({0: decision})).result()
+        assert [message["content"] for message in response.messages if message["role"] == "tool"] == tool_messages
+
+
+async def test_a_decision_about_other_arguments_is_refused(tmp_path: Path, shop: Shop) -> None:
+    """`expected` has the arguments that the user has seen. With other arguments nothing starts; the text is that of `resume=`."""
+    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "Paid."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!")
+        await asked.wait()
+        with pytest.raises(
+            AnswersRefused, match=r"was made for the arguments .*4.*, but the call has .*5.*; show the user"
+        ):
+            await asked.answer({"p": Approve(expected={"amount": 4})})
+        assert "pay" not in shop.keys
+        answered = await asked.answer({"p": {"approve": {"expected": {"amount": 5}}}})
+        assert (await answered.result()).text == "Paid."
 
 
 async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Shop) -> None:

@@ -23,7 +23,6 @@ from aswarm._values.errors import StoreError
 from aswarm.conversations import Change, MemoryStore, SQLiteStore, Stored, _statements
 from aswarm.runs import (
     AnswersRefused,
-    CallAnswer,
     ClientTool,
     Entry,
     Limits,
@@ -334,13 +333,13 @@ async def test_a_store_that_fails_is_no_request_that_was_sent_twice(
     ):
         asked = await Place(runs, runs.store).start("Erase the draft.")
         await asked.result()
-        answered = await asked.answer(CallAnswer("e", approve=True))
+        answered = await asked.answer({"e": True})
         await answered.result()
         with monkeypatch.context() as broken:
             broken.setattr(_statements, "load", failing(_statements.load, [""] * 9))
             with pytest.raises(StoreError):
-                await asked.answer(CallAnswer("e", approve=True))
-        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+                await asked.answer({"e": True})
+        assert (await asked.answer({"e": True})).id == answered.id
 
 
 # --- other writers of the conversation --------------------------------------------------------------------------------
@@ -375,7 +374,7 @@ async def test_an_approval_is_for_the_calls_that_its_user_saw(
         await asked.result()
         overtaken(monkeypatch, everything)
         with pytest.raises(AnswersRefused, match="another program has just changed the conversation"):
-            await asked.answer(CallAnswer("e", approve=True))
+            await asked.answer({"e": True})
         assert workshop.erased == []
         assert len(await runs.list(user="ann")) == 1
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 from kept_runs import FACTORIES, Place, Workshop, entries_of
 
-from aswarm import ConfigurationError
+from aswarm import Approve, ConfigurationError
 from aswarm.runs import (
     AgentNotFound,
     AnswersRefused,
@@ -419,9 +419,9 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
         asked = await it.start("Erase the draft.")
         assert (await asked.result()).fields["response"]["stop"] == "waiting"
-        answered = await asked.answer(CallAnswer("e", approve=True))
+        answered = await asked.answer({"e": True})
         assert (await answered.result()).fields["response"]["text"] == "It is gone."
-        again = await asked.answer(CallAnswer("e", approve=True))
+        again = await asked.answer({"e": True})
         assert again.id == answered.id
         assert workshop.erased == ["draft"]
 
@@ -434,11 +434,38 @@ async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str |
         await asked.result()
         record = await it.runs.get(asked.id, user="ann")
         assert (record.status, record.reason, record.state) == ("finished", "waiting", "finished (waiting)")
-        next_run = await (asked.answer(CallAnswer("e", approve=True)) if message is None else it.start(message))
+        next_run = await (asked.answer({"e": True}) if message is None else it.start(message))
         assert (await it.runs.get(asked.id, user="ann")).reason == "continued"
         await next_run.result()
         assert [each.reason for each in await it.runs.list(user="ann")] == [None, "continued"]
         assert (await asked.result()).response["stop"] == "waiting"  # what has happened
+
+
+async def test_a_decision_about_other_arguments_is_refused(place: Open, workshop: Workshop) -> None:
+    """`expected` has the arguments that the user has seen. With other arguments, nothing starts."""
+    async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
+        asked = await it.start("Erase the draft.")
+        await asked.result()
+        for decision in (Approve(expected={"name": "note"}), {"approve": {"expected": {"name": "note"}}}):
+            with pytest.raises(
+                AnswersRefused, match=r"was made for the arguments .*note.*, but the call has .*draft"
+            ) as refused:
+                await asked.answer({"e": decision})
+            assert (refused.value.code, refused.value.status) == ("arguments_changed", 409)
+        assert len(await it.runs.list(user="ann")) == 1
+        answered = await asked.answer({"e": Approve(expected={"name": "draft"})})
+        assert (await answered.result()).fields["response"]["text"] == "It is gone."
+        assert workshop.erased == ["draft"]
+
+
+async def test_a_decision_may_be_the_result_of_the_call(place: Open, workshop: Workshop) -> None:
+    """A str, as for `resume=`: the function does not run. The key of a decision may be the index of the call."""
+    async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
+        asked = await it.start("Erase the draft.")
+        await asked.result()
+        await (await asked.answer({0: "erased by hand"})).result()
+        assert [message["content"] for message in await it.history() if message["role"] == "tool"] == ["erased by hand"]
+        assert workshop.erased == []
 
 
 async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, workshop: Workshop) -> None:
@@ -446,11 +473,11 @@ async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, wor
     async with place([call("erase", call_id="e", name="draft"), call("slow"), "It is gone."]) as it:
         asked = await it.start("Erase the draft.")
         await asked.result()
-        answered = await asked.answer(CallAnswer("e", approve=True))
+        answered = await asked.answer({"e": True})
         await workshop.began.wait()
-        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+        assert (await asked.answer({"e": True})).id == answered.id
         with pytest.raises(RunActive):
-            await asked.answer(CallAnswer("e", approve=False))
+            await asked.answer({"e": False})
         workshop.go.set()
         await answered.result()
         assert workshop.erased == ["draft"]
@@ -461,9 +488,9 @@ async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
     async with place([[call("erase", call_id="1", name="a"), call("erase", call_id="2", name="b")]]) as it:
         asked = await it.start("Erase both.")
         await asked.result()
-        for answers, status in [([CallAnswer("9", approve=True)], 409), ([CallAnswer("1", approve=True)], 422)]:
+        for call_id, status in [("9", 409), ("1", 422)]:
             with pytest.raises(AnswersRefused) as refused:
-                await asked.answer(*answers)
+                await asked.answer({call_id: True})
             assert refused.value.status == status
         with pytest.raises(ConversationNotFound):
             await it.runs.start(NewRun("ann", "none", answers=[CallAnswer("1", approve=True)]))

@@ -51,8 +51,8 @@ def test_native_answers_are_decisions_or_contents() -> None:
         {"call": "c3", "run": None, "content": None},
     ]
     assert list(native_request({"answers": answers}).answers) == [
-        CallAnswer("c1", approve=True, arguments={"n": 1}, run="r"),
-        CallAnswer("c2", approve=False, reason="no", run="r"),
+        CallAnswer("c1", approve=True, arguments={"n": 1}, run_id="r"),
+        CallAnswer("c2", approve=False, reason="no", run_id="r"),
         CallAnswer("c3"),
     ]
 
@@ -107,7 +107,7 @@ def test_agui_resume_is_strict_and_results_of_tools_are_not() -> None:
     tool = {"role": "tool", "toolCallId": "c9", "content": "done"}
     body = {**BASE["agui"], "messages": [tool, {**tool, "content": [{"type": "text", "text": "done"}]}]}
     found = agui_request(body)
-    assert list(found.answers) == [CallAnswer("c9", content="done"), CallAnswer("c9", content="done")]
+    assert list(found.answers) == [CallAnswer("c9", data="done"), CallAnswer("c9", data="done")]
     assert not found.strict
     resume = [
         {"interruptId": "run0/c1", "status": "resolved", "payload": {"approved": True}},
@@ -116,9 +116,9 @@ def test_agui_resume_is_strict_and_results_of_tools_are_not() -> None:
     ]
     found = agui_request({**body, "resume": resume})
     assert list(found.answers) == [
-        CallAnswer("c1", content={"approved": True}, run="run0"),
-        CallAnswer("x/y", approve=False, run="run0"),
-        CallAnswer("c3", run=""),
+        CallAnswer("c1", data={"approved": True}, run_id="run0"),
+        CallAnswer("x/y", approve=False, run_id="run0"),
+        CallAnswer("c3", run_id=""),
     ]
     assert found.strict
 
@@ -170,10 +170,10 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
     ]
     found = vercel_request({**BASE["vercel"], "messages": [{"role": "assistant", "parts": parts}]})
     assert list(found.answers) == [
-        CallAnswer("c1", approve=True, run="run0"),
-        CallAnswer("c1", approve=False, reason="no", run=""),
-        CallAnswer("c1", content={"title": "Home"}),
-        CallAnswer("c1", content="Error: closed"),
+        CallAnswer("c1", approve=True, run_id="run0"),
+        CallAnswer("c1", approve=False, reason="no", run_id=""),
+        CallAnswer("c1", data={"title": "Home"}),
+        CallAnswer("c1", data="Error: closed"),
     ]
     assert not vercel_request({**BASE["vercel"], "messages": [{"role": "assistant"}]}).answers
 
@@ -302,10 +302,10 @@ def test_answers_become_decisions_by_index() -> None:
     found = decisions(
         [
             CallAnswer("c0", approve=True, arguments={"n": 1}),
-            CallAnswer("c1", content={"approved": False, "reason": "late"}),
-            CallAnswer("c2", content=True),
-            CallAnswer("c3", content={"approved": True, "editedArgs": {"n": 2}, "reason": 7}),
-            CallAnswer("c4", content={"approved": True}),
+            CallAnswer("c1", data={"approved": False, "reason": "late"}),
+            CallAnswer("c2", data=True),
+            CallAnswer("c3", data={"approved": True, "editedArgs": {"n": 2}, "reason": 7}),
+            CallAnswer("c4", data={"approved": True}),
             CallAnswer("c5", approve=False, reason="no"),
         ],
         history("ask", "ask", "ask", "ask", "question", "question"),
@@ -324,27 +324,44 @@ def test_answers_become_decisions_by_index() -> None:
 def test_an_approval_needs_a_clear_word(content: object) -> None:
     """What is neither yes nor no does not run the call."""
     with pytest.raises(RequestError, match="waits for an approval") as caught:
-        decisions([CallAnswer("c0", content=content)], history("ask"))
+        decisions([CallAnswer("c0", data=content)], history("ask"))
     assert caught.value.status == 422
 
 
 def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history() -> None:
     """409 where it must fit, also for the question of another run; otherwise it is left out."""
-    for answer in (CallAnswer("other", approve=True), CallAnswer("c0", approve=True, run="run0")):
+    for answer in (CallAnswer("other", approve=True), CallAnswer("c0", approve=True, run_id="run0")):
         with pytest.raises(RequestError, match="does not wait for an answer") as caught:
             decisions([answer], history("ask"), last_run="run1")
         assert (caught.value.status, caught.value.code) == (409, "call_not_open")
         assert decisions([answer], history("ask"), strict=False, last_run="run1") == {}
-    assert decisions([CallAnswer("c0", approve=True, run="run1")], history("ask"), last_run="run1") == {0: Approve()}
+    assert decisions([CallAnswer("c0", approve=True, run_id="run1")], history("ask"), last_run="run1") == {0: Approve()}
     assert decisions([CallAnswer("c0", approve=True)], history("ask")) == {0: Approve()}
     with pytest.raises(RequestError, match="does not wait for an answer"):
         decisions([CallAnswer("c0", approve=True)], [])
 
 
+def test_an_answer_may_have_the_arguments_that_the_user_has_seen() -> None:
+    """They stay in the decision. If the call has other arguments, the answer is an error, on each wire and in each form."""
+    sent = {"call": "c0", "run": "r", "approve": True, "expected": {}}
+    [answer] = native_request({"answers": [sent]}).answers
+    assert decisions([answer], history("ask"), last_run="r") == {0: Approve(expected={})}
+    assert decisions([CallAnswer("c0", data=1, expected={})], history("question")) == {0: Answer(1, expected={})}
+    for other in (
+        CallAnswer("c0", approve=True, expected={"n": 2}),
+        CallAnswer("c0", data={"approved": True, "expected": {"n": 2}}),
+        CallAnswer("c0", data=True, expected={"n": 2}),
+    ):
+        with pytest.raises(RequestError, match="was made for the arguments") as caught:
+            decisions([other], history("ask"))
+        assert (caught.value.status, caught.value.code) == (409, "arguments_changed")
+    assert decisions([CallAnswer("c0", approve=False, expected={"n": 2})], history("ask")) == {0: Deny()}
+
+
 @pytest.mark.parametrize("name", ["ask", "question"])
 def test_an_answer_names_the_run_that_asked(name: str) -> None:
     """Without it, an answer that is sent twice would answer the next question of the same call."""
-    answer = CallAnswer("c0", content=True)
+    answer = CallAnswer("c0", data=True)
     with pytest.raises(RequestError, match="does not name the run") as caught:
         decisions([answer], history(name), last_run="run1")
     assert (caught.value.status, caught.value.code) == (422, "run_missing")
@@ -356,7 +373,7 @@ def test_the_result_of_an_external_tool_needs_no_run(mark: Json) -> None:
     """Its call takes one result, and is then closed."""
     messages = history("question")
     messages[-1]["waiting"][0] |= mark
-    assert decisions([CallAnswer("c0", content=7)], messages, last_run="run1") == {0: Answer(7)}
+    assert decisions([CallAnswer("c0", data=7)], messages, last_run="run1") == {0: Answer(7)}
 
 
 def test_all_calls_that_have_asked_may_be_needed() -> None:
@@ -439,7 +456,7 @@ def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results()
         {"role": "assistant", "content": None, "tool_calls": [chat_call("toast")]},
         {"role": "tool", "tool_call_id": "c1", "content": "shown"},
     ]
-    assert list(found.answers) == [CallAnswer("c1", content="shown"), CallAnswer("c2", content="forged")]
+    assert list(found.answers) == [CallAnswer("c1", data="shown"), CallAnswer("c2", data="forged")]
     assert [tool.name for tool in found.tools] == ["toast"]
     assert list(found.messages) == []
     assert not found.include_usage

@@ -59,7 +59,7 @@ async def logs_of(
             stored = await store.load("ann/c")
             before = [] if stored is None else stored.messages
             said = (
-                {"answers": [replace(each, run=logs[-1][0].fields["run_id"])]}
+                {"answers": [replace(each, run_id=logs[-1][0].fields["run_id"])]}
                 if isinstance(each, CallAnswer)
                 else {"messages": [{"role": "user", "content": each}]}
             )
@@ -121,7 +121,7 @@ DECISIONS = {
         "{'approve': {'arguments': {'name': 'b'}}}",
     ),
     "deny": (call("erase", call_id="c", name="a"), CallAnswer("c", approve=False, reason="no"), "{'deny': 'no'}"),
-    "answer": (call("ask", call_id="c"), CallAnswer("c", content="both"), "{'answer': 'both'}"),
+    "answer": (call("ask", call_id="c"), CallAnswer("c", data="both"), "{'answer': 'both'}"),
 }
 
 

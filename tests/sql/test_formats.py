@@ -28,7 +28,7 @@ from aswarm._run.options import RunOptions
 from aswarm._sql.databases import PostgresServer, SQLiteFile
 from aswarm._sql.transactions import Schema, Transaction, single
 from aswarm.conversations import PostgresStore, SQLiteStore
-from aswarm.runs import CallAnswer, LocalRuns, Run
+from aswarm.runs import LocalRuns, Run
 from aswarm.testing import ScriptedModel
 
 pytestmark = pytest.mark.asyncio
@@ -107,7 +107,7 @@ async def test_the_runs_of_a_store_of_each_format_go_on(number: int, place: Path
         assert (await died.result()).type == "RunFinished"
         assert notes == ["slow"]
         waits = Run(runs, await runs.get("run-waits", user="ann"))
-        answered = await waits.answer(CallAnswer("call_3", approve=True))
+        answered = await waits.answer({"call_3": True})
         assert (await answered.result()).type == "RunFinished"
         ended = Run(runs, await runs.get("run-ended", user="ann"))
         kinds = [entry.type async for entry in ended.entries()]

@@ -334,7 +334,7 @@ def test_clients_leave_come_back_and_answer_twice() -> None:
             record = await clients.start(NewRun("ann", "1", messages=[{"role": "user", "content": "Hi"}], key="1"))
             log = await clients.read(record.id, user="ann")
             assert log[-1].response["stop"] == "waiting"
-            again = await clients.start(NewRun("ann", "1", answers=[CallAnswer("1", approve=True, run=record.id)]))
+            again = await clients.start(NewRun("ann", "1", answers=[CallAnswer("1", approve=True, run_id=record.id)]))
             assert (await clients.read(again.id, user="ann"))[-1].response["text"] == "Done."
             with pytest.raises(AgentNotFound):
                 await clients.start(NewRun("ann", "2", agent="nobody", messages=[{"role": "user", "content": "Hi"}]))

@@ -6,24 +6,21 @@ import copy
 import os
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import fields as fields_in
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aswarm._record.entries import Entry
 from aswarm._record.fold import whole_end
 from aswarm._values.agent import Agent, Response, UnknownCall
-from aswarm._values.decisions import Answer, Approve, Decision, Deny, OpenCall
+from aswarm._values.decisions import Decisions, OpenCall
 from aswarm._values.errors import ConfigurationError, RunError
-from aswarm._values.json import shown
 from aswarm._values.usage import Usage
-from aswarm.runs._requests import CallAnswer
+from aswarm.runs._requests import answers_of
 from aswarm.runs._runs import AnswersRefused, NewRun, Run, RunActive, RunNotFound, RunRecord
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
 
 T = TypeVar("T", OpenCall, Usage)
-Answers: TypeAlias = Mapping[str, Decision]
 
 
 class DurableRun:
@@ -109,12 +106,12 @@ class DurableRun:
         await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return await self.result()
 
-    async def answer(self, answers: Answers, *, key: str | None = None) -> DurableRun:
-        """Answer all waiting calls of this run. Returns a new run, which continues the conversation.
+    async def answer(self, decisions: Decisions, *, key: str | None = None) -> DurableRun:
+        """Decide on all waiting calls of this run. Returns a new run, which continues the conversation.
 
-        `answers`: True, False, `Approve`, `Deny` or `Answer` for each call id, as for `resume=` of `AsyncSwarm.run`. A second
-        call with the same answers returns the same run. Raises RunActive while this run is running. Raises AnswersRefused if
-        the answers do not fit, or if the conversation already has a later run.
+        `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
+        RunActive while this run is running. Raises AnswersRefused if the decisions do not fit, or if the conversation already
+        has a later run.
         """
         if (record := await self._runs.get(self.id, user=self.record.user)).status == "stopped":
             raise AnswersRefused(
@@ -123,8 +120,8 @@ class DurableRun:
                 "run_stopped",
                 409,
             )
-        named = [replace(_call_answer(call, decision), run=self.id) for call, decision in answers.items()]
-        new = NewRun(self.record.user, self.conversation, answers=named, key=key, run_id=os.urandom(16).hex())
+        answers = answers_of(decisions, self.id)
+        new = NewRun(self.record.user, self.conversation, answers=answers, key=key, run_id=os.urandom(16).hex())
         try:
             return DurableRun(self._runs, await self._runs.start(new))
         except RunActive as active:
@@ -132,22 +129,6 @@ class DurableRun:
                 raise
             text = f"the run {self.id!r} does not wait for an answer; the later run {active.run_id!r} is active"
             raise AnswersRefused(text, "call_not_open", 409) from active
-
-
-def _call_answer(call: str, decision: Decision) -> CallAnswer:
-    match decision:
-        case bool():
-            return CallAnswer(call, approve=decision)
-        case Approve():
-            return CallAnswer(call, approve=True, arguments=decision.arguments)
-        case Deny():
-            return CallAnswer(call, approve=False, reason=decision.reason or "")
-        case Answer():
-            return CallAnswer(call, content=decision.data)
-        case _:
-            raise ConfigurationError(
-                f"the answer to {call!r} must be True, False, Approve, Deny or Answer, not {shown(decision, 80)}"
-            )
 
 
 def response_of(fields: Mapping[str, Any], agent: Agent) -> Response:

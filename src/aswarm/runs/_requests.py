@@ -1,7 +1,7 @@
 """Requests of clients as data: new messages of the user, answers to open calls, and tools of the client.
 
-Each wire converts its requests to these values. They have no field for an assistant message or for the result of a function
-that runs here. So a client cannot invent history.
+Each wire converts its requests to these values. They have no field for an assistant message. Only the program of the service
+sets the result of a function that runs here (`CallAnswer.result`). So a client cannot invent history.
 
 Security: On the native, Vercel and AG-UI wires, a request adds only messages of the user, and answers to calls that are open on
 the server.
@@ -10,15 +10,17 @@ the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from aswarm._record.entries import public_ids
 from aswarm._record.entry_maker import CLIENT_TOOL
+from aswarm._run.resuming import as_decision, fault_of_expected
+from aswarm._tools.conversion import arguments_or_text
 from aswarm._tools.tool import RUNS_ELSEWHERE
-from aswarm._values.decisions import Answer, Approve, Decision, Deny, waiting, waiting_entries
-from aswarm._values.errors import AswarmError
+from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting, waiting_entries
+from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message
 
@@ -70,21 +72,26 @@ class CallAnswer:
     """The answer of a client to an open call.
 
     Args:
-        call: The public id of the call.
-        approve: True or False for an approval; None for an answer in `content`.
+        call_id: The public id of the call. With `run_id`, it may also be the id from the model, or the index of the call.
+        run_id: The id of the run that waits. Without this id, a repeated answer could answer the next question of the same
+            call. The id may be None for the result of an external tool, and is None if the waiting run has no record.
+        approve: True or False for an approval; None for an answer in `data`.
         arguments: Arguments that replace the arguments of an approved call.
+        expected: The arguments that the user has seen. If the call has other arguments, AnswersRefused is raised.
         reason: The reason of a denial, for the model.
-        content: The answer.
-        run: The id of the run that waits. Without this id, a repeated answer could answer the next question of the same call.
-            The id may be None for the result of an external tool, and is None if the waiting run has no record.
+        data: The answer.
+        result: The result of the call, instead of running its function. No wire sets it.
     """
 
-    call: str
+    call_id: str
+    _: KW_ONLY
+    run_id: str | None = None
     approve: bool | None = None
     arguments: Mapping[str, Any] | None = None
+    expected: Mapping[str, Any] | None = None
     reason: str = ""
-    content: Any = None
-    run: str | None = None
+    data: Any = None
+    result: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,27 +154,22 @@ def decisions(
     marks = (waiting_entries(history) or {}) if open_calls else {}
     by_index: dict[int, Decision] = {}
     for answer in answers:
-        named = [
-            call.index
-            for call in open_calls.values()
-            if answer.run and (call.id, last_run) == (answer.call, answer.run)
-        ]
-        index = ids.get(answer.call, named[0] if len(named) == 1 else -1)
+        index = ids.get(answer.call_id, _index_of(answer, open_calls.values(), last_run))
         mark = marks.get(index, {})
-        is_current = last_run is None or answer.run == last_run or (answer.run is None and _takes_a_result(mark))
+        is_current = last_run is None or answer.run_id == last_run or (answer.run_id is None and _takes_a_result(mark))
         if index in open_calls and is_current:
-            by_index[index] = _decision(answer, is_approval=bool(mark.get("approval")))
-        elif strict and index in open_calls and answer.run is None:
+            by_index[index] = _decision(answer, open_calls[index], is_approval=bool(mark.get("approval")))
+        elif strict and index in open_calls and answer.run_id is None:
             raise RequestError(
                 422,
                 "run_missing",
-                f"the answer to the call {shown(answer.call, _SHOWN)} does not name the run that waits; send its id as run",
+                f"the answer to the call {shown(answer.call_id, _SHOWN)} does not name the run that waits; send its id as run",
             )
         elif strict:
             raise RequestError(
                 409,
                 "call_not_open",
-                f"the call {shown(answer.call, _SHOWN)} does not wait for an answer; it may already have one. Load the "
+                f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. Load the "
                 "conversation again to see which calls are open",
             )
     missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
@@ -178,34 +180,74 @@ def decisions(
     return by_index
 
 
+def _index_of(answer: CallAnswer, open_calls: Collection[OpenCall], last_run: str | None) -> int:
+    """Return the index of the call that an answer to the last run names by the id from the model, or by its index; otherwise -1."""
+    if not answer.run_id or answer.run_id != last_run:
+        return -1
+    named = [call.index for call in open_calls if call.id == answer.call_id]
+    by_index = [call.index for call in open_calls if str(call.index) == answer.call_id]
+    indexes = named or by_index
+    return indexes[0] if len(indexes) == 1 else -1
+
+
+def answers_of(decisions: Decisions, run_id: str) -> list[CallAnswer]:
+    """Return the answers to a run with these decisions. Raises ConfigurationError for a value that is no decision."""
+    if not isinstance(decisions, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+        raise ConfigurationError(
+            f"answer() needs a dict of decisions by call id, such as {{'call_1': True}}, not {shown(decisions, _SHOWN)}"
+        )
+    return [_answer_of(str(call), decision, run_id) for call, decision in decisions.items()]
+
+
+def _answer_of(call_id: str, decision: Decision, run_id: str) -> CallAnswer:
+    match as_decision(call_id, decision):
+        case str() as text:
+            return CallAnswer(call_id, run_id=run_id, result=text)
+        case Deny(reason):
+            return CallAnswer(call_id, run_id=run_id, approve=False, reason=reason)
+        case Approve(arguments, expected=expected):
+            return CallAnswer(call_id, run_id=run_id, approve=True, arguments=arguments, expected=expected)
+        case Answer(data, expected=expected):
+            return CallAnswer(call_id, run_id=run_id, data=data, expected=expected)
+
+
 def _takes_a_result(mark: Mapping[str, Any]) -> bool:
     """Return whether the tool runs in another program. The first answer closes its call, so an answer needs no run id."""
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 
-def _decision(answer: CallAnswer, *, is_approval: bool) -> Decision:
+def _decision(answer: CallAnswer, call: OpenCall, *, is_approval: bool) -> Decision:
+    if answer.result is not None:
+        return answer.result
     if answer.approve is None and is_approval:
         answer = _approval(answer)
+    if answer.approve is False:
+        return Deny(answer.reason)
+    # A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
+    if (fault := fault_of_expected(call.id, answer.expected, arguments_or_text(call.arguments))) is not None:
+        raise RequestError(409, "arguments_changed", fault)
     if answer.approve is None:
-        return Answer(answer.content)
-    return Approve(answer.arguments) if answer.approve else Deny(answer.reason)
+        return Answer(answer.data, expected=answer.expected)
+    return Approve(answer.arguments, expected=answer.expected)
 
 
 def _approval(answer: CallAnswer) -> CallAnswer:
-    """Return the answer to an approval with `approve` set from its content. Raises RequestError for other content."""
-    content: Any = {"approved": answer.content} if isinstance(answer.content, bool) else answer.content
-    if not (is_object(content) and isinstance(content.get("approved"), bool)):
+    """Return the answer to an approval with `approve` set from its data. Raises RequestError for other data."""
+    data: Any = {"approved": answer.data} if isinstance(answer.data, bool) else answer.data
+    if not (is_object(data) and isinstance(data.get("approved"), bool)):
         raise RequestError(
             422,
             "not_an_approval",
-            f"the call {shown(answer.call, _SHOWN)} waits for an approval, and the answer is {shown(answer.content, _SHOWN)}; "
+            f"the call {shown(answer.call_id, _SHOWN)} waits for an approval, and the answer is {shown(answer.data, _SHOWN)}; "
             'send {"approved": true} or {"approved": false, "reason": "..."}',
         )
-    arguments, reason = content.get("arguments", content.get("editedArgs")), content.get("reason")
-    return CallAnswer(
-        answer.call,
-        approve=content["approved"],
+    arguments, reason = data.get("arguments", data.get("editedArgs")), data.get("reason")
+    expected = data.get("expected", answer.expected)
+    return replace(
+        answer,
+        approve=data["approved"],
         arguments=None if arguments is None else an_object(arguments, "arguments"),
+        expected=None if expected is None else an_object(expected, "expected"),
         reason=reason if isinstance(reason, str) else "",
     )
 

@@ -16,18 +16,19 @@ import json
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from aswarm._record.entries import Entry
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
+from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 
 from ._live import LiveEntries
-from ._requests import CallAnswer, ClientTool, RunsError
+from ._requests import CallAnswer, ClientTool, RunsError, answers_of
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
@@ -351,15 +352,15 @@ class Run:
         self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return await self.result()
 
-    async def answer(self, *answers: CallAnswer, key: str | None = None) -> Run:
-        """Answer all waiting calls of this run. Returns a new run of the conversation, which continues with the answers.
+    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Run:
+        """Decide on all waiting calls of this run. Returns a new run of the conversation, which continues with the decisions.
 
-        A second call with the same answers returns the same run. Raises AnswersRefused, and RunActive while another run of the
-        conversation is running.
+        `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
+        AnswersRefused if the decisions do not fit, and RunActive while another run of the conversation is running.
         """
         policy = self.record.on_disconnect
-        named = [replace(answer, run=answer.run or self.id) for answer in answers]
-        new = NewRun(self.record.user, self.conversation, answers=named, key=key, on_disconnect=policy)
+        answers = answers_of(decisions, self.id)
+        new = NewRun(self.record.user, self.conversation, answers=answers, key=key, on_disconnect=policy)
         return Run(self._runs, await self._runs.start(new))
 
     def reading(self) -> AbstractContextManager[LiveEntries | None]:

@@ -32,9 +32,9 @@ def decisions(world: World, name: str, run: str, response: Mapping[str, Any]) ->
         which = call.get("call_id") or call["id"]
         if call.get("kind") == "approval":
             approve = not world.draw(f"{name}: denies", 3)
-            drawn.append(CallAnswer(which, approve=approve, run=run))
+            drawn.append(CallAnswer(which, approve=approve, run_id=run))
         else:
-            drawn.append(CallAnswer(which, content="yes", run=run))
+            drawn.append(CallAnswer(which, data="yes", run_id=run))
     return drawn
 
 

@@ -62,16 +62,16 @@ def _resumed(entry: object, param: str) -> CallAnswer:
         run, call = "", run
     status = data.get("status")
     if status == "cancelled":
-        return CallAnswer(call, approve=False, run=run)
+        return CallAnswer(call, approve=False, run_id=run)
     if status != "resolved":
         raise invalid(f"{param}.status", '"resolved" or "cancelled"', status)
-    return CallAnswer(call, content=data.get("payload"), run=run)
+    return CallAnswer(call, data=data.get("payload"), run_id=run)
 
 
 def results_in(messages: Sequence[Any]) -> list[CallAnswer]:
     """Return the results of the client's tools. This ignores results of an unknown form."""
     return [
-        CallAnswer(message["toolCallId"], content=_result_text(message.get("content")))
+        CallAnswer(message["toolCallId"], data=_result_text(message.get("content")))
         for message in messages
         if is_object(message) and message.get("role") == "tool" and isinstance(message.get("toolCallId"), str)
     ]

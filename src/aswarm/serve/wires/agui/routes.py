@@ -49,7 +49,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
         run_id=run_id,
         protocol_version=asked.protocol_version,
         # Without `resume`, the answers are results that the client has sent. These results must not be sent back.
-        known=() if asked.strict else [answer.call for answer in results_in(others)],
+        known=() if asked.strict else [answer.call_id for answer in results_in(others)],
         snapshot=others if len(others) < len(asked.shown) else None,
     )
     return stream(service, run, wire)

@@ -30,8 +30,8 @@ def native_request(body: object) -> ClientRequest:
 
     - `text`: a message.
     - `content`: a message as a list of parts of Chat Completions, with the types "text", "image_url" and "file".
-    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "reason"?}]`. `run`: the id of the run that waits; null
-      if this run has no log.
+    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "expected"?, "reason"?}]`. `run`: the id of the run that
+      waits; null if this run has no log. `expected`: the arguments that the user has seen.
     - `"continue": true`: the model continues without a new message.
     - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
     """
@@ -89,14 +89,15 @@ def _answer(answer: object, param: str) -> CallAnswer:
     data = an_object(answer, param)
     if ("approve" in data) is ("content" in data):
         raise RequestError(422, "invalid_request", f"{param} must have either approve or content", param=param)
-    arguments = data.get("arguments")
+    arguments, expected = data.get("arguments"), data.get("expected")
     return CallAnswer(
         a_text(data.get("call"), f"{param}.call"),
         approve=a_flag(data["approve"], f"{param}.approve") if "approve" in data else None,
         arguments=None if arguments is None else an_object(arguments, f"{param}.arguments"),
+        expected=None if expected is None else an_object(expected, f"{param}.expected"),
         reason=an_optional_text(data.get("reason"), f"{param}.reason") or "",
-        content=data.get("content"),
-        run=_run_that_asked(data, param),
+        data=data.get("content"),
+        run_id=_run_that_asked(data, param),
     )
 
 

@@ -121,7 +121,7 @@ def _assistant(
     message: Mapping[str, Any], following: Sequence[Mapping[str, Any]], own_tools: set[str]
 ) -> list[Message]:
     """Return the text of an assistant message. If its calls of the client's tools have results, return these calls and results."""
-    results = {answer.call: answer.content for answer in _answers(following)}
+    results = {answer.call_id: answer.data for answer in _answers(following)}
     calls = message.get("tool_calls")
     known = [
         {"id": call["id"], "type": "function", "function": {"name": name, "arguments": call_arguments(call)}}
@@ -145,7 +145,7 @@ def _name_of(call: object) -> str | None:
 def _answers(messages: Sequence[Mapping[str, Any]]) -> Iterator[CallAnswer]:
     for message in messages:
         if message.get("role") == "tool" and isinstance(call := message.get("tool_call_id"), str):
-            yield CallAnswer(call, content=text_of(message.get("content")))
+            yield CallAnswer(call, data=text_of(message.get("content")))
 
 
 def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
