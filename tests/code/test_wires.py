@@ -9,7 +9,7 @@ import pytest
 from coded import recorded
 
 from aswarm import tool
-from aswarm.serve import answers
+from aswarm.serve import show_answers
 from aswarm.serve.wires.agui.encoder import AguiWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 
@@ -56,7 +56,7 @@ async def test_readers_get_no_text_of_an_exception_that_ended_the_code(code: str
         raise OSError("password=hunter2\nand more of hunter2")
 
     log, response = await recorded(code, [look, fails])
-    shown = json.dumps([each.to_dict() for entry in log.entries if (each := answers(entry)) is not None])
+    shown = json.dumps([each.to_dict() for entry in log.entries if (each := show_answers(entry)) is not None])
     assert "hunter2" in json.dumps(response.messages)
     assert "hunter2" not in shown
     assert "code.py" in shown

@@ -33,7 +33,7 @@ from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm._record.log import ATTEMPT_NUMBERS
-from aswarm.serve import Entry, Service, app, bearer, everything, fold
+from aswarm.serve import Entry, Service, app, bearer, fold, show_everything
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -84,7 +84,7 @@ def make_app() -> Service:
     """The service of a process."""
     swarm = AsyncSwarm(ScriptedModel(answer, cut=6).client())
     store = os.environ["SERVICE_STORE"]
-    return app(swarm, agents=[first, second], auth=bearer("token"), store=store, show=everything)
+    return app(swarm, agents=[first, second], auth=bearer("token"), store=store, show=show_everything)
 
 
 def read(it: ServiceProcess, run: str, after: int, most: int | None = None) -> list[Json]:

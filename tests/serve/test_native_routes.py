@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from aswarm import Agent, ConfigurationError, agent_tool, tool
 from aswarm.conversations import Conversation
-from aswarm.serve import Limits, everything, local_only
+from aswarm.serve import Limits, local_only, show_answers, show_everything
 from aswarm.serve._endpoints import Refusal, read_json
 from aswarm.testing import Failure, ScriptedAnswer, call
 
@@ -294,7 +294,7 @@ async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
         assert (await it.ann.post("/conversations/none/runs", json=answers)).status_code == 404
 
 
-@pytest.mark.parametrize("show", [None, everything])
+@pytest.mark.parametrize("show", [show_answers, show_everything])
 async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
     """A reader gets the open calls inside. The messages and the context variables of the inner run are for the store."""
     refunded: list[int] = []
@@ -310,8 +310,7 @@ async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
 
     payer = agent_tool(Agent(name="Payer", functions=[sign, refund]))
     steps = [call("payer", request="Pay"), call("sign"), call("refund", call_id="r", order=7), "Paid.", "All paid."]
-    settings = {} if show is None else {"show": show}
-    async with served(steps, agents=[Agent(name="Boss", functions=[payer])], **settings) as it:
+    async with served(steps, agents=[Agent(name="Boss", functions=[payer])], show=show) as it:
         run = await it.say("Pay.")
         await it.ended(run)
         page = await it.ann.get("/conversations/c")
@@ -320,7 +319,7 @@ async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
         events = (await it.ann.get(f"/runs/{run}/events")).text
         marks = [json.loads(event["data"]) for event in events_of(events) if "CallWaiting" in event["data"]]
         assert marks[-1]["data"] == waiting["data"]
-        if show is None:
+        if show is show_answers:
             assert "secret" not in page.text
             assert "secret" not in events, events[max(0, events.index("secret") - 900) : events.index("secret") + 50]
         answers = {"answers": [{"call": waiting["call_id"], "run": run, "content": {"r": True}}]}
@@ -401,13 +400,13 @@ async def test_the_graph_of_the_agents_is_data() -> None:
 
 
 async def test_readers_get_neither_context_nor_error_texts() -> None:
-    """By default; `everything` shows them."""
+    """By default; `show_everything` shows them."""
     context = {"account": "s3cret", "name": "Ann"}
 
     async def of_request(request: Any) -> dict[str, Any]:
         return context
 
-    for show, is_shown in ((None, False), (everything, True)):
+    for show, is_shown in ((show_answers, False), (show_everything, True)):
         async with served(["Hello.", Failure(400, "s3cret")], context=of_request, show=show) as it:
             for text in ("Hi!", "Again"):
                 stream = await it.ann.post("/conversations/c/runs", json={"text": text}, headers=EVENTS)

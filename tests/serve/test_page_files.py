@@ -10,6 +10,7 @@ import pytest
 from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
+from aswarm.runs import show_everything
 from aswarm.serve import app, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
@@ -106,10 +107,10 @@ async def test_the_graph_has_the_models() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_service_with_the_page_shows_everything() -> None:
-    """The log has the requests as sent, each behind the beginning of its turn."""
+async def test_the_page_may_show_everything() -> None:
+    """As `aswarm serve` does: the log has the requests as sent, each behind the beginning of its turn."""
     script = [call("look", number=1), ScriptedAnswer("All is well.")]
-    async with served(script, page=True) as it:
+    async with served(script, page=True, show=show_everything) as it:
         run = await it.say()
         await it.ended(run)
         text = (await it.ann.get(f"/runs/{run}/events")).text

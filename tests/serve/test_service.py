@@ -37,12 +37,14 @@ from aswarm.serve import (
     RunsError,
     Service,
     answer_error,
-    answers_with,
     app,
     bearer,
-    everything,
+    frames,
     local_only,
     respond,
+    show_answers_with,
+    show_everything,
+    stream_response,
 )
 from aswarm.serve._service import ServiceSettings
 from aswarm.testing import ScriptedModel, call
@@ -243,18 +245,35 @@ async def test_the_page_is_served_only_if_it_is_wanted() -> None:
 
 
 async def test_what_readers_get() -> None:
-    """`everything` changes nothing; `answers_with` leaves what its keys do not name, and what an agent as a tool has left."""
+    """`show_everything` changes nothing; `show_answers_with` leaves what its keys do not name, and what an agent as a tool has left."""
     changed = Entry(3, 0, "ContextChanged", {"agent": "A", "changes": {"a": 1, "b": 2}, "removed": ["c"], "by": []})
     nested = Entry(4, 0, "ToolProgress", {"value": {"type": "RunFinished", "response": {"secret": 1}}})
     error = Entry(5, 0, "ToolCallFinished", {"content": "Error", "error": "ValueError: secret"})
-    show = answers_with(["a"])
-    assert everything(changed) is changed
+    show = show_answers_with(["a"])
+    assert show_everything(changed) is changed
     assert show(Entry(2, 0, "RequestSent", {})) is None
     assert show(changed).fields["changes"] == {"a": 1}  # type: ignore[union-attr]
-    assert answers_with()(changed) is None
+    assert show_answers_with()(changed) is None
     assert show(nested).fields == {"value": {"type": "RunFinished"}}  # type: ignore[union-attr]
     assert show(Entry(4, 0, "ToolProgress", {"value": 1})).fields == {"value": 1}  # type: ignore[union-attr]
     assert show(error).fields["error"] == "ValueError"  # type: ignore[union-attr]
+
+
+async def test_a_filter_is_a_function(workshop: Workshop) -> None:
+    """`show=None` is no filter: it could mean the default, and also that readers get everything."""
+    nothing: Any = None
+    made = service([call("look", number=1), "Done."], workshop)
+    async with made.lifespan(), AsyncSwarm(ScriptedModel([]).client()) as swarm:
+        run = await made.start("Hi!", conversation="c", user="ann")
+        for refused in (
+            lambda: app(agents=Agent(), auth=bearer("t"), show=nothing),
+            lambda: respond(run, NativeWire(), request_of(None), show=nothing),
+            lambda: stream_response(swarm.stream(Agent(), "Hi!"), NativeWire(), on_end=nothing, show=nothing),
+        ):
+            with pytest.raises(ConfigurationError, match="show must be a function, such as show_answers"):
+                refused()
+        with pytest.raises(ConfigurationError, match="show must be a function"):
+            await anext(frames(run, NativeWire(), show=nothing))
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
 from aswarm.conversations import _statements
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool
-from aswarm.serve import CallAnswer, ClientTool, LocalRuns, NewRun, everything
+from aswarm.serve import CallAnswer, ClientTool, LocalRuns, NewRun, show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.asyncio
@@ -533,7 +533,7 @@ async def test_the_tools_of_a_client_are_tool_calls() -> None:
 
 async def test_requests_are_in_the_log_where_everything_is_shown() -> None:
     """Model, instructions and tools as sent, for the page; by default they are not even recorded."""
-    for show, count in ((everything, 1), (None, 0)):
+    for show, count in ((show_everything, 1), (show_answers, 0)):
         async with served(["Hello."], show=show) as it:
             text = (await it.ann.get(f"/runs/{await it.say()}/events")).text
             assert text.count('"RequestSent"') == count

@@ -90,13 +90,14 @@ def serve_until_stopped(
     with extra("serve", "serving needs"):
         import uvicorn  # noqa: PLC0415 - of an extra
 
+        from aswarm.runs import show_everything  # noqa: PLC0415 - as above
         from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
 
         from ._opened import show_logs  # noqa: PLC0415 - as above
 
         runs = _runs(swarm, agents, store, code_version)
     auth, user = (local_only, "local") if token is None else (bearer(token), "user")
-    service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True)
+    service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True, show=show_everything)
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:
 

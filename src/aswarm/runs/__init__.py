@@ -27,7 +27,7 @@ from ._runs import (
     Runs,
     ShuttingDown,
 )
-from ._show import answers, answers_with, everything
+from ._show import Show, show_answers, show_answers_with, show_everything
 from ._shutdown import Draining
 
 __all__ = [
@@ -52,11 +52,12 @@ __all__ = [
     "RunRecord",
     "Runs",
     "RunsError",
+    "Show",
     "ShuttingDown",
-    "answers",
-    "answers_with",
-    "everything",
     "fold",
+    "show_answers",
+    "show_answers_with",
+    "show_everything",
 ]
 
 _public.publish(globals())

@@ -194,7 +194,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 
     Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
 
-    `logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=everything`
+    `logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=show_everything`
     needs these entries.
     """
 

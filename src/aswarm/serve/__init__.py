@@ -33,10 +33,10 @@ from aswarm.runs import (
     Runs,
     RunsError,
     ShuttingDown,
-    answers,
-    answers_with,
-    everything,
     fold,
+    show_answers,
+    show_answers_with,
+    show_everything,
 )
 
 try:
@@ -83,15 +83,15 @@ __all__ = [
     "ShuttingDown",
     "VercelWire",
     "answer_error",
-    "answers",
-    "answers_with",
     "app",
     "bearer",
-    "everything",
     "fold",
     "frames",
     "local_only",
     "respond",
+    "show_answers",
+    "show_answers_with",
+    "show_everything",
     "stream_response",
 ]
 

@@ -18,7 +18,7 @@ from aswarm.conversations import Conflict, Stored
 from aswarm.runs._prepared import conversation_id, conversation_key, user_prefix
 from aswarm.runs._requests import a_string, an_object, an_optional_text, invalid
 from aswarm.runs._runs import ConversationNotFound
-from aswarm.runs._show import everything, shown_messages
+from aswarm.runs._show import show_everything, shown_messages
 
 from ._endpoints import Refusal, endpoint, json_response, place_of, read_json
 
@@ -64,7 +64,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     stored = await stored_conversation(service, user, name)
     runs = await service.runs.list(user=user, conversation=name, limit=1)
-    shows_all = service.show is everything
+    shows_all = service.show is show_everything
     waiting = _waiting(service, stored, runs[0].id if runs else None)
     content = {
         "id": name,

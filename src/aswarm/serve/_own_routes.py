@@ -18,7 +18,7 @@ from aswarm._values.agent import Response
 from aswarm._values.messages import Message
 from aswarm.runs._live import LiveEntries
 from aswarm.runs._runs import Run
-from aswarm.runs._show import Show, answers
+from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
 from ._endpoints import Refusal, error_response
@@ -34,14 +34,15 @@ def respond(
     request: Request,
     *,
     heartbeat: float = HEARTBEAT_SECONDS,
-    show: Show | None = answers,
+    show: Show = show_answers,
 ) -> HttpResponse:
     """Return the response that streams a run of a service, for a route of Starlette or FastAPI.
 
     If a client reconnects on the native wire, the stream continues after the `Last-Event-ID` of the request. On the other
     wires, the client gets the whole run again. A client that already has all entries of a finished run gets 204. `show`:
-    filters the entries; None shows all. `heartbeat`: seconds of silence before a comment is sent.
+    filters the entries; `show_everything` shows all. `heartbeat`: seconds of silence before a comment is sent.
     """
+    check_show(show)
     try:
         after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
@@ -71,7 +72,7 @@ def stream_response(
     on_end: Callable[[Response], Awaitable[None]],
     history: Sequence[Message] = (),
     heartbeat: float = HEARTBEAT_SECONDS,
-    show: Show | None = answers,
+    show: Show = show_answers,
     error_text: ErrorText = general_error,
 ) -> HttpResponse:
     """Return a response that runs `swarm.stream(...)`, or the stream of a conversation, until its client disconnects.
@@ -85,9 +86,10 @@ def stream_response(
             save it. If the run could not start, the function is not called.
         history: The messages with which the run starts.
         heartbeat: Seconds of silence before a comment is sent.
-        show: Filters the entries; None shows all.
+        show: Filters the entries. `show_everything` shows all.
         error_text: A function that gets an exception and returns the error text for the client.
     """
+    check_show(show)
     return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
 
 
@@ -99,7 +101,7 @@ class _BoundStream(StreamResponse):
         on_end: Callable[[Response], Awaitable[None]],
         maker: EntryMaker,
         heartbeat: float,
-        show: Show | None,
+        show: Show,
     ) -> None:
         super().__init__(wire)
         self._stream = stream

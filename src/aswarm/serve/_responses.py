@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from aswarm._record.entries import Entry, joined
 from aswarm.runs._live import LiveEntries
 from aswarm.runs._runs import Run
-from aswarm.runs._show import Show, answers
+from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
 from .wires.sse import HEARTBEAT, retry
@@ -52,7 +52,7 @@ class Encoder(Protocol):
 
 
 async def frames(
-    run: Run, wire: Encoder, *, after: int = -1, heartbeat: float = HEARTBEAT_SECONDS, show: Show | None = answers
+    run: Run, wire: Encoder, *, after: int = -1, heartbeat: float = HEARTBEAT_SECONDS, show: Show = show_answers
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run until it ends: first the recorded entries, then live entries. Works with any web framework.
 
@@ -61,8 +61,9 @@ async def frames(
         wire: A new wire for this reader.
         after: The number of the last entry that the reader has.
         heartbeat: Seconds of silence before a comment is sent.
-        show: Filters the entries; None shows all.
+        show: Filters the entries. `show_everything` shows all.
     """
+    check_show(show)
     with run.reading() as live:
         pieces = read_frames(run, wire, live, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
         async with aclosing(pieces):
@@ -77,7 +78,7 @@ async def read_frames(
     *,
     after: int = -1,
     heartbeat: float,
-    show: Show | None,
+    show: Show,
     draining: Draining,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run, and heartbeats.
@@ -115,10 +116,9 @@ async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining
     return None
 
 
-def _encoded(entries: Sequence[Entry], wire: Encoder, show: Show | None) -> bytes:
-    if show is not None:
-        entries = [each for entry in entries if (each := show(entry)) is not None]
-    return b"".join(chain.from_iterable(map(wire.encode, joined(entries) if len(entries) > 1 else entries)))
+def _encoded(entries: Sequence[Entry], wire: Encoder, show: Show) -> bytes:
+    shown = [each for entry in entries if (each := show(entry)) is not None]
+    return b"".join(chain.from_iterable(map(wire.encode, joined(shown) if len(shown) > 1 else shown)))
 
 
 class StreamResponse(HttpResponse):
@@ -160,7 +160,7 @@ class RunStream(StreamResponse):
         *,
         after: int = -1,
         heartbeat: float,
-        show: Show | None,
+        show: Show,
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> None:

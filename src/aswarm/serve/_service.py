@@ -31,7 +31,7 @@ from aswarm.conversations import Store
 from aswarm.runs._local_runs import LocalRuns
 from aswarm.runs._requests import CallAnswer
 from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
-from aswarm.runs._show import Show, answers_with, everything
+from aswarm.runs._show import Show, check_show, show_answers, show_answers_with, show_everything
 from aswarm.runs._shutdown import on_shutdown_signal
 
 from ._auth import Auth, host_name, is_origin_allowed, without_port
@@ -59,14 +59,14 @@ class Service:
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse the request with
             401. `bearer(...)` and `local_only` are ready-made.
         wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
-        page: Whether to serve the playground, a page for developers, at the root. With the page, `show` is `everything` by
-            default.
+        page: Whether to serve the playground, a page for developers, at the root. With `show=show_everything` the page also
+            shows requests to the model, context variables and error texts.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
             a state.
-        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default,
-            readers get answers, calls and results of functions, but no context variables and no error texts. `everything` shows
-            all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
+        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. With
+            `show_answers`, readers get answers, calls and results of functions, but no error texts, and only the context
+            variables in `client_context`. `show_everything` shows all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
         on_disconnect: What happens to a run when its last reader disconnects. "finish": it continues to its end. "cancel": it is
             cancelled. A number: it is cancelled after this number of seconds without a reader.
         while_running: What happens to a new message while a run of its conversation is active. "refuse": the request gets 409,
@@ -95,7 +95,7 @@ class Service:
         page: bool = False,
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
-        show: Show | None = None,
+        show: Show = show_answers,
         on_disconnect: DisconnectPolicy = "finish",
         while_running: WhileRunning = "refuse",
         heartbeat: float = 15,
@@ -107,11 +107,12 @@ class Service:
         client_system: bool = False,
     ) -> None:
         _check(runs, auth, wires, origins)
+        check_show(show)
         self.auth = auth
         self.wires, self.page = frozenset(wires), page
         self.context = context
         self.client_context = frozenset(client_context)
-        self.show = show or (everything if page else answers_with(client_context))
+        self.show = show_answers_with(client_context) if show is show_answers else show
         self.heartbeat = heartbeat
         self.on_disconnect: DisconnectPolicy = on_disconnect
         self.while_running: WhileRunning = while_running
@@ -120,7 +121,7 @@ class Service:
         self.drain_seconds = drain
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
-        runs.logs_requests |= self.show is everything
+        runs.logs_requests |= self.show is show_everything
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
@@ -273,7 +274,7 @@ class ServiceSettings(TypedDict, total=False):
     page: bool
     context: ContextHook | None
     client_context: Collection[str]
-    show: Show | None
+    show: Show
     on_disconnect: DisconnectPolicy
     while_running: WhileRunning
     heartbeat: float
