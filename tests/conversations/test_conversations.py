@@ -335,7 +335,7 @@ async def test_an_input_that_a_guard_has_replaced_is_not_sent_after_a_run_that_w
     chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[pay]))
     with suppress(RunError):
         await chat.run("My card is 4111.")
-    await chat.resume()
+    await chat.resume(True)
     await chat.run("And?")
     assert [request.body for request in model.requests if "4111" in str(request.body)] == []
     assert len(model.requests) == 3
@@ -420,6 +420,45 @@ async def test_an_approval_that_comes_later() -> None:
     assert stored.stop == "waiting"
     response = await chat.resume({"c1": True})
     assert (response.text, response.messages[0]["content"]) == ("Refunded.", "refunded 7")
+    check_history((await chat.load()).messages)
+
+
+async def test_resume_without_decisions_approves_nothing() -> None:
+    """A call that waits for an approval waits again. `True` approves it."""
+    chat = chat_of([call("refund", call_id="c1", number=7)], "Refunded.", agent=Agent(functions=[refund]))
+    await chat.run("Refund 7")
+    response = await chat.resume()
+    assert (response.stop, [each.id for each in response.waiting]) == ("waiting", ["c1"])
+    assert [(each.id, each.reason) for each in (await chat.load()).waiting] == [("c1", "needs approval")]
+    response = await chat.resume(True)
+    assert (response.text, response.messages[0]["content"]) == ("Refunded.", "refunded 7")
+
+
+async def test_after_a_crash_resume_runs_only_calls_that_need_no_approval() -> None:
+    """The process died before a function started, so the history does not say which calls need an approval. The tools do."""
+
+    def message(*calls: Any) -> dict[str, Any]:
+        return {"role": "assistant", "content": None, "sender": "Agent", "tool_calls": list(calls)}
+
+    def asked(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+    ran: list[int] = []
+
+    async def count(number: int) -> str:
+        ran.append(number)
+        return "counted"
+
+    chat = chat_of("Refunded.", agent=Agent(functions=[refund, count]))
+    await chat.replace(
+        [user("Refund 7"), message(asked("c0", "count", '{"number": 1}'), asked("c1", "refund", '{"number": 7}'))]
+    )
+    async with chat.resume_stream() as run:
+        async for _ in run:
+            pass
+    assert (run.response.stop, [each.id for each in run.response.waiting], ran) == ("waiting", ["c1"], [1])
+    response = await chat.resume({"c1": True})
+    assert (response.text, response.messages[0]["content"], ran) == ("Refunded.", "refunded 7", [1])
     check_history((await chat.load()).messages)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text, as_result
@@ -27,6 +28,10 @@ DENIED_INSIDE = "stopped: denied by the user, after functions had run inside; it
 UNDECIDED = "not decided"
 _SHOWN = 200
 _SHOWN_IDS = 5  # the number of open calls in an error text
+
+# No decisions: open calls run as if the model had just made them, and calls that need a decision wait again. An empty mapping
+# is different: for a history without entries of waiting calls, all its open calls stay open.
+WITHOUT_DECISIONS: Decisions = MappingProxyType({})
 
 # The entry of a waiting call in the history: the `reason`, the `data` if there is any, and earlier decisions.
 Entry = Mapping[str, Any]
@@ -58,6 +63,8 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
     no open call, or does not suit its call.
     """
     recorded = entries or {}
+    if decisions is WITHOUT_DECISIONS:
+        entries = recorded
     earlier = {call.position: _restored(call, recorded.get(call.position, {})) for call in calls}
     if isinstance(decisions, bool):
         for call in calls:

@@ -15,7 +15,7 @@ functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 
 | the process died | the store has |
 |---|---|
-| before a function started | the open call: `resume()` runs it, a new message closes it |
+| before a function started | the open call: `resume()` runs it if it needs no approval, a new message closes it |
 | while a function was running | the call, answered "cancelled; its outcome is unknown" |
 | after a function finished | the result of the function |
 """

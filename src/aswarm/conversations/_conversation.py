@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
 from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keywords
+from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
@@ -166,7 +167,7 @@ class Conversation:
 
     async def resume(
         self,
-        decisions: bool | Decisions = True,
+        decisions: bool | Decisions | None = None,
         context_variables: Mapping[str, Any] | None = None,
         model_override: str | None = None,
         debug: bool = False,
@@ -181,7 +182,8 @@ class Conversation:
         """Continue the last run: run its open calls. Without open calls, for example after an error, repeat its last request.
 
         Args:
-            decisions: See `resume=` of `AsyncSwarm.run`; True runs all open calls.
+            decisions: The decisions on the open calls; see `resume=` of `AsyncSwarm.run`. With None, open calls that need no
+                decision run, and calls that need one wait again. True approves all open calls.
             context_variables: See `run`.
             model_override: See `run`.
             debug: See `run`.
@@ -202,7 +204,7 @@ class Conversation:
 
     def resume_stream(
         self,
-        decisions: bool | Decisions = True,
+        decisions: bool | Decisions | None = None,
         context_variables: Mapping[str, Any] | None = None,
         model_override: str | None = None,
         debug: bool = False,
@@ -294,13 +296,15 @@ def _options(
 
 def _resumed(
     options: partial[RunOptions],
-    decisions: bool | Decisions,
+    decisions: bool | Decisions | None,
     context_variables: Mapping[str, Any] | None,
     agent: Agent | None,
     revision: str | None,
 ) -> RunRequest:
+    if decisions is None:
+        decisions = WITHOUT_DECISIONS
     if decisions is False:
         raise ConfigurationError(
-            "resume must be True, or a dict of decisions by call id, such as {'call_1': False}; not False"
+            "resume() takes no argument, True, or a dict of decisions by call id, such as {'call_1': False}; not False"
         )
     return RunRequest(options, (), context_variables, agent, decisions, revision)

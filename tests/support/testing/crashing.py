@@ -194,7 +194,7 @@ async def crashed_conversations(world: World) -> None:
                 try:
                     async with asyncio.timeout((None, 0.02)[world.draw("timeout", 2)]):
                         if text in texts:
-                            await conversation.resume()
+                            await conversation.resume(True)
                         else:
                             await conversation.run(text)
                 except (AswarmError, TimeoutError):
