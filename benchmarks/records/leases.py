@@ -39,7 +39,7 @@ async def runs(path: str, slot: int) -> list[Any]:
 
         async def one(at: int) -> None:
             new = NewRun(user, f"c{slot}-{at}", [{"role": "user", "content": common.QUESTION}], agent="guide")
-            await Run(local, await local.start(new)).result()
+            await Run(local, await local.start(new)).last_entry()
 
         await asyncio.gather(*(one(at) for at in range(_RUNS)), return_exceptions=True)
         records = await local.list(user=user, limit=2 * _RUNS)

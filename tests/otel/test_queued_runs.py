@@ -112,4 +112,4 @@ async def test_a_process_without_opentelemetry_continues_it(tmp_path: Path, monk
         AsyncSwarm(ScriptedModel(["Done."]).client()) as swarm,
         LocalRuns(swarm, store, agents=Workshop().agents(), version="1") as runs,
     ):
-        assert (await Run(runs, await runs.get("r", user="ann")).result()).type == "RunFinished"
+        assert (await Run(runs, await runs.get("r", user="ann")).last_entry()).type == "RunFinished"

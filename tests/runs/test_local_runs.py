@@ -82,9 +82,9 @@ async def test_another_process_stops_a_run(tmp_path: Path, workshop: Workshop) -
     async with opened(tmp_path, [call("slow")], workshop) as one, opened(tmp_path, [], workshop) as two:
         run = await one.start()
         await workshop.began.wait()
-        last = await elsewhere(run, two).cancel("enough")
-        assert (last.type, last.fields["reason"]) == ("RunStopped", "enough")
-        assert await run.result() == last
+        record = await elsewhere(run, two).cancel("enough")
+        assert (record.status, record.reason) == ("stopped", "enough")
+        assert (await run.last_entry()).fields["reason"] == "enough"
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Work
         with elsewhere(run, two).reading(), elsewhere(run, two).reading():
             await anyio.sleep(2.5)
             assert (await one.runs.get(run.id, user="ann")).is_running
-        assert (await run.result()).fields["reason"] == "no_reader"
+        assert (await run.last_entry()).fields["reason"] == "no_reader"
         assert await one.store.database.run(log.last_read, run.id) > 0
 
 
@@ -131,7 +131,7 @@ async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: 
             assert waiting() == 1
         with run.reading():
             workshop.go.set()
-            await run.result()
+            await run.last_entry()
         await settle()
         assert waiting() == 0
 
@@ -142,7 +142,7 @@ async def test_a_run_that_ends_without_a_reader_leaves_no_task(tmp_path: Path, w
         run = await place.start(on_disconnect=3600)
         await workshop.began.wait()
         workshop.go.set()
-        await run.result()
+        await run.last_entry()
         await settle()
         assert not [task for task in anyio.get_running_tasks() if "_cancel_unread" in (task.name or "")]
 
@@ -155,7 +155,7 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
         runs = []
         for name in ("a", "b"):
             runs.append(await place.start(conversation=name))
-            await runs[-1].result()
+            await runs[-1].last_entry()
         active = await place.start(conversation="c")
         while len(await place.runs.list(user="ann")) > 2:
             await anyio.sleep(0.01)
@@ -283,8 +283,8 @@ async def test_failures_of_the_background_end_nothing(
         run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
         one.runs.readers._foreign["other"] = 1  # type: ignore[attr-defined]
         with anyio.fail_after(20):
-            assert (await elsewhere(run, two).cancel("enough")).fields["reason"] == "enough"
-            assert (await unread.result()).fields["reason"] == "no_reader"
+            assert (await elsewhere(run, two).cancel("enough")).reason == "enough"
+            assert (await unread.last_entry()).fields["reason"] == "no_reader"
             while any(failures.values()):
                 await anyio.sleep(0.01)
     for text in ("cannot be read; another", "readers of a run", "readers of runs", "old runs", "other processes"):
@@ -299,11 +299,11 @@ async def test_an_end_that_cannot_be_made_ends_only_its_run(
         with monkeypatch.context() as broken:
             broken.setattr("aswarm.runs._prepared.PreparedRun.endings", lambda *_: 1 / 0)
             with anyio.fail_after(60):
-                last = await (await place.start(conversation="broken")).result()
+                last = await (await place.start(conversation="broken")).last_entry()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ZeroDivisionError")
         run = await place.start()
         workshop.go.set()
-        assert (await run.result()).type == "RunFinished"
+        assert (await run.last_entry()).type == "RunFinished"
     assert "cannot be recorded" in caplog.text
 
 
@@ -320,7 +320,7 @@ async def test_a_store_that_fails_starts_nothing(workshop: Workshop, monkeypatch
                 with pytest.raises(StoreError):
                     await place.start()
             assert await runs.list(user="ann") == []
-        assert (await (await place.start()).result()).type == "RunFinished"
+        assert (await (await place.start()).last_entry()).type == "RunFinished"
 
 
 async def test_a_store_that_fails_is_no_request_that_was_sent_twice(
@@ -332,9 +332,9 @@ async def test_a_store_that_fails_is_no_request_that_was_sent_twice(
         LocalRuns(swarm, agents=workshop.agents()) as runs,
     ):
         asked = await Place(runs, runs.store).start("Erase the draft.")
-        await asked.result()
+        await asked.last_entry()
         answered = await asked.answer({"e": True})
-        await answered.result()
+        await answered.last_entry()
         with monkeypatch.context() as broken:
             broken.setattr(_statements, "load", failing(_statements.load, [""] * 9))
             with pytest.raises(StoreError):
@@ -371,7 +371,7 @@ async def test_an_approval_is_for_the_calls_that_its_user_saw(
     script = [call("erase", call_id="e", name="draft"), "It is gone."]
     async with AsyncSwarm(ScriptedModel(script).client()) as swarm, LocalRuns(swarm, agents=workshop.agents()) as runs:
         asked = await Place(runs, runs.store).start("Erase the draft.")
-        await asked.result()
+        await asked.last_entry()
         overtaken(monkeypatch, everything)
         with pytest.raises(AnswersRefused, match="another program has just changed the conversation"):
             await asked.answer({"e": True})
@@ -390,7 +390,7 @@ async def test_a_conversation_that_changes_while_a_run_starts(
     ):
         place = Place(runs, runs.store)
         overtaken(monkeypatch, lambda _: first)
-        await (await place.start()).result()
+        await (await place.start()).last_entry()
         assert [message["content"] for message in await place.history()] == ["First.", "Hi!", "Yes."]
         assert (await place.history())[2]["sender"] == "Clerk"
 
@@ -452,7 +452,7 @@ async def test_what_was_deleted_is_not_in_the_file(
 
     monkeypatch.setattr(sqlite3, "connect", careless)
     async with opened(tmp_path, ["s3cret " * 1000], workshop) as place:
-        await (await place.start()).result()
+        await (await place.start()).last_entry()
         await place.runs.forget("c", user="ann")
         await place.store.delete("ann/c")
     assert b"s3cret" not in (tmp_path / "chats.sqlite").read_bytes()
@@ -482,9 +482,9 @@ async def test_only_the_last_attempt_writes() -> None:
     assert (await it(log.take, "r", "other", "1")).attempt == 2  # the same transaction again
     late = LogRow(2, 2, b"late")
     assert not await it(log.append, "r", 1, late)
-    assert not await it(log.end, "r", 1, late, Ending("finished"))
-    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"))
-    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"))
+    assert not await it(log.end, "r", 1, late, Ending("finished"), now())
+    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"), now())
+    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"), now())
     assert not await it(log.append, "r", 2, late)
     rows, is_active = await it(log.read, "r", 0)
     assert ([each.data for each in rows], is_active) == ([b"1", b"end"], False)
@@ -522,7 +522,7 @@ async def test_the_kept_logs_have_a_size() -> None:
     it = Log()
     await it.insert(*"12345")
     for name in "2345":
-        await it(log.end, name, 1, LogRow(1, 1, b"x" * 98), Ending("finished"))
+        await it(log.end, name, 1, LogRow(1, 1, b"x" * 98), Ending("finished"), now())
 
     async def kept(before: int, keep: int, size: int) -> set[str]:
         await it(log.delete, await it(log.old, before, keep, size))
@@ -561,7 +561,7 @@ async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) 
         LocalRuns(swarm, store, agents=workshop.agents()) as runs,
     ):
         run = await Place(runs, store).start()
-        await run.result()
+        await run.last_entry()
         with anyio.CancelScope() as scope:
             scope.cancel()
             await run.read()
@@ -575,7 +575,7 @@ async def test_a_log_that_cannot_be_written_has_a_limit_too(
     limits = Limits(log_bytes=20_000)
     async with opened(tmp_path, [ScriptedAnswer("x" * 20_000)], workshop, cut=4, limits=limits) as place:
         monkeypatch.setattr("aswarm.runs._live._WITHIN", 60.0)
-        last = await (await place.start()).result()
+        last = await (await place.start()).last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "log_too_long")
 
 
@@ -607,7 +607,7 @@ async def test_the_tools_of_a_client_are_not_offered_to_a_run_inside_a_function(
     model = ScriptedModel([call("inner", request="Look"), "Seen.", "Done."])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=outer) as runs:
         new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
-        assert (await Run(runs, await runs.start(new)).result()).type == "RunFinished"
+        assert (await Run(runs, await runs.start(new)).last_entry()).type == "RunFinished"
     offered = [[each["function"]["name"] for each in asked.body.get("tools", ())] for asked in model.requests]
     assert offered == [["inner", "open_page"], [], ["inner", "open_page"]]
 
@@ -624,7 +624,7 @@ async def test_a_call_of_the_client_and_a_later_handoff() -> None:
     agent = Agent(name="A", functions=[leave])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=[agent, clerk]) as runs:
         new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
-        ending = await Run(runs, await runs.start(new)).result()
+        ending = await Run(runs, await runs.start(new)).last_entry()
     assert ending.response["stop"] == "waiting"
     assert [each["name"] for each in ending.response["waiting"]] == ["open_page", "leave"]
 
@@ -714,6 +714,6 @@ async def test_the_end_is_found_behind_numbers_that_the_log_never_got() -> None:
 
     runs: Any = Lost()
     run = Run(runs, RunRecord("r", "ann", None, None, "running", 0))
-    assert await run.result() == end
+    assert await run.last_entry() == end
     with pytest.raises(RunNotFound):
-        await run.result()
+        await run.last_entry()

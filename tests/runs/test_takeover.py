@@ -241,7 +241,7 @@ async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path, monkey
         LocalRuns(swarm, store, agents=Agent(name="C"), version="1") as runs,
     ):
         run = Run(runs, await runs.get("r", user="ann"))
-        last = await run.result()
+        last = await run.last_entry()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ConfigurationError")
         assert not (await runs.get("r", user="ann")).is_running
 
@@ -263,10 +263,10 @@ async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -
             SQLiteStore(path) as other,
             LocalRuns(swarm, other, agents=two.agents()) as second,
         ):
-            last = await Run(second, run.record).result()
+            last = await Run(second, run.record).last_entry()
             assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
             one.go.set()
-            assert await run.result() == last
+            assert await run.last_entry() == last
             entries = await entries_of(run)
             assert entries == await entries_of(Run(second, run.record))
             assert [entry.type for entry in entries if entry.is_last] == ["RunStopped"]
@@ -296,7 +296,7 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> Non
             sqlite3.connect(other.path).close()
             async with later:
                 message = NewRun("ann", "c", [{"role": "user", "content": "Still there?"}])
-                assert (await Run(later, await later.start(message)).result()).type == "RunFinished"
+                assert (await Run(later, await later.start(message)).last_entry()).type == "RunFinished"
                 assert (await later.get("r", user="ann")).reason == "process_died"
 
 

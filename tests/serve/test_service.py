@@ -161,7 +161,7 @@ async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
         made = Service(runs, auth=bearer("t"))
         async with made.lifespan():
             run = await made.start("Hi!", conversation="c", user="user")
-            assert (await run.result()).type == "RunFinished"
+            assert (await run.last_entry()).type == "RunFinished"
         assert (await runs.get(run.id, user="user")).status == "finished"
 
 
@@ -291,7 +291,7 @@ def _own_app(it: Service, framework: type[Starlette]) -> Starlette:
         return respond(run, NativeWire(), request)
 
     async def read(request: Request) -> Response:
-        return respond(await it.run(request.path_params["run"], user="ann"), NativeWire(), request)
+        return respond(await it.get_run(request.path_params["run"], user="ann"), NativeWire(), request)
 
     app = framework(lifespan=it.lifespan)
     app.add_route("/ask", ask, methods=["POST"])

@@ -104,11 +104,11 @@ async def test_the_runs_of_a_store_of_each_format_go_on(number: int, place: Path
         LocalRuns(swarm, store, agents=agents(notes), version="1") as runs,
     ):
         died = Run(runs, await runs.get("run-died", user="ann"))
-        assert (await died.result()).type == "RunFinished"
+        assert (await died.last_entry()).type == "RunFinished"
         assert notes == ["slow"]
         waits = Run(runs, await runs.get("run-waits", user="ann"))
         answered = await waits.answer({"call_3": True})
-        assert (await answered.result()).type == "RunFinished"
+        assert (await answered.last_entry()).type == "RunFinished"
         ended = Run(runs, await runs.get("run-ended", user="ann"))
         kinds = [entry.type async for entry in ended.entries()]
         stored = await store.load("ann/died")

@@ -97,4 +97,4 @@ def _insert(run: RunToStart, entries: Sequence[Entry]) -> Transaction[None]:
     run = run._replace(agent=first.fields["agent"], owner="opened#")
     yield from log.insert(run, first.at, LogRow(0, first.seq, first.to_log()))
     row = LogRow(first.seq + 1, more[-1].seq, b"\n".join(entry.to_log() for entry in more))
-    yield from log.end(run.id, 1, row, ending_of(more[-1]))
+    yield from log.end(run.id, 1, row, ending_of(more[-1]), more[-1].at)

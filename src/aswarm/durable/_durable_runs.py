@@ -258,11 +258,11 @@ class DurableRuns(LoggedRuns):
         )
         return DurableRun(self, await super().start(request))
 
-    async def run(self, run_id: str, *, user: str = "") -> DurableRun:
+    async def get_run(self, run_id: str, *, user: str = "") -> DurableRun:
         """Return the run with this id. Raises RunNotFound."""
         return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
-    async def find(self, run_id: str) -> DurableRun:
+    async def find_run(self, run_id: str) -> DurableRun:
         """Return the run with this id, of any user, for the tools of an operator. Raises RunNotFound."""
         return DurableRun(self, await self._find(run_id, None))
 

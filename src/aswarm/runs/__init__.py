@@ -11,6 +11,7 @@ from aswarm._values import public as _public
 
 from ._local_runs import LocalRuns
 from ._requests import CallAnswer, ClientTool, RequestError, RunsError
+from ._run import Run
 from ._runs import (
     AgentNotFound,
     AnswersRefused,
@@ -19,7 +20,6 @@ from ._runs import (
     KeyReused,
     Limits,
     NewRun,
-    Run,
     RunActive,
     RunLimit,
     RunNotFound,

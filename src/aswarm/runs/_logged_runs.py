@@ -39,12 +39,12 @@ from ._changes import Changes
 from ._live import LiveRun
 from ._prepared import RunFactory, conversation_key
 from ._readers import Readers, logged
+from ._run import Run
 from ._runs import (
     AnswersRefused,
     DisconnectPolicy,
     KeyReused,
     NewRun,
-    Run,
     RunActive,
     RunLimit,
     RunNotFound,
@@ -272,7 +272,7 @@ class LoggedRuns(ABC):
             with suppress(RunNotFound), self.draining.interrupts():
                 if new.while_running == "replace":
                     await self.cancel(active.run_id, user=new.user, reason="replaced")
-                await Run(self, await self.get(active.run_id, user=new.user)).result()
+                await Run(self, await self.get(active.run_id, user=new.user)).last_entry()
         finally:
             self._waiting[new.user] -= 1
             self._waiting = +self._waiting  # removes zeros
@@ -320,6 +320,10 @@ class LoggedRuns(ABC):
         """See `Runs.get`."""
         return await self._find(run_id, user)
 
+    async def get_run(self, run_id: str, *, user: str) -> Run:
+        """Return a run of the user. Raises RunNotFound."""
+        return Run(self, await self.get(run_id, user=user))
+
     async def _find(self, run_id: str, user: str | None) -> RunRecord:
         row = await self._database.submit(lambda: log.find(run_id, user), reads_only=True)
         if row is None:
@@ -363,7 +367,7 @@ class LoggedRuns(ABC):
             await live.wait_for_end()
         elif record.is_running:
             await self._database.run(log.request_cancel, run_id, reason)
-        await Run(self, record).result()
+        await Run(self, record).last_entry()
         record = await self._find(run_id, user)
         # With `was_running`, the run finished just before this method could cancel it.
         if record.reason == "waiting" and (was_running or self._stops_waiting):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -22,13 +22,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 from aswarm._record.entries import Entry
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
-from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 
 from ._live import LiveEntries
-from ._requests import CallAnswer, ClientTool, RunsError, answers_of
+from ._requests import CallAnswer, ClientTool, RunsError
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
@@ -289,83 +288,6 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         The block gets the live entries if this process executes the run, otherwise None.
         """
         ...
-
-
-class Run:
-    """Reads the log and the result of one run of `Runs`, cancels it, and answers its calls. `record`: its last known record."""
-
-    def __init__(self, runs: Runs, record: RunRecord) -> None:
-        self._runs = runs
-        self.record = record
-
-    def __repr__(self) -> str:
-        return f"<Run {self.id!r}: {self.record.state}>"
-
-    @property
-    def draining(self) -> Draining:
-        """A flag, set when the service shuts down."""
-        return self._runs.draining
-
-    @property
-    def id(self) -> str:
-        """The id of the run."""
-        return self.record.id
-
-    @property
-    def conversation(self) -> str | None:
-        """The id of its conversation, or None."""
-        return self.record.conversation
-
-    async def read(self, after: int = -1) -> Sequence[Entry]:
-        """Wait for entries with numbers above `after`, and return one or more. After the last entry, the result is empty."""
-        return await self._runs.read(self.record.id, after, user=self.record.user)
-
-    async def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
-        """Yield all entries with numbers above `after`: first the existing entries, then live entries until the run ends."""
-        while batch := await self.read(after):
-            for entry in batch:
-                yield entry
-            if batch[-1].is_last:
-                return
-            after = batch[-1].seq
-
-    async def result(self) -> Entry:
-        """Wait for the end of the run. Returns the last entry: RunFinished, RunFailed or RunStopped.
-
-        Raises RunNotFound if the log has been deleted.
-        """
-        expected = (await self._runs.get(self.id, user=self.record.user)).last
-        while True:
-            after = max(-1, expected - 1)
-            while batch := await self.read(after):
-                if batch[-1].is_last:
-                    return batch[-1]
-                after = batch[-1].seq
-            # The entry `expected` may be lost: another attempt took over the run before the first attempt wrote it.
-            last = (await self._runs.get(self.id, user=self.record.user)).last
-            if last == expected:
-                raise RunNotFound(self.id)
-            expected = last
-
-    async def cancel(self, reason: str = "cancelled") -> Entry:
-        """Stop the run, wait until its tools have finished, and return the last entry."""
-        self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
-        return await self.result()
-
-    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Run:
-        """Decide on all waiting calls of this run. Returns a new run of the conversation, which continues with the decisions.
-
-        `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
-        AnswersRefused if the decisions do not fit, and RunActive while another run of the conversation is running.
-        """
-        policy = self.record.on_disconnect
-        answers = answers_of(decisions, self.id)
-        new = NewRun(self.record.user, self.conversation, answers=answers, key=key, on_disconnect=policy)
-        return Run(self._runs, await self._runs.start(new))
-
-    def reading(self) -> AbstractContextManager[LiveEntries | None]:
-        """See `Runs.reading`."""
-        return self._runs.reading(self.record)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Trans
     """
     row = live.unwritten(last)
     assert row is not None  # noqa: S101 - the row has at least the last entry
-    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last))):
+    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last), last.at)):
         return False
     if change is not None:
         yield from _statements.write(key, change, clocks.time())

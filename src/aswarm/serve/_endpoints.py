@@ -22,7 +22,11 @@ from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import jsonable, shown
 from aswarm._values.messages import text_of
 from aswarm.runs._requests import ClientRequest, NewMessage, RequestError, RunsError
-from aswarm.runs._runs import NewRun, Run, RunActive
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    NewRun,
+    RunActive,
+)
 
 from ._responses import Encoder, RunStream, while_connected
 

@@ -17,7 +17,7 @@ from aswarm._run.streams import EventStream
 from aswarm._values.agent import Response
 from aswarm._values.messages import Message
 from aswarm.runs._live import LiveEntries
-from aswarm.runs._runs import Run
+from aswarm.runs._run import Run
 from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 

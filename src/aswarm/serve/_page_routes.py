@@ -61,7 +61,7 @@ async def _index(request: Request) -> Response:
 
 
 async def _test(service: Service, request: Request, user: str) -> Response:
-    run = await service.run(request.path_params["run"], user=user)
+    run = await service.get_run(request.path_params["run"], user=user)
     log = [entry async for entry in run.entries()]
     before: list[Message] = []
     if run.conversation is not None and (count := log[0].fields["before"]):

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from aswarm._record.entries import Entry, joined
 from aswarm.runs._live import LiveEntries
-from aswarm.runs._runs import Run
+from aswarm.runs._run import Run
 from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 

@@ -30,7 +30,14 @@ from aswarm._values.errors import ConfigurationError
 from aswarm.conversations import Store
 from aswarm.runs._local_runs import LocalRuns
 from aswarm.runs._requests import CallAnswer
-from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    DisconnectPolicy,
+    Limits,
+    NewRun,
+    Runs,
+    WhileRunning,
+)
 from aswarm.runs._show import Show, check_show, show_answers, show_answers_with, show_everything
 from aswarm.runs._shutdown import on_shutdown_signal
 
@@ -242,7 +249,7 @@ class Service:
         )
         return Run(self.runs, await self.runs.start(new))
 
-    async def run(self, run_id: str, *, user: str) -> Run:
+    async def get_run(self, run_id: str, *, user: str) -> Run:
         """Return a run of a user. Raises RunNotFound."""
         return Run(self.runs, await self.runs.get(run_id, user=user))
 

@@ -165,7 +165,7 @@ async def list_runs(client: DurableRuns, status: Any, limit: int) -> None:
 @click.argument("run_id")
 async def show(client: DurableRuns, run_id: str) -> None:
     """Print the record of a run. If the run has ended, add its last entry."""
-    run = await client.find(run_id)
+    run = await client.find_run(run_id)
     last = None if run.record.is_running else await run.last_entry()
     _print_record(run.record, **({} if last is None else {"end": last.to_dict()}))
 
@@ -178,7 +178,7 @@ async def show(client: DurableRuns, run_id: str) -> None:
 @click.argument("run_id")
 async def cancel(client: DurableRuns, run_id: str) -> None:
     """Stop the run, and print its record."""
-    run: DurableRun = await client.find(run_id)
+    run: DurableRun = await client.find_run(run_id)
     has_agents = "://" not in click.get_current_context().params["target"]
     try:
         with anyio.fail_after(None if has_agents else _SECONDS_FOR_OTHERS):
@@ -199,7 +199,7 @@ async def cancel(client: DurableRuns, run_id: str) -> None:
 async def release(client: DurableRuns, run_id: str) -> None:
     """Return the run to the queue, and print its record."""
     await client.release(run_id)
-    _print_record((await client.find(run_id)).record)
+    _print_record((await client.find_run(run_id)).record)
 
 
 def _decisions(_: click.Context, __: click.Parameter, answers: tuple[str, ...]) -> dict[str, Decision]:
@@ -230,7 +230,7 @@ def _decision(text: str) -> tuple[str, Decision]:
 @click.argument("answer", nargs=-1, required=True, callback=_decisions)
 async def answer(client: DurableRuns, run_id: str, answer: dict[str, Decision]) -> None:
     """Answer the calls, and print the record of the new run."""
-    _print_record((await (await client.find(run_id)).answer(answer)).record)
+    _print_record((await (await client.find_run(run_id)).answer(answer)).record)
 
 
 def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:

@@ -80,7 +80,7 @@ class _DurableBatch:
             name = json.dumps([*named, failures] if failures else named)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
             try:
-                if (await self._runs.find(run_id)).record.status != "failed":
+                if (await self._runs.find_run(run_id)).record.status != "failed":
                     return run_id
             except RunNotFound:
                 return run_id
@@ -92,7 +92,7 @@ class _DurableBatch:
             (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
             if last.id == run.id:
                 break
-            run = await self._runs.find(last.id)
+            run = await self._runs.find_run(last.id)
             await run.wait()
         return run
 

@@ -11,7 +11,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm.runs._requests import invalid
-from aswarm.runs._runs import DisconnectPolicy, Run
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    DisconnectPolicy,
+)
 from aswarm.serve._endpoints import endpoint, json_response, new_run, place_of, read_json, start, stream
 from aswarm.serve._own_routes import respond
 
@@ -73,7 +76,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
 
 
 async def _run(service: Service, request: Request, user: str) -> Run:
-    return await service.run(request.path_params["run"], user=user)
+    return await service.get_run(request.path_params["run"], user=user)
 
 
 async def _state(service: Service, request: Request, run: Run) -> dict[str, Any]:

@@ -19,7 +19,11 @@ from aswarm._run.handlers import NO_RUN
 from aswarm._runtime import clocks
 from aswarm.runs._prepared import TASK_MODEL
 from aswarm.runs._requests import ClientRequest
-from aswarm.runs._runs import AgentNotFound, NewRun, Run
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    AgentNotFound,
+    NewRun,
+)
 from aswarm.serve._endpoints import (
     Refusal,
     check_length,
