@@ -120,7 +120,7 @@ async def serving(path: Path, model: Any) -> AsyncIterator[Any]:
         if "swarm" in inspect.signature(Service).parameters:
             service: Any = Service(swarm, agents=AGENTS, store=store, auth=lambda _: "user")
         else:  # a service over runs
-            service = Service(LocalRuns(swarm, store, agents=AGENTS), auth=lambda _: "user")  # type: ignore[call-arg]
+            service = Service(LocalRuns(swarm, store=store, agents=AGENTS), auth=lambda _: "user")  # type: ignore[call-arg]
         async with service.lifespan():
             yield service
 

@@ -34,7 +34,7 @@ async def runs(path: str, slot: int) -> list[Any]:
     async with (
         AsyncSwarm(client=common.Model(pause=0.01)) as swarm,
         SQLiteStore(path) as store,
-        LocalRuns(swarm, store, agents=common.AGENTS, limits=limits) as local,
+        LocalRuns(swarm, store=store, agents=common.AGENTS, limits=limits) as local,
     ):
 
         async def one(at: int) -> None:

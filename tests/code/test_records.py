@@ -248,7 +248,7 @@ async def test_readers_of_a_run_get_the_calls_inside_and_no_private_fields() -> 
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=[Agent(name="A", functions=[code_tool(Desk().look)])]) as runs,
+        LocalRuns(swarm, store=store, agents=[Agent(name="A", functions=[code_tool(Desk().look)])]) as runs,
     ):
         record = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}]))
         entries = [entry async for entry in Run(runs, record).entries()]
@@ -267,7 +267,7 @@ async def test_a_waiting_conversation_is_continued_from_the_store() -> None:
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=[agent]) as runs,
+        LocalRuns(swarm, store=store, agents=[agent]) as runs,
     ):
         stops: list[str] = []
         first = NewRun("ann", "c", [{"role": "user", "content": "Go"}])

@@ -217,6 +217,30 @@ async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Sho
     assert raised.value.response.messages[-1]["content"] == "counted 1"
 
 
+async def test_an_agent_may_stand_for_its_name(tmp_path: Path, shop: Shop) -> None:
+    """`start` uses the name of the agent. The runs must have an agent with this name."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        run = await runs.start(shop.agents()[0], "Hi!")
+        assert (await run.result()).text == "Hello."
+        with pytest.raises(ConfigurationError, match=r"do not have the agent 'Other'; add it to agents="):
+            await runs.start(Agent(name="Other"), "Hi!")
+
+
+@pytest.mark.parametrize(
+    ("store", "text"),
+    [
+        ("runs.db", r"not 'runs\.db'; for this file, use sqlite:///runs\.db"),
+        (Path("runs.db"), r"not PosixPath; for this file, use sqlite:///runs\.db"),
+        ("mysql://ann:s3cret@host/runs", "not 'mysql'"),
+    ],
+)
+async def test_a_store_is_a_url(store: Any, text: str) -> None:
+    """For a path, the error has the URL. It does not repeat a password."""
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        DurableRuns(AsyncSwarm(), agents=Agent(), store=store, version="1")
+    assert "s3cret" not in str(caught.value)
+
+
 async def test_a_run_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
     """The call that was cut is told as unknown."""
     async with durable(tmp_path, [call("slow")], shop) as runs:

@@ -312,8 +312,8 @@ async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog
         with caplog.at_level(logging.WARNING, "aswarm"):
             async with DurableRuns(swarm, agents=shop.agents(), store=url, version="1") as runs:
                 assert "apply to this process alone" in caplog.text
-                with pytest.raises(RuntimeError, match="call as_client"):
-                    runs.as_client()
+                with pytest.raises(RuntimeError, match="call _as_client"):
+                    runs._as_client()
 
 
 @pytest.mark.asyncio

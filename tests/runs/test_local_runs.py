@@ -54,7 +54,7 @@ async def opened(
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
         AsyncSwarm(ScriptedModel(script, cut=cut).client()) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents(), **settings) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), **settings) as runs,
     ):
         yield Place(runs, store)
 
@@ -169,7 +169,7 @@ async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -
     async with MemoryStore() as store, AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm:
 
         async def leave() -> None:
-            async with LocalRuns(swarm, store, agents=workshop.agents()) as runs:
+            async with LocalRuns(swarm, store=store, agents=workshop.agents()) as runs:
                 await Place(runs, store).start()
                 await workshop.began.wait()
                 raise ZeroDivisionError
@@ -558,7 +558,7 @@ async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) 
     async with (
         MemoryStore() as store,
         AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
     ):
         run = await Place(runs, store).start()
         await run.last_entry()
@@ -669,7 +669,7 @@ async def test_a_signal_is_passed_on_to_the_handler_before() -> None:
 
 def test_runs_can_be_made_where_no_event_loop_runs() -> None:
     """A module has a service as `app`, and the server may import the module before its loop runs."""
-    assert LocalRuns(AsyncSwarm(), MemoryStore(), agents=Agent()).draining.is_set is False
+    assert LocalRuns(AsyncSwarm(), store=MemoryStore(), agents=Agent()).draining.is_set is False
 
 
 @pytest.mark.anyio
@@ -678,7 +678,7 @@ async def test_a_block_that_is_cancelled_closes_everything(
 ) -> None:
     """Closing is not cut, and what an opening has opened is closed."""
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
-        runs = LocalRuns(swarm, tmp_path / "chats.sqlite", agents=workshop.agents())
+        runs = LocalRuns(swarm, store=tmp_path / "chats.sqlite", agents=workshop.agents())
         database: Any = runs.store.database
         with anyio.CancelScope() as scope:
             async with runs:
@@ -717,3 +717,20 @@ async def test_the_end_is_found_behind_numbers_that_the_log_never_got() -> None:
     assert await run.last_entry() == end
     with pytest.raises(RunNotFound):
         await run.last_entry()
+
+
+async def test_a_url_is_no_file() -> None:
+    """A URL as `store` would be the name of a new SQLite file. The error does not repeat its password."""
+    with pytest.raises(ConfigurationError, match=r"not a URL with 'postgresql'; open a PostgresStore") as caught:
+        LocalRuns(agents=Agent(), store="postgresql://ann:s3cret@host/runs")
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_first_guess_gets_an_answer() -> None:
+    """A text is one message of the user; `start` names what it needs."""
+    assert NewRun("ann", messages="Hi!").digest == NewRun("ann", messages=[{"role": "user", "content": "Hi!"}]).digest
+    async with AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm, LocalRuns(swarm, agents=Agent()) as runs:
+        with pytest.raises(ConfigurationError, match=r"start\(\) needs a NewRun, such as NewRun\(.*\), not str"):
+            await runs.start("Hi!")  # type: ignore[arg-type]
+        run = await runs.get_run((await runs.start(NewRun("ann", "c", "Hi!"))).id, user="ann")
+        assert (await run.result()).text == "Hello."

@@ -86,7 +86,7 @@ async def opened(path: Path, notes: Notes, **settings: Any) -> AsyncGenerator[Lo
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(ScriptedModel(turn, cut=8).client()) as swarm,
-        LocalRuns(swarm, store, agents=notes.agents(), **settings) as runs,
+        LocalRuns(swarm, store=store, agents=notes.agents(), **settings) as runs,
     ):
         yield runs
 
@@ -199,10 +199,10 @@ def check_continued(
 
 
 async def test_another_version_does_not_continue_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code may be other code; nor does a process with `continues=False`."""
+    """Its code may be other code; nor does a process without a version."""
     for death, settings in zip(
         (await deaths(tmp_path, monkeypatch, "1"))[3:5],
-        ({"version": "2"}, {"version": "1", "continues": False}),
+        ({"version": "2"}, {"version": None}),
         strict=True,
     ):
         async with opened(death.path, Notes(), **settings) as runs:
@@ -238,7 +238,7 @@ async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path, monkey
     async with (
         SQLiteStore(death.path) as store,
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
-        LocalRuns(swarm, store, agents=Agent(name="C"), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=Agent(name="C"), version="1") as runs,
     ):
         run = Run(runs, await runs.get("r", user="ann"))
         last = await run.last_entry()
@@ -253,7 +253,7 @@ async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=one.agents()) as first,
+        LocalRuns(swarm, store=store, agents=one.agents()) as first,
     ):
         run = Run(first, await first.start(NEW))
         await one.began.wait()
@@ -261,7 +261,7 @@ async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -
         connection.execute("UPDATE aswarm_run SET owner = 'dead#1'")
         async with (
             SQLiteStore(path) as other,
-            LocalRuns(swarm, other, agents=two.agents()) as second,
+            LocalRuns(swarm, store=other, agents=two.agents()) as second,
         ):
             last = await Run(second, run.record).last_entry()
             assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
@@ -283,7 +283,7 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> Non
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
     ):
         await runs.start(NEW)
         await workshop.began.wait()
@@ -292,7 +292,7 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> Non
             SQLiteStore(tmp_path / "copy.sqlite") as other,
             AsyncSwarm(ScriptedModel(["Here."]).client()) as next_swarm,
         ):
-            later = LocalRuns(next_swarm, other, agents=workshop.agents(), failover_seconds=3600)
+            later = LocalRuns(next_swarm, store=other, agents=workshop.agents(), failover_seconds=3600)
             sqlite3.connect(other.path).close()
             async with later:
                 message = NewRun("ann", "c", [{"role": "user", "content": "Still there?"}])

@@ -54,7 +54,7 @@ async def logs_of(
     """The logs of runs that follow each other in one conversation, and its messages before the last one."""
     logs, before = [], list[Any]()
     store = MemoryStore()
-    async with AsyncSwarm(ScriptedModel(script).client()) as swarm, LocalRuns(swarm, store, agents=agent) as runs:
+    async with AsyncSwarm(ScriptedModel(script).client()) as swarm, LocalRuns(swarm, store=store, agents=agent) as runs:
         for each in asked:
             stored = await store.load("ann/c")
             before = [] if stored is None else stored.messages

@@ -156,7 +156,7 @@ async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
     async with (
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
         MemoryStore() as store,
-        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
     ):
         made = Service(runs, auth=bearer("t"))
         async with made.lifespan():

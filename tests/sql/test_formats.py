@@ -101,7 +101,7 @@ async def test_the_runs_of_a_store_of_each_format_go_on(number: int, place: Path
     async with (
         made(number, place) as store,
         AsyncSwarm(model.client(), model="gpt-6") as swarm,
-        LocalRuns(swarm, store, agents=agents(notes), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=agents(notes), version="1") as runs,
     ):
         died = Run(runs, await runs.get("run-died", user="ann"))
         assert (await died.last_entry()).type == "RunFinished"

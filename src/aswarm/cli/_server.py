@@ -118,7 +118,7 @@ def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: st
 
     limits = Limits(body=10_000_000)  # the playground sends images
     if store is None or "://" not in store:
-        return LocalRuns(swarm, store, agents=agents, limits=limits)
+        return LocalRuns(swarm, store=store, agents=agents, limits=limits)
     if version is None:
         raise SetupError(
             "durable runs need --code-version: a process continues only runs of its own version of the agents' code"

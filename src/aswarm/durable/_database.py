@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 from aswarm._sql.databases import SQLiteFile
 from aswarm._values.errors import ConfigurationError
@@ -19,9 +20,14 @@ def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     `sync`: if "full", each commit of SQLite waits for the disk. Raises ConfigurationError for another URL, or if a package is
     missing.
     """
-    if not url.startswith((_SQLITE, "postgresql://", "postgres://")):
+    if not isinstance(url, str) or not url.startswith((_SQLITE, "postgresql://", "postgres://")):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+        # Not the whole URL: it may have a password.
+        given = (
+            type(url).__name__ if not isinstance(url, str) else repr(url.partition("://")[0] if "://" in url else url)
+        )
+        path = f"; for this file, use {_SQLITE}{url}" if isinstance(url, os.PathLike) or "://" not in url else ""
         raise ConfigurationError(
-            f"store must be a URL, sqlite:///runs.db or postgresql://user@host/database, not {url!r}"
+            f"store must be a URL, sqlite:///runs.db or postgresql://user@host/database, not {given}{path}"
         )
     is_server = not url.startswith(_SQLITE)
     for package in ("dbos", "psycopg") if is_server else ("dbos",):

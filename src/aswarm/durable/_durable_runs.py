@@ -139,13 +139,13 @@ class DurableRuns(LoggedRuns):
         self._last_attempts: anyio.Lock
         self._ends = Ends(self._ended_elsewhere)
 
-    def as_client(self) -> DurableRuns:
+    def _as_client(self) -> DurableRuns:
         """Execute no runs in this process, which can still start, read, cancel and answer runs. Returns this object.
 
         Call this method before `async with`; later, it raises RuntimeError.
         """
         if self.is_open:
-            raise RuntimeError("these runs are already open; call as_client() before `async with`")
+            raise RuntimeError("these runs are already open; call _as_client() before `async with`")
         self.concurrency = 0
         self._settings = replace(self._settings, works=False)
         return self
@@ -210,7 +210,7 @@ class DurableRuns(LoggedRuns):
     @overload
     async def start(
         self,
-        new: str,
+        new: str | Agent,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
         *,
@@ -222,7 +222,7 @@ class DurableRuns(LoggedRuns):
 
     async def start(
         self,
-        new: NewRun | str,
+        new: NewRun | str | Agent,
         messages: Messages = (),
         context_variables: Mapping[str, Any] | None = None,
         *,
@@ -234,7 +234,7 @@ class DurableRuns(LoggedRuns):
         """Start a run, or return the existing run with this `run_id` or `key`. With a `NewRun`, this is `Runs.start`.
 
         Args:
-            new: The name of the agent.
+            new: The agent, or its name. Another process finds the agent by its name.
             messages: The new messages; a str is a message of the user.
             context_variables: The context variables of a new conversation.
             run_id: The id of the run; with None, this creates an id.
@@ -246,17 +246,27 @@ class DurableRuns(LoggedRuns):
         """
         if isinstance(new, NewRun):
             return await super().start(new)
+        agent = self._name_of(new)
         run_id = os.urandom(16).hex() if run_id is None else run_id
         request = NewRun(
             user or NO_USER,
             run_id if conversation is None else conversation,
             normalize(messages),
-            agent=new,
+            agent=agent,
             run_id=run_id,
             key=key,
             context_variables=context_variables,
         )
         return DurableRun(self, await super().start(request))
+
+    def _name_of(self, agent: str | Agent) -> str:
+        if not isinstance(agent, Agent):
+            return agent
+        if agent.name not in self.agents:
+            raise ConfigurationError(
+                f"these runs do not have the agent {agent.name!r}; add it to agents=, because each process finds an agent by its name"
+            )
+        return agent.name
 
     async def get_run(self, run_id: str, *, user: str = "") -> DurableRun:
         """Return the run with this id. Raises RunNotFound."""
@@ -424,7 +434,7 @@ class DurableRuns(LoggedRuns):
 
     def map(
         self,
-        agent: str,
+        agent: str | Agent,
         items: Iterable[Messages | Item] | AsyncIterable[Messages | Item],
         *,
         run_ids: Iterable[str] | Callable[[int], str] | None = None,
@@ -436,7 +446,7 @@ class DurableRuns(LoggedRuns):
         A second call with the same ids continues the first call: it also yields the runs that have ended, and runs no item twice.
 
         Args:
-            agent: The name of the agent.
+            agent: The agent, or its name.
             items: Messages, or `Item`s of `aswarm.batch`. The agent of an item must be one of the `agents` of this object.
             run_ids: An id for each item, or a function that returns the id for a position, from 0. By default, the ids of the
                 items.

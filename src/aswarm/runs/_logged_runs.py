@@ -29,7 +29,7 @@ from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
-from aswarm._values.errors import StoreError
+from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
 
@@ -197,6 +197,10 @@ class LoggedRuns(ABC):
 
     async def start(self, new: NewRun) -> RunRecord:
         """See `Runs.start`."""
+        if not isinstance(new, NewRun):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+            raise ConfigurationError(
+                f"start() needs a NewRun, such as NewRun('a user', 'a conversation', 'Hi!'), not {type(new).__name__}"
+            )
         self.factory.agent(new.agent)
         has_changed = False
         while True:

@@ -371,14 +371,14 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
         if new.answers and new.strict:
             # A client may send the messages of its history again, but without the message of the assistant.
             contents = [message["content"] for message in stored.messages if message["role"] == "user"]
-            if all(message["content"] in contents for message in new.messages):
+            if all(message["content"] in contents for message in new._messages):
                 return []
             text = "a request with answers cannot have a new message; send the message after the end of the resumed run"
             raise AnswersRefused(text, "interrupt_open", 409)
         if stored.waiting and waiting_entries(stored.messages):
             text = "the conversation has a call that waits for an answer; answer this interrupt first"
             raise AnswersRefused(text, "interrupt_open", 409)
-    messages = list(new.messages) if new.strict else not_stored(new.messages, stored.messages)
+    messages = new._messages if new.strict else not_stored(new._messages, stored.messages)
     return normalize(messages)
 
 

@@ -74,7 +74,8 @@ class NewRun:
     Args:
         user: The id of the user, who owns the run and the conversation.
         conversation: The id of the conversation, or None for a run without a conversation.
-        messages: The new messages of the user; for a run without a conversation, the whole history.
+        messages: The new messages of the user; for a run without a conversation, the whole history. A str is one message of
+            the user.
         answers: The answers to the open calls of the conversation.
         strict: If True, an answer to a call that is not open raises AnswersRefused. If False, such an answer is ignored.
             Messages that the conversation already ends with are ignored too.
@@ -98,7 +99,7 @@ class NewRun:
 
     user: str
     conversation: str | None = None
-    messages: Sequence[Message] = ()
+    messages: str | Sequence[Message] = ()
     answers: Sequence[CallAnswer] = ()
     strict: bool = True
     regenerate: bool = False
@@ -120,10 +121,15 @@ class NewRun:
             raise ConfigurationError("a run without a conversation needs messages")
 
     @property
+    def _messages(self) -> list[Message]:
+        """The messages as a list."""
+        return [{"role": "user", "content": self.messages}] if isinstance(self.messages, str) else list(self.messages)
+
+    @property
     def digest(self) -> str:
         """A hash of the request. Two equal requests have the same hash."""
         answers = [asdict(answer) for answer in self.answers]
-        work = [self.conversation, list(self.messages), answers, self.regenerate, self.continues, self.agent]
+        work = [self.conversation, self._messages, answers, self.regenerate, self.continues, self.agent]
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -322,8 +322,8 @@ def app(
     """
     runs = LocalRuns(
         swarm,
-        store,
         agents=agents,
+        store=store,
         limits=limits,
         error_text=error_text,
         task_agent=task_agent,

@@ -92,7 +92,7 @@ def make_app() -> Service:
     if "://" in url:
         runs: Any = DurableRuns(swarm, agents=[CLERK], store=url, version="1", failover_seconds=0.2, max_deaths=1000)
     else:
-        runs = LocalRuns(swarm, url, agents=[CLERK], failover_seconds=SILENT_SECONDS)
+        runs = LocalRuns(swarm, store=url, agents=[CLERK], failover_seconds=SILENT_SECONDS)
     return Service(runs, auth=bearer("token"), show=show_everything, drain=1)
 
 

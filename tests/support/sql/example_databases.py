@@ -145,7 +145,7 @@ async def make_store(path: Path) -> None:
     async with (
         SQLiteStore(live) as store,
         AsyncSwarm(ScriptedModel(steps).client(), model="gpt-6") as swarm,
-        LocalRuns(swarm, store, agents=agents([], go, began), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=agents([], go, began), version="1") as runs,
     ):
         for name in ("ended", "waits"):
             await Run(runs, await runs.start(_new(name))).last_entry()

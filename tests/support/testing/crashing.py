@@ -87,7 +87,7 @@ async def check_stored(world: World, path: str) -> None:
     """The histories of all conversations are valid, no run is left, and no live process was taken for dead."""
     deaths = sum("dies" in text for _, text in world.notes)
     swarm = world.swarm(Provider(world, []))
-    async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
+    async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
         records = await runs.list(user="u")
         assert not [record for record in records if record.is_running], f"runs are left: {records}"
         for summary in await runs.store.list():
@@ -111,7 +111,7 @@ async def crashed_runs(world: World) -> None:
 
     async def main() -> None:
         swarm = world.swarm(model)
-        async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
+        async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
             await crash.serve(runs)
 
     async def one(name: str) -> None:
@@ -134,7 +134,7 @@ async def two_processes(world: World) -> None:
     def main(crash: Crash[LocalRuns]) -> Any:
         async def process() -> None:
             swarm = world.swarm(model)
-            async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
+            async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
                 await crash.serve(runs)
 
         return process
@@ -163,7 +163,7 @@ async def cancelled_approvals(world: World) -> None:
         )
 
     swarm = world.swarm(Provider(world, answer))
-    async with LocalRuns(swarm, world.path("runs.sqlite"), agents=[agent("agent")]) as runs:
+    async with LocalRuns(swarm, store=world.path("runs.sqlite"), agents=[agent("agent")]) as runs:
 
         async def one(name: str) -> None:
             clients = Clients(world, runs, name=name)
