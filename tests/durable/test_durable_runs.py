@@ -99,7 +99,7 @@ async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
         assert (await asked.answer({"p": True})).id == answered.id
         with pytest.raises(AnswersRefused, match=answered.id) as refused:
             await asked.answer({"p": False})
-        assert (refused.value.code, refused.value.status) == ("call_not_open", 409)
+        assert (refused.value.code, refused.value.status_code) == ("call_not_open", 409)
         with pytest.raises(RunActive):
             await answered.answer({"p": True})
         shop.go.set()
@@ -459,14 +459,14 @@ async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop
     async with durable(tmp_path, script, shop) as runs:
         asked = await runs.start("Boss", "Pay!", run_id="a")
         await asked.wait()
-        recorded = runs.recorded
+        recorded = runs._recorded
 
         async def overtaken(run_id: str) -> Any:
-            runs.recorded = recorded  # type: ignore[method-assign]
+            runs._recorded = recorded  # type: ignore[method-assign]
             await (await asked.answer({"p": True})).wait()
             return await recorded(run_id)
 
-        runs.recorded = overtaken  # type: ignore[method-assign]
+        runs._recorded = overtaken  # type: ignore[method-assign]
         await asked.cancel()
         assert (await runs.get_run("a")).record.status == "finished"
         assert len(shop.keys["pay"]) == 1

@@ -157,7 +157,7 @@ async def test_an_attempt_that_was_replaced_writes_nothing(tmp_path: Path, shop:
             while runs._live:
                 await anyio.sleep(0.01)
         assert "count" not in shop.keys
-        types = [entry.type for entry in await other.recorded("r")]
+        types = [entry.type for entry in await other._recorded("r")]
         assert types.count("CompletionFinished") == 1
         await other._database.run(log.release, "r", taken.row.attempt)
 
@@ -332,7 +332,7 @@ async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop, signals:
     async def end() -> None:
         await shop.began.wait()
         os.kill(os.getpid(), signal.SIGTERM)
-        while not runs.draining.is_set:
+        while not runs._draining.is_set:
             await anyio.sleep(0.01)
         if signals == 1:
             shop.go.set()

@@ -202,7 +202,7 @@ def test_an_error_has_a_text_for_readers(error: Exception, public: str) -> None:
     (entry,) = maker.failed(error)
     assert entry.type == "RunFailed"
     assert entry.fields == {"error": {"type": type(error).__name__, "message": "secret", "public_message": public}}
-    assert maker.folded.ending is entry
+    assert maker.folded._ending is entry
 
 
 def test_the_default_text_of_an_error_says_nothing_of_it() -> None:
@@ -319,8 +319,8 @@ def test_public_ids_are_the_same_for_each_reader() -> None:
 def test_a_log_without_its_beginning_is_folded_as_far_as_it_goes() -> None:
     """An answer of an unknown call makes that call; an unknown type says nothing."""
     folded = Folded()
-    folded.add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
-    folded.add(Entry(1, 0, "Later", {}))
+    folded._add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
+    folded._add(Entry(1, 0, "Later", {}))
     assert folded.messages == [{"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}]
 
 

@@ -92,11 +92,11 @@ async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Work
     """The owner does not stop a run that is read elsewhere, and stops it once that reader has gone."""
     async with opened(tmp_path, [call("slow")], workshop) as one, opened(tmp_path, [], workshop) as two:
         run = await one.start(on_disconnect=0.5)
-        with elsewhere(run, two).reading(), elsewhere(run, two).reading():
+        with elsewhere(run, two)._reading(), elsewhere(run, two)._reading():
             await anyio.sleep(2.5)
             assert (await one.runs.get(run.id, user="ann")).is_running
         assert (await run.last_entry()).fields["reason"] == "no_reader"
-        assert await one.store.database.run(log.last_read, run.id) > 0
+        assert await one.store._database.run(log.last_read, run.id) > 0
 
 
 async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Workshop) -> None:
@@ -124,12 +124,12 @@ async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: 
         run = await place.start(on_disconnect=3600)
         await workshop.began.wait()
         for _ in range(5):
-            with run.reading():
+            with run._reading():
                 await settle()
                 assert waiting() == 0
             await settle()
             assert waiting() == 1
-        with run.reading():
+        with run._reading():
             workshop.go.set()
             await run.last_entry()
         await settle()
@@ -206,7 +206,7 @@ async def test_agents_have_names_of_their_own() -> None:
         with pytest.raises(ConfigurationError, match="swarm must be an instance of AsyncSwarm, not Agent"):
             LocalRuns(Agent(), agents=Agent())  # type: ignore[arg-type]
         for agents in (Agent(name="A"), {"A": Agent(name="A")}):
-            assert list(LocalRuns(swarm, agents=agents).factory.agents) == ["A"]
+            assert list(LocalRuns(swarm, agents=agents)._factory.agents) == ["A"]
 
 
 # --- a database that fails --------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ async def test_failures_of_the_background_end_nothing(
         for name, each in failures.items():
             monkeypatch.setattr(log, name, failing(getattr(log, name), each))
         run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
-        one.runs.readers._foreign["other"] = 1  # type: ignore[attr-defined]
+        one.runs._readers._foreign["other"] = 1  # type: ignore[attr-defined]
         with anyio.fail_after(20):
             assert (await elsewhere(run, two).cancel("enough")).reason == "enough"
             assert (await unread.last_entry()).fields["reason"] == "no_reader"
@@ -462,7 +462,7 @@ class Log:
     """The transactions of the log on a database in memory."""
 
     def __init__(self) -> None:
-        self.database = MemoryStore().database
+        self.database = MemoryStore()._database
 
     async def insert(self, *run_ids: str) -> None:
         for run_id in run_ids:
@@ -535,7 +535,7 @@ async def test_the_kept_logs_have_a_size() -> None:
 
 async def test_the_last_entry_is_written_once() -> None:
     """It is in the log before readers see it, so that nothing is left to write."""
-    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore().database)
+    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore()._database)
     live.add_first(Entry(0, 0, "RunStarted", {}))
     last = Entry(1, 0, "RunStopped", {"reason": "x"})
     row = live.unwritten(last)
@@ -547,7 +547,7 @@ async def test_the_last_entry_is_written_once() -> None:
 
 async def test_the_first_reason_to_stop_a_run_counts() -> None:
     """A later one changes nothing."""
-    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore().database)
+    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore()._database)
     live.cancel("enough")
     live.cancel("more than enough")
     assert live.reason == "enough"
@@ -669,7 +669,7 @@ async def test_a_signal_is_passed_on_to_the_handler_before() -> None:
 
 def test_runs_can_be_made_where_no_event_loop_runs() -> None:
     """A module has a service as `app`, and the server may import the module before its loop runs."""
-    assert LocalRuns(AsyncSwarm(), store=MemoryStore(), agents=Agent()).draining.is_set is False
+    assert LocalRuns(AsyncSwarm(), store=MemoryStore(), agents=Agent())._draining.is_set is False
 
 
 @pytest.mark.anyio
@@ -679,7 +679,7 @@ async def test_a_block_that_is_cancelled_closes_everything(
     """Closing is not cut, and what an opening has opened is closed."""
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
         runs = LocalRuns(swarm, store=tmp_path / "chats.sqlite", agents=workshop.agents())
-        database: Any = runs.store.database
+        database: Any = runs.store._database
         with anyio.CancelScope() as scope:
             async with runs:
                 assert database.is_open

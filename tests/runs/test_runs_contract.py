@@ -17,15 +17,15 @@ from aswarm.runs import (
     AnswersRefused,
     CallAnswer,
     ConversationNotFound,
+    InvalidRequest,
     KeyReused,
     Limits,
     NewRun,
-    RequestError,
     Run,
     RunActive,
-    RunLimit,
     RunNotFound,
     ShuttingDown,
+    TooManyRuns,
     fold,
 )
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
@@ -264,7 +264,7 @@ async def test_so_many_messages_of_a_user_may_wait(place: Open, workshop: Worksh
                 group.start_soon(_Started(it, "wait"))
                 await until_a_message_waits(it)
                 for while_running in ("wait", "replace"):
-                    with pytest.raises(RunLimit):
+                    with pytest.raises(TooManyRuns):
                         await it.start("Hello?", while_running=while_running)
                 workshop.go.set()
             await (await it.start("Hello?", while_running="wait")).last_entry()
@@ -427,12 +427,12 @@ async def test_a_user_may_have_so_many_runs_at_once(place: Open, workshop: Works
     """One more is refused, for this user only; and the service as a whole has a limit too."""
     async with place(lambda request: call("slow"), limits=Limits(runs_per_user=1, runs=2)) as it:
         await it.start(conversation="1")
-        with pytest.raises(RunLimit) as of_user:
+        with pytest.raises(TooManyRuns) as of_user:
             await it.start(conversation="2")
         await it.start(user="bob")
-        with pytest.raises(RunLimit) as of_service:
+        with pytest.raises(TooManyRuns) as of_service:
             await it.start(user="cleo")
-        assert (of_user.value.status, of_service.value.status) == (429, 503)
+        assert (of_user.value.status_code, of_service.value.status_code) == (429, 503)
         assert of_user.value.retry_after > 0
 
 
@@ -488,7 +488,7 @@ async def test_a_decision_about_other_arguments_is_refused(place: Open, workshop
                 AnswersRefused, match=r"was made for the arguments .*note.*, but the call has .*draft"
             ) as refused:
                 await asked.answer({"e": decision})
-            assert (refused.value.code, refused.value.status) == ("arguments_changed", 409)
+            assert (refused.value.code, refused.value.status_code) == ("arguments_changed", 409)
         assert len(await it.runs.list(user="ann")) == 1
         answered = await asked.answer({"e": Approve(expected={"name": "draft"})})
         assert (await answered.last_entry()).fields["response"]["text"] == "It is gone."
@@ -528,7 +528,7 @@ async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
         for call_id, status in [("9", 409), ("1", 422)]:
             with pytest.raises(AnswersRefused) as refused:
                 await asked.answer({call_id: True})
-            assert refused.value.status == status
+            assert refused.value.status_code == status
         with pytest.raises(ConversationNotFound):
             await it.runs.start(NewRun("ann", "none", answers=[CallAnswer("1", approve=True)]))
         assert workshop.erased == []
@@ -555,7 +555,7 @@ async def test_what_cannot_begin_leaves_nothing(place: Open) -> None:
         with pytest.raises(AgentNotFound):
             await it.start(agent="Nobody")
         for name in ("x" * 201, "", "a/b"):
-            with pytest.raises(RequestError):
+            with pytest.raises(InvalidRequest):
                 await it.start(conversation=name)
         with pytest.raises(ConfigurationError):
             NewRun("ann", "c")
@@ -596,8 +596,8 @@ async def test_a_run_may_end_with_its_last_reader(place: Open, workshop: Worksho
     async with place([call("slow")]) as it:
         run = await it.start(on_disconnect="cancel")
         await workshop.began.wait()
-        with run.reading():
-            with run.reading():
+        with run._reading():
+            with run._reading():
                 pass
             await anyio.sleep(0.05)
             assert (await it.runs.get(run.id, user="ann")).is_running
@@ -610,11 +610,11 @@ async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, worksho
     async with place([call("slow"), call("slow")]) as it:
         kept = await it.start(conversation="kept", on_disconnect=3600)
         stopped = await it.start(on_disconnect=0.2)
-        with kept.reading():
+        with kept._reading():
             await workshop.began.wait()
         last = await stopped.last_entry()
         assert last.fields["reason"] == "no_reader"
-        with kept.reading():
+        with kept._reading():
             assert (await it.runs.get(kept.id, user="ann")).is_running
 
 
@@ -622,7 +622,7 @@ async def test_a_run_goes_on_without_readers_by_default(place: Open, workshop: W
     """With "finish" a reader that leaves changes nothing."""
     async with place([call("slow"), "Done."]) as it:
         run = await it.start()
-        with run.reading():
+        with run._reading():
             await workshop.began.wait()
         workshop.go.set()
         assert (await run.last_entry()).type == "RunFinished"
@@ -637,10 +637,10 @@ async def test_draining_starts_nothing_and_stops_what_takes_too_long(place: Open
         run = await it.start(on_disconnect="cancel")
         await workshop.began.wait()
         async with anyio.create_task_group() as group:
-            with run.reading():
+            with run._reading():
                 group.start_soon(it.runs.drain, 0.2)
                 await anyio.wait_all_tasks_blocked()
-                assert run.draining.is_set
+                assert run._draining.is_set
             with pytest.raises(ShuttingDown):
                 await it.start(conversation="other")
         if it.hands_back:

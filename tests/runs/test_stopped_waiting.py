@@ -31,7 +31,7 @@ async def test_a_stopped_run_has_each_answer_once() -> None:
         run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
         assert (await run.last_entry()).response["stop"] == "waiting"
         record = await runs.get(run.id, user="ann")
-        await stop_waiting(runs.store.database, record, "cancelled", await runs.recorded(run.id))
+        await stop_waiting(runs.store._database, record, "cancelled", await runs._recorded(run.id))
         messages = (await run.last_entry()).response["messages"]
         stored = await runs.store.load("ann/c")
     assert stored is not None

@@ -256,7 +256,7 @@ async def test_a_history_that_no_encoding_takes_can_be_read() -> None:
     async with served(LONG) as it:
         messages = [{"role": "user", "content": "half \ud800", "rank": float("inf")}]
         runs = it.service.runs
-        await Conversation(runs.store, "ann/c", runs.swarm, agent=runs.known_agents["Boss"]).replace(messages)
+        await Conversation(runs.store, "ann/c", runs.swarm, agent=runs._known_agents["Boss"]).replace(messages)
         [message] = (await it.ann.get("/conversations/c")).json()["messages"]
         assert message == {"role": "user", "content": "half \ufffd", "rank": "inf"}
 
@@ -577,7 +577,7 @@ async def test_a_body_that_ends_too_early_is_refused() -> None:
     headers = [(b"content-type", b"application/json")]
     with pytest.raises(Refusal) as refused:
         await read_json(Request({"type": "http", "method": "POST", "headers": headers}, gone), 100)
-    assert (refused.value.status, refused.value.code) == (400, "incomplete")
+    assert (refused.value.status_code, refused.value.code) == (400, "incomplete")
 
 
 async def test_ids_that_no_store_takes_are_refused() -> None:

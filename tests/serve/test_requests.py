@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aswarm import Answer, Approve, Deny
 from aswarm._values.messages import normalize
-from aswarm.runs._requests import CallAnswer, ClientTool, NewMessage, RequestError, decisions
+from aswarm.runs._requests import CallAnswer, ClientTool, InvalidRequest, NewMessage, decisions
 from aswarm.serve._endpoints import refusal_of
 from aswarm.serve.wires.agui.input import agui_request
 from aswarm.serve.wires.native.input import native_request
@@ -215,17 +215,17 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
 )
 def test_a_body_of_the_wrong_form_is_refused_with_its_place(wire: str, change: Json, param: str) -> None:
     """422, with the path of the value that is wrong."""
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         READERS[wire]({**BASE[wire], **change})
     error = caught.value
-    assert (error.status, error.param) == (422, param)
+    assert (error.status_code, error.param) == (422, param)
 
 
 @pytest.mark.parametrize("wire", READERS)
 @pytest.mark.parametrize("body", [None, [], "text"])
 def test_a_body_that_is_no_object_is_refused(wire: str, body: object) -> None:
     """422 for the body as a whole."""
-    with pytest.raises(RequestError, match="body must be an object"):
+    with pytest.raises(InvalidRequest, match="body must be an object"):
         READERS[wire](body)
 
 
@@ -272,7 +272,7 @@ def test_any_json_is_read_or_refused(read: Any, body: Json, messages: list[Json]
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}, *messages],
     }
-    with suppress(RequestError):
+    with suppress(InvalidRequest):
         found = read({**body, **base})
         for message in found.messages:
             normalize([message.message])
@@ -323,21 +323,21 @@ def test_answers_become_decisions_by_index() -> None:
 @pytest.mark.parametrize("content", ["yes", None, {}, {"approved": "yes"}, 1])
 def test_an_approval_needs_a_clear_word(content: object) -> None:
     """What is neither yes nor no does not run the call."""
-    with pytest.raises(RequestError, match="waits for an approval") as caught:
+    with pytest.raises(InvalidRequest, match="waits for an approval") as caught:
         decisions([CallAnswer("c0", data=content)], history("ask"))
-    assert caught.value.status == 422
+    assert caught.value.status_code == 422
 
 
 def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history() -> None:
     """409 where it must fit, also for the question of another run; otherwise it is left out."""
     for answer in (CallAnswer("other", approve=True), CallAnswer("c0", approve=True, run_id="run0")):
-        with pytest.raises(RequestError, match="does not wait for an answer") as caught:
+        with pytest.raises(InvalidRequest, match="does not wait for an answer") as caught:
             decisions([answer], history("ask"), last_run="run1")
-        assert (caught.value.status, caught.value.code) == (409, "call_not_open")
+        assert (caught.value.status_code, caught.value.code) == (409, "call_not_open")
         assert decisions([answer], history("ask"), strict=False, last_run="run1") == {}
     assert decisions([CallAnswer("c0", approve=True, run_id="run1")], history("ask"), last_run="run1") == {0: Approve()}
     assert decisions([CallAnswer("c0", approve=True)], history("ask")) == {0: Approve()}
-    with pytest.raises(RequestError, match="does not wait for an answer"):
+    with pytest.raises(InvalidRequest, match="does not wait for an answer"):
         decisions([CallAnswer("c0", approve=True)], [])
 
 
@@ -352,9 +352,9 @@ def test_an_answer_may_have_the_arguments_that_the_user_has_seen() -> None:
         CallAnswer("c0", data={"approved": True, "expected": {"n": 2}}),
         CallAnswer("c0", data=True, expected={"n": 2}),
     ):
-        with pytest.raises(RequestError, match="was made for the arguments") as caught:
+        with pytest.raises(InvalidRequest, match="was made for the arguments") as caught:
             decisions([other], history("ask"))
-        assert (caught.value.status, caught.value.code) == (409, "arguments_changed")
+        assert (caught.value.status_code, caught.value.code) == (409, "arguments_changed")
     assert decisions([CallAnswer("c0", approve=False, expected={"n": 2})], history("ask")) == {0: Deny()}
 
 
@@ -362,9 +362,9 @@ def test_an_answer_may_have_the_arguments_that_the_user_has_seen() -> None:
 def test_an_answer_names_the_run_that_asked(name: str) -> None:
     """Without it, an answer that is sent twice would answer the next question of the same call."""
     answer = CallAnswer("c0", data=True)
-    with pytest.raises(RequestError, match="does not name the run") as caught:
+    with pytest.raises(InvalidRequest, match="does not name the run") as caught:
         decisions([answer], history(name), last_run="run1")
-    assert (caught.value.status, caught.value.code) == (422, "run_missing")
+    assert (caught.value.status_code, caught.value.code) == (422, "run_missing")
     assert decisions([answer], history(name), strict=False, last_run="run1") == {}
 
 
@@ -378,9 +378,9 @@ def test_the_result_of_an_external_tool_needs_no_run(mark: Json) -> None:
 
 def test_all_calls_that_have_asked_may_be_needed() -> None:
     """With `complete`, a call that waits and has no answer is an error; one that has asked nothing needs none."""
-    with pytest.raises(RequestError, match="c1 also wait for answers") as caught:
+    with pytest.raises(InvalidRequest, match="c1 also wait for answers") as caught:
         decisions([CallAnswer("c0", approve=True)], history("ask", "ask", "late"), complete=True)
-    assert caught.value.status == 422
+    assert caught.value.status_code == 422
     assert decisions([CallAnswer("c0", approve=True)], history("ask", "late"), complete=True) == {0: Approve()}
 
 
@@ -499,7 +499,7 @@ def test_ids_and_images_of_the_wrong_form_are_left_out() -> None:
 )
 def test_a_chat_request_is_refused_where_ignoring_would_lie(change: Json, param: str) -> None:
     """The error names the parameter; its answer is 400."""
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         chat_request({"model": "triage", "messages": [user("Hi")], **change})
     assert caught.value.param == param
     assert openai_error(refusal_of(caught.value)).status_code == 400
@@ -508,4 +508,4 @@ def test_a_chat_request_is_refused_where_ignoring_would_lie(change: Json, param:
 def test_an_unknown_model_is_404() -> None:
     """The code is the one that clients know."""
     error = unknown_model("gpt-9")
-    assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
+    assert (error.status_code, error.code, error.param) == (404, "model_not_found", "model")

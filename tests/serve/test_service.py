@@ -20,25 +20,25 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
 from aswarm._record.entries import Entry
 from aswarm.conversations import MemoryStore
 from aswarm.serve import (
     AnswersRefused,
     ConversationNotFound,
+    InvalidRequest,
     KeyReused,
     Limits,
     LocalRuns,
     NativeWire,
-    RequestError,
+    RequestRefused,
     RunActive,
-    RunLimit,
     RunNotFound,
-    RunsError,
     Service,
-    answer_error,
+    TooManyRuns,
     app,
     bearer,
+    error_response,
     frames,
     local_only,
     respond,
@@ -226,7 +226,7 @@ async def test_a_client_that_takes_nothing_does_not_hold_the_end_up(
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             group.create_task(respond(run, NativeWire(), Request(scope))(scope, receive, send))
             await asyncio.sleep(0.05)
-            run.draining.set()
+            run._draining.set()
 
 
 async def test_the_page_loads_nothing_from_elsewhere() -> None:
@@ -296,13 +296,19 @@ def _own_app(it: Service, framework: type[Starlette]) -> Starlette:
     app = framework(lifespan=it.lifespan)
     app.add_route("/ask", ask, methods=["POST"])
     app.add_route("/runs/{run}", read)
-    app.add_exception_handler(RunsError, answer_error)
+
+    async def store(request: Request) -> Response:
+        raise StoreError("the file s3cret cannot be read")
+
+    app.add_route("/store", store)
+    for kind in (RequestRefused, StoreError):
+        app.add_exception_handler(kind, error_response)
     return app
 
 
 @pytest.mark.parametrize("framework", ["starlette.applications:Starlette", "fastapi:FastAPI"])
 async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework: str, workshop: Workshop) -> None:
-    """`answer_error` is the exception handler: the same status and the same body as the ready routes, and no traceback."""
+    """`error_response` is the exception handler: the same status and the same body as the ready routes, and no traceback."""
     module, _, name = framework.partition(":")
     kind = getattr(pytest.importorskip(module), name)
     made = service([call("slow")], workshop, limits=Limits(runs_per_user=1))
@@ -323,6 +329,8 @@ async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework
                 assert answer.json()["error"]["run"] == run.id
             assert ("retry-after" in answer.headers) is (status == 429)
         assert (await browser.get("/runs/none")).json()["error"]["code"] == "run_not_found"
+        broken = await browser.get("/store")
+        assert (broken.status_code, broken.json()["error"]["code"], "s3cret" in broken.text) == (503, "unavailable", False)
         await run.cancel()
         refused = await browser.post("/ask", json={"more": {"answers": ()}})
         assert refused.status_code == 500  # a fault of the program, which is no error of `Runs`
@@ -330,8 +338,8 @@ async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework
 
 async def test_errors_of_runs_have_one_base() -> None:
     """So one handler, and one `except`, is enough."""
-    for each in (AnswersRefused, ConversationNotFound, KeyReused, RequestError, RunActive, RunLimit, RunNotFound):
-        assert issubclass(each, RunsError)
+    for each in (AnswersRefused, ConversationNotFound, KeyReused, InvalidRequest, RunActive, TooManyRuns, RunNotFound):
+        assert issubclass(each, RequestRefused)
 
 
 async def test_the_extra_is_named_where_it_is_missing() -> None:

@@ -78,7 +78,7 @@ class EntryMaker:
         entry = Entry(self.seq, self._clock(), kind, fields)
         self.seq += 1
         if kind not in JOINED:  # no later entry needs the text of a delta
-            self.folded.add(entry)
+            self.folded._add(entry)  # noqa: SLF001 - not for readers
         return entry
 
     # --- start and end ---

@@ -23,7 +23,7 @@ functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 from aswarm._values import public as _public
 from aswarm._values.messages import MessageBlock
 
-from ._base import MemoryStore, PostgresStore, SQLiteStore
+from ._base import MemoryStore, PostgresStore, SQLiteStore, SQLStore
 from ._conversation import Conversation
 from ._history import HistoryFunction, last, own_turns, since_handoff, without_tool_results
 from ._recorded_run import ConversationStream
@@ -39,6 +39,7 @@ __all__ = [
     "MemoryStore",
     "MessageBlock",
     "PostgresStore",
+    "SQLStore",
     "SQLiteStore",
     "Store",
     "Stored",

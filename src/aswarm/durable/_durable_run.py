@@ -31,7 +31,7 @@ class DurableRun(Run):
 
         Raises RuntimeError if the `DurableRuns` object is closed before the end.
         """
-        await self._durable_runs.wait_for(self.record)
+        await self._durable_runs._wait_for(self.record)
         self.record = await self._runs.get(self.id, user=self.record.user)
         return self.record
 
@@ -40,9 +40,9 @@ class DurableRun(Run):
 
         Raises RunNotFound if the log was deleted.
         """
-        last = await self._durable_runs.wait_for(self.record)
+        last = await self._durable_runs._wait_for(self.record)
         if last is None:
-            entries = await self._durable_runs.recorded(self.id)
+            entries = await self._durable_runs._recorded(self.id)
             if not entries:
                 raise RunNotFound(self.id)
             last = whole_end(entries)
@@ -60,8 +60,8 @@ class DurableRun(Run):
             raise AnswersRefused(
                 f"the run {self.id!r} was stopped ({record.reason}), and its calls are closed. Start a run with a new message in its "
                 "conversation",
-                "run_stopped",
-                409,
+                code="run_stopped",
+                status_code=409,
             )
         answers = answers_of(decisions, self.id)
         new = NewRun(self.record.user, self.conversation, answers=answers, key=key, run_id=os.urandom(16).hex())
@@ -71,4 +71,4 @@ class DurableRun(Run):
             if active.run_id == self.id:
                 raise
             text = f"the run {self.id!r} does not wait for an answer; the later run {active.run_id!r} is active"
-            raise AnswersRefused(text, "call_not_open", 409) from active
+            raise AnswersRefused(text, code="call_not_open", status_code=409) from active

@@ -88,7 +88,7 @@ class DurableRuns(LoggedRuns):
             cannot be used, if the event loop is not asyncio's, or if this process already executes durable runs.
     """
 
-    stop_reason = REQUEUED
+    _stop_reason = REQUEUED
     _stops_waiting = True
 
     def __init__(
@@ -167,11 +167,11 @@ class DurableRuns(LoggedRuns):
         if self._settings.works:
             await self._warn()
         self._watch()
-        self.readers.background.start_soon(self._ends.watch, self._changes)
+        self._readers.background.start_soon(self._ends.watch, self._changes)
 
     async def _warn(self) -> None:
         """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
-        agents = list(self.factory.known)
+        agents = list(self._factory.known)
         out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
         for version, agent, number in out_of_reach:
             logger.warning(
@@ -179,7 +179,7 @@ class DurableRuns(LoggedRuns):
                 "version %r)",
                 number, version, agent, self.version, extra=NO_RUN,
             )  # fmt: skip
-        if has_rate_limits(self.factory.swarm):
+        if has_rate_limits(self._factory.swarm):
             logger.warning(
                 "the RateLimits of the swarm apply to this process alone; divide them by the number of processes, or limit the "
                 "runs of all processes with global_concurrency or starts_per",
@@ -285,7 +285,7 @@ class DurableRuns(LoggedRuns):
         queued runs that this process cannot execute, because they need another version or another agent.
         """
         if status == "unreachable":
-            agents = list(self.factory.known)
+            agents = list(self._factory.known)
             rows = await self._database.submit(lambda: log.unreachable(self.version, agents, limit), reads_only=True)
         else:
             rows = await self._database.submit(lambda: log.of_all(status, limit), reads_only=True)
@@ -305,7 +305,7 @@ class DurableRuns(LoggedRuns):
             if taken is None:
                 return
             row = taken.row
-            if row.agent not in self.factory.known:
+            if row.agent not in self._factory.known:
                 await self._database.run(log.release, row.id, row.attempt)
                 raise asyncio.CancelledError  # the engine requeues the run later
             attempt = self._next_attempt(taken)
@@ -314,7 +314,7 @@ class DurableRuns(LoggedRuns):
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
     async def _take(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
-        if self.draining.is_set:
+        if self._draining.is_set:
             raise asyncio.CancelledError
         return await self._take_run(run_id, most_deaths)
 
@@ -331,11 +331,11 @@ class DurableRuns(LoggedRuns):
         logger.error("the run %s failed: %s", row.id, reason, extra=attempt.live.record.log_fields)
         return attempt.close("", RunError(reason))
 
-    async def requeue(self, live: LiveRun) -> None:
+    async def _requeue(self, live: LiveRun) -> None:
         """See `LoggedRuns`. This only releases the run; the engine puts it into the queue when the engine closes."""
         with logged("a run cannot be returned to the queue; another process takes it over when this process ends"):
             await self._database.run(log.release, live.record.id, live.attempt)
-        self.detach(live)
+        self._detach(live)
 
     # --- the other methods of `Runs` ---
 
@@ -344,7 +344,7 @@ class DurableRuns(LoggedRuns):
         record = await self.get(run_id, user=user)
         if record.is_running and not record.is_queued and run_id not in self._live:
             record = await self._released_if_dead(record)
-        if record.is_queued and (record.last <= 0 or record.agent in self.factory.known):
+        if record.is_queued and (record.last <= 0 or record.agent in self._factory.known):
             taken = await self._take(run_id)
             if taken is not None and self._is_own(taken.row):
                 await self._next_attempt(taken).close(reason)
@@ -414,9 +414,9 @@ class DurableRuns(LoggedRuns):
 
     # --- many runs ---
 
-    def detach(self, live: LiveRun, last: Entry | None = None) -> None:
+    def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
         """See `LoggedRuns`."""
-        super().detach(live, last)
+        super()._detach(live, last)
         if last is not None:
             self._ends.note(live.record.id, last)
 
@@ -425,7 +425,7 @@ class DurableRuns(LoggedRuns):
         elsewhere = [run_id for run_id in run_ids if run_id not in here]
         return await self._database.submit(lambda: log.ended(elsewhere), reads_only=True) if elsewhere else []
 
-    async def wait_for(self, record: RunRecord) -> Entry | None:
+    async def _wait_for(self, record: RunRecord) -> Entry | None:
         """Wait for the end of a run in any process. Returns the last entry if the run ended in this process, otherwise None.
 
         Raises RuntimeError if this object is closed before the run ends.

@@ -10,7 +10,7 @@ from aswarm._record.fold import Folded, fold
 from aswarm._values import public as _public
 
 from ._local_runs import LocalRuns
-from ._requests import CallAnswer, ClientTool, RequestError, RunsError
+from ._requests import CallAnswer, ClientTool, InvalidRequest, RequestRefused
 from ._run import Run
 from ._runs import (
     AgentNotFound,
@@ -21,14 +21,13 @@ from ._runs import (
     Limits,
     NewRun,
     RunActive,
-    RunLimit,
     RunNotFound,
     RunRecord,
     Runs,
     ShuttingDown,
+    TooManyRuns,
 )
 from ._show import Show, show_answers, show_answers_with, show_everything
-from ._shutdown import Draining
 
 __all__ = [
     "AgentNotFound",
@@ -37,23 +36,22 @@ __all__ = [
     "ClientTool",
     "ConversationNotFound",
     "DisconnectPolicy",
-    "Draining",
     "Entry",
     "Folded",
+    "InvalidRequest",
     "KeyReused",
     "Limits",
     "LocalRuns",
     "NewRun",
-    "RequestError",
+    "RequestRefused",
     "Run",
     "RunActive",
-    "RunLimit",
     "RunNotFound",
     "RunRecord",
     "Runs",
-    "RunsError",
     "Show",
     "ShuttingDown",
+    "TooManyRuns",
     "fold",
     "show_answers",
     "show_answers_with",

@@ -86,7 +86,7 @@ class LocalRuns(LoggedRuns):
         self.is_open = True  # before the takeover, because the functions of a continued run may start runs
         await self._take_over()
         self._watch()
-        self.readers.background.start_soon(self._processes.watch)
+        self._readers.background.start_soon(self._processes.watch)
 
     async def _take_over(self) -> bool:
         is_over = False

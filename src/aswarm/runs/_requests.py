@@ -29,26 +29,29 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-class RunsError(AswarmError):
-    """Base class of the errors of `Runs`. `code`: the name of the error for clients. `status`: the HTTP status of a service."""
+class RequestRefused(AswarmError):  # noqa: N818 - named after the event
+    """Base class of the errors of `Runs`: a request that was refused, and changed nothing.
+
+    `code`: the name of the error for clients. `status_code`: the HTTP status of a service.
+    """
 
     code = "refused"
-    status = 400
+    status_code = 400
 
 
-class RequestError(RunsError):
+class InvalidRequest(RequestRefused):
     """A request that cannot be served.
 
     Args:
-        status: The HTTP status.
-        code: The name of the error for programs.
         message: The text for people.
+        code: The name of the error for programs.
+        status_code: The HTTP status.
         param: The field of the body with the fault, or None.
     """
 
-    def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str, status_code: int = 400, param: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status_code = status_code
         self.code = code
         self.message = message
         self.param = param
@@ -146,7 +149,7 @@ def decisions(
     `last_run`: the id of the last run; an answer to an earlier run is not accepted. An answer to the last run may have the
     provider's id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer.
 
-    Raises RequestError with the status 409 for a call that is not open. The status is 422 if an answer is missing, does not
+    Raises InvalidRequest with the status 409 for a call that is not open. The status is 422 if an answer is missing, does not
     name its run, or has the wrong form.
     """
     ids = public_ids(history)
@@ -160,22 +163,24 @@ def decisions(
         if index in open_calls and is_current:
             by_index[index] = _decision(answer, open_calls[index], is_approval=bool(mark.get("approval")))
         elif strict and index in open_calls and answer.run_id is None:
-            raise RequestError(
-                422,
-                "run_missing",
+            raise InvalidRequest(
                 f"the answer to the call {shown(answer.call_id, _SHOWN)} does not name the run that waits; send its id as run",
+                code="run_missing",
+                status_code=422,
             )
         elif strict:
-            raise RequestError(
-                409,
-                "call_not_open",
+            raise InvalidRequest(
                 f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. Load the "
                 "conversation again to see which calls are open",
+                code="call_not_open",
+                status_code=409,
             )
     missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
     if complete and missing:
-        raise RequestError(
-            422, "answers_missing", f"the calls {', '.join(missing)} also wait for answers; send an answer to each call"
+        raise InvalidRequest(
+            f"the calls {', '.join(missing)} also wait for answers; send an answer to each call",
+            code="answers_missing",
+            status_code=422,
         )
     return by_index
 
@@ -225,21 +230,21 @@ def _decision(answer: CallAnswer, call: OpenCall, *, is_approval: bool) -> Decis
         return Deny(answer.reason)
     # A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
     if (fault := fault_of_expected(call.id, answer.expected, arguments_or_text(call.arguments))) is not None:
-        raise RequestError(409, "arguments_changed", fault)
+        raise InvalidRequest(fault, code="arguments_changed", status_code=409)
     if answer.approve is None:
         return Answer(answer.data, expected=answer.expected)
     return Approve(answer.arguments, expected=answer.expected)
 
 
 def _approval(answer: CallAnswer) -> CallAnswer:
-    """Return the answer to an approval with `approve` set from its data. Raises RequestError for other data."""
+    """Return the answer to an approval with `approve` set from its data. Raises InvalidRequest for other data."""
     data: Any = {"approved": answer.data} if isinstance(answer.data, bool) else answer.data
     if not (is_object(data) and isinstance(data.get("approved"), bool)):
-        raise RequestError(
-            422,
-            "not_an_approval",
+        raise InvalidRequest(
             f"the call {shown(answer.call_id, _SHOWN)} waits for an approval, and the answer is {shown(answer.data, _SHOWN)}; "
             'send {"approved": true} or {"approved": false, "reason": "..."}',
+            code="not_an_approval",
+            status_code=422,
         )
     arguments, reason = data.get("arguments", data.get("editedArgs")), data.get("reason")
     expected = data.get("expected", answer.expected)
@@ -255,21 +260,21 @@ def _approval(answer: CallAnswer) -> CallAnswer:
 # --- reading a body ---------------------------------------------------------------------------------------------------
 
 
-def invalid(param: str, expected: str, value: object) -> RequestError:
+def invalid(param: str, expected: str, value: object) -> InvalidRequest:
     """Return the error for a value of the wrong form."""
     message = f"{param} must be {expected}, not {shown(value, _SHOWN)}"
-    return RequestError(422, "invalid_request", message, param=param)
+    return InvalidRequest(message, code="invalid_request", status_code=422, param=param)
 
 
 def an_object(value: object, param: str) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object. Raises RequestError."""
+    """Return the value if it is a JSON object. Raises InvalidRequest."""
     if not is_object(value):
         raise invalid(param, "an object", value)
     return value
 
 
 def a_list(value: object, param: str) -> list[Any]:
-    """Return the value if it is a list; an empty list for None. Raises RequestError."""
+    """Return the value if it is a list; an empty list for None. Raises InvalidRequest."""
     if value is None:
         return []
     if not is_array(value):
@@ -278,33 +283,33 @@ def a_list(value: object, param: str) -> list[Any]:
 
 
 def a_text(value: object, param: str) -> str:
-    """Return the value if it is a text that is not empty. Raises RequestError."""
+    """Return the value if it is a text that is not empty. Raises InvalidRequest."""
     if not (isinstance(value, str) and value):
         raise invalid(param, "a text that is not empty", value)
     return value
 
 
 def a_string(value: object, param: str) -> str:
-    """Return the value if it is a text, which may be empty. Raises RequestError."""
+    """Return the value if it is a text, which may be empty. Raises InvalidRequest."""
     if not isinstance(value, str):
         raise invalid(param, "a text", value)
     return value
 
 
 def an_optional_text(value: object, param: str) -> str | None:
-    """Return the value if it is a text that is not empty, or None. Raises RequestError."""
+    """Return the value if it is a text that is not empty, or None. Raises InvalidRequest."""
     return None if value is None else a_text(value, param)
 
 
 def a_flag(value: object, param: str) -> bool:
-    """Return the value if it is true or false; False for None. Raises RequestError."""
+    """Return the value if it is true or false; False for None. Raises InvalidRequest."""
     if value is not None and not isinstance(value, bool):
         raise invalid(param, "true or false", value)
     return bool(value)
 
 
 def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
-    """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises RequestError."""
+    """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises InvalidRequest."""
     name = a_text(data.get("name"), f"{param}.name")
     if not _TOOL_NAME.fullmatch(name):
         raise invalid(f"{param}.name", "1 to 64 letters, digits, _ or -", name)

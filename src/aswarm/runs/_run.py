@@ -45,13 +45,13 @@ class Run:
         return self.record.conversation
 
     @property
-    def draining(self) -> Draining:
+    def _draining(self) -> Draining:
         """A flag, set when the service shuts down."""
-        return self._runs.draining
+        return self._runs._draining
 
-    def reading(self) -> AbstractContextManager[LiveEntries | None]:
-        """See `Runs.reading`."""
-        return self._runs.reading(self.record)
+    def _reading(self) -> AbstractContextManager[LiveEntries | None]:
+        """See `Runs._reading`."""
+        return self._runs._reading(self.record)
 
     async def read(self, after: int = -1) -> Sequence[Entry]:
         """Wait for entries with numbers above `after`, and return one or more. After the last entry, the result is empty."""
@@ -133,7 +133,7 @@ class Run:
         )
 
     def _response(self, last: Entry) -> Response:
-        agents = self._runs.known_agents
+        agents = self._runs._known_agents
         if not last.response:
             agent = agents.get(self.record.agent or "") or next(iter(self._runs.agents.values()))
             return Response(agent=agent, stop="cancelled", run_id=self.id)

@@ -27,7 +27,7 @@ from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 
 from ._live import LiveEntries
-from ._requests import CallAnswer, ClientTool, RunsError
+from ._requests import CallAnswer, ClientTool, RequestRefused
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
@@ -195,15 +195,17 @@ class RunRecord:
 
 
 class Runs(AbstractAsyncContextManager[Any], Protocol):
-    """Starts, reads, cancels and lists runs. Use it in an `async with` block.
+    """Starts, reads, cancels and lists runs: the type of `LocalRuns` and `DurableRuns`. Use it in an `async with` block.
+
+    This type is for annotations. Do not implement it: it has private members, which any version may change.
 
     Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
 
-    `logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=show_everything`
+    `_logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=show_everything`
     needs these entries.
     """
 
-    logs_requests: bool
+    _logs_requests: bool
 
     @property
     def swarm(self) -> AsyncSwarm:
@@ -216,12 +218,12 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def known_agents(self) -> Mapping[str, Agent]:
-        """`agents`, `task_agent`, and the agents that they can hand off to, by name."""
+    def _known_agents(self) -> Mapping[str, Agent]:
+        """`agents`, `_task_agent`, and the agents that they can hand off to, by name."""
         ...
 
     @property
-    def task_agent(self) -> Agent | None:
+    def _task_agent(self) -> Agent | None:
         """The agent for titles and similar tasks; its name for clients is "helper"."""
         ...
 
@@ -236,7 +238,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def is_failing(self) -> bool:
+    def _is_failing(self) -> bool:
         """Whether runs cannot be recorded now."""
         ...
 
@@ -248,7 +250,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def start(self, new: NewRun) -> RunRecord:
         """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
 
-        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError. If
+        Raises RunActive, TooManyRuns, KeyReused, AnswersRefused, ConversationNotFound, InvalidRequest and ConfigurationError. If
         `start` raises, no run was started.
         """
         ...
@@ -280,7 +282,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def draining(self) -> Draining:
+    def _draining(self) -> Draining:
         """A flag, set when the service shuts down and starts no more runs."""
         ...
 
@@ -288,7 +290,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         """Start no more runs, and wait until all runs end. After this number of seconds, stop them."""
         ...
 
-    def reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
+    def _reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
         """Count a reader of the run during the block. A run without readers may be cancelled: see `on_disconnect`.
 
         The block gets the live entries if this process executes the run, otherwise None.
@@ -299,83 +301,83 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-class RunNotFound(RunsError):  # noqa: N818 - named after the event
+class RunNotFound(RequestRefused):
     """The user has no such run, or its log was deleted."""
 
     code = "run_not_found"
-    status = 404
+    status_code = 404
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no run {run_id!r}")
 
 
-class ConversationNotFound(RunsError):  # noqa: N818 - as above
+class ConversationNotFound(RequestRefused):
     """The user has no such conversation."""
 
     code = "conversation_not_found"
-    status = 404
+    status_code = 404
 
     def __init__(self, conversation: str) -> None:
         super().__init__(f"there is no conversation {conversation!r}")
 
 
-class AgentNotFound(RunsError):  # noqa: N818 - as above
+class AgentNotFound(RequestRefused):
     """There is no agent of this name."""
 
     code = "agent_not_found"
-    status = 404
+    status_code = 404
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no agent {name!r}")
 
 
-class RunActive(RunsError):  # noqa: N818 - as above
+class RunActive(RequestRefused):
     """The conversation has an active run, `run_id`, which a client can read or cancel."""
 
     code = "run_active"
-    status = 409
+    status_code = 409
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"the conversation has a running run, {run_id!r}; read it, or cancel it")
         self.run_id = run_id
 
 
-class RunLimit(RunsError):  # noqa: N818 - as above
+class TooManyRuns(RequestRefused):
     """The user or the service (`whose`) has reached its limit of concurrent runs. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")
         self.code = "too_many_runs" if whose == "user" else "service_full"
-        self.status = 429 if whose == "user" else 503
+        self.status_code = 429 if whose == "user" else 503
         self.retry_after = math.ceil(retry_after)
 
 
-class ShuttingDown(RunsError):  # noqa: N818 - as above
+class ShuttingDown(RequestRefused):
     """The service is shutting down and starts no more runs. `retry_after`: seconds to wait."""
 
     code = "shutting_down"
-    status = 503
+    status_code = 503
     retry_after = 1
 
     def __init__(self) -> None:
         super().__init__("the service is shutting down; send the request again in a moment")
 
 
-class KeyReused(RunsError):  # noqa: N818 - as above
+class KeyReused(RequestRefused):
     """The idempotency key, or the run id, belongs to a run of another request."""
 
     code = "key_reused"
-    status = 422
+    status_code = 422
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"this key belongs to the run {run_id!r}, which another request started; send a new key")
         self.run_id = run_id
 
 
-class AnswersRefused(RunsError):  # noqa: N818 - as above
+class AnswersRefused(RequestRefused):
     """Answers that do not fit the open calls: 409 for an answer to a call that is not open, otherwise 422."""
 
-    def __init__(self, message: str, code: str, status: int) -> None:
+    def __init__(self, message: str, *, code: str, status_code: int) -> None:
         super().__init__(message)
         self.code = code
-        self.status = status
+        self.status_code = status_code

@@ -20,7 +20,7 @@ from aswarm.conversations._recorder import common_messages
 
 from ._live import LiveRun
 from ._prepared import PreparedRun, conversation_key
-from ._runs import AnswersRefused, Limits, NewRun, RunLimit, RunRecord
+from ._runs import AnswersRefused, Limits, NewRun, RunRecord, TooManyRuns
 
 _COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
 
@@ -66,7 +66,9 @@ def _without_answer(stored: Stored) -> Transaction[Stored]:
     before = (yield from _statements.load(stored.id, users[-1] + 1)) if users else None
     if before is None:
         raise AnswersRefused(
-            "the conversation has no message of the user, so there is no answer to regenerate", "nothing_new", 409
+            "the conversation has no message of the user, so there is no answer to regenerate",
+            code="nothing_new",
+            status_code=409,
         )
     return replace(before, revision=stored.revision)
 
@@ -105,7 +107,7 @@ class Start:
 def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transaction[None]:
     """Record a run: its row, its first entry and its new messages. `enqueue`: puts the run into the queue.
 
-    Raises RunLimit; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
+    Raises TooManyRuns; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
     conversation is in use.
     """
     record, run = start.record, start.run
@@ -123,9 +125,9 @@ def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transac
 
 def _check_limits(user: str, limits: Limits) -> Transaction[None]:
     if limits.runs_per_user < _COUNTED and (yield from log.count(user, limits.runs_per_user)) >= limits.runs_per_user:
-        raise RunLimit("user")
+        raise TooManyRuns("user")
     if limits.runs < _COUNTED and (yield from log.count(None, limits.runs)) >= limits.runs:
-        raise RunLimit("service")
+        raise TooManyRuns("service")
 
 
 def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Transaction[bool]:

@@ -64,7 +64,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     stored = await stored_conversation(service, user, name)
     runs = await service.runs.list(user=user, conversation=name, limit=1)
-    shows_all = service.show is show_everything
+    shows_all = service._show is show_everything
     waiting = _waiting(service, stored, runs[0].id if runs else None)
     content = {
         "id": name,
@@ -73,7 +73,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
         "messages": stored.messages if shows_all else shown_messages(stored.messages),
         "waiting": waiting,
         "context_variables": {
-            key: value for key, value in stored.context_variables.items() if shows_all or key in service.client_context
+            key: value for key, value in stored.context_variables.items() if shows_all or key in service._client_context
         },
         "stop": stored.stop,
         "active_run": next((run.id for run in runs if run.is_running), None),
@@ -91,7 +91,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
     marks = (waiting_entries(stored.messages) or {}) if calls else {}
-    agents = service.runs.known_agents
+    agents = service.runs._known_agents
     return [
         {
             **asdict(call),

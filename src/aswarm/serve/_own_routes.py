@@ -21,7 +21,7 @@ from aswarm.runs._run import Run
 from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
-from ._endpoints import Refusal, error_response
+from ._endpoints import Refusal, refusal_response
 from ._responses import HEARTBEAT_SECONDS, Encoder, RunStream, StreamResponse, read_frames, while_connected
 from .wires.native.encoder import NativeWire
 
@@ -46,7 +46,7 @@ def respond(
     try:
         after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
-        return error_response(refusal)
+        return refusal_response(refusal)
     # For a running run, do not send 204: readers may have entries that its record lacks, because they are not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
         # A browser's EventSource reconnects after a 200, and stops after a 204:

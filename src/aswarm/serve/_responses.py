@@ -64,8 +64,8 @@ async def frames(
         show: Filters the entries. `show_everything` shows all.
     """
     check_show(show)
-    with run.reading() as live:
-        pieces = read_frames(run, wire, live, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
+    with run._reading() as live:
+        pieces = read_frames(run, wire, live, after=after, heartbeat=heartbeat, show=show, draining=run._draining)
         async with aclosing(pieces):
             async for data in pieces:
                 yield data
@@ -168,14 +168,14 @@ class RunStream(StreamResponse):
         super().__init__(wire, headers)
         self._run = run
         self._patience = patience or 0
-        draining = run.draining if patience is None else Draining()
+        draining = run._draining if patience is None else Draining()
         self._read = partial(read_frames, run, wire, after=after, heartbeat=heartbeat, show=show, draining=draining)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the frames until the run ends or the client disconnects."""
-        with nullcontext() if scope["method"] == "HEAD" else self._run.reading() as live:
+        with nullcontext() if scope["method"] == "HEAD" else self._run._reading() as live:
             if await self.send_start(scope, send):
-                async with while_connected(receive, self._run.draining, self._patience):
+                async with while_connected(receive, self._run._draining, self._patience):
                     await self.send_frames(self._read(live), send)
 
 

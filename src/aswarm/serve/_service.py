@@ -43,7 +43,7 @@ from aswarm.runs._shutdown import on_shutdown_signal
 
 from ._auth import Auth, host_name, is_origin_allowed, without_port
 from ._conversation_routes import conversation_routes
-from ._endpoints import Refusal, error_response, json_response
+from ._endpoints import Refusal, json_response, refusal_response
 from ._page_routes import page_routes
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
@@ -115,20 +115,20 @@ class Service:
     ) -> None:
         _check(runs, auth, wires, origins)
         check_show(show)
-        self.auth = auth
-        self.wires, self.page = frozenset(wires), page
-        self.context = context
-        self.client_context = frozenset(client_context)
-        self.show = show_answers_with(client_context) if show is show_answers else show
-        self.heartbeat = heartbeat
-        self.on_disconnect: DisconnectPolicy = on_disconnect
-        self.while_running: WhileRunning = while_running
-        self.activity = activity
-        self.client_tools, self.client_system = client_tools, client_system
-        self.drain_seconds = drain
+        self._auth = auth
+        self._wires, self._page = frozenset(wires), page
+        self._context = context
+        self._client_context = frozenset(client_context)
+        self._show = show_answers_with(client_context) if show is show_answers else show
+        self._heartbeat = heartbeat
+        self._on_disconnect: DisconnectPolicy = on_disconnect
+        self._while_running: WhileRunning = while_running
+        self._activity = activity
+        self._client_tools, self._client_system = client_tools, client_system
+        self._drain_seconds = drain
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
-        runs.logs_requests |= self.show is show_everything
+        runs._logs_requests |= self._show is show_everything
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
@@ -177,14 +177,14 @@ class Service:
         try:
             yield
         finally:
-            await self._runs.drain(self.drain_seconds)
+            await self._runs.drain(self._drain_seconds)
             self._has_started = False
             await resources.aclose()  # not with `async with`: the task group would wrap an exception of the block
 
     async def _drain_on(self, signalled: anyio.Event) -> None:
         # The handler of a signal cannot start a task, so this task waits for the signal.
         await signalled.wait()
-        await self._runs.drain(self.drain_seconds)
+        await self._runs.drain(self._drain_seconds)
 
     # --- requests ---
 
@@ -244,8 +244,8 @@ class Service:
             agent=agent,
             key=key,
             context_variables=context_variables,
-            on_disconnect=self.on_disconnect if on_disconnect is None else on_disconnect,
-            while_running=self.while_running,
+            on_disconnect=self._on_disconnect if on_disconnect is None else on_disconnect,
+            while_running=self._while_running,
         )
         return Run(self.runs, await self.runs.start(new))
 
@@ -340,9 +340,9 @@ def routes_of(service: Service) -> list[BaseRoute]:
         Route("/health", _health_of(service)),
         *native_routes(service),
         *conversation_routes(service),
-        *(agui_routes(service) if "agui" in service.wires else ()),
-        *(vercel_routes(service) if "vercel" in service.wires else ()),
-        *(openai_routes(service) if "openai" in service.wires else ()),
+        *(agui_routes(service) if "agui" in service._wires else ()),
+        *(vercel_routes(service) if "vercel" in service._wires else ()),
+        *(openai_routes(service) if "openai" in service._wires else ()),
         *page_routes(service),
     ]
 
@@ -350,7 +350,7 @@ def routes_of(service: Service) -> list[BaseRoute]:
 def _refuse(scope: Scope, refusal: Refusal) -> Response:
     """Return the response to a request that reaches no endpoint. The path decides the protocol of the response."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return (openai_error if path.startswith("/v1/") else error_response)(refusal)
+    return (openai_error if path.startswith("/v1/") else refusal_response)(refusal)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -363,9 +363,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def health(request: Request) -> Response:
-        if service.runs.draining.is_set:
+        if service.runs._draining.is_set:
             return json_response({"status": "draining"}, 503, {"retry-after": "1"})
-        if service.runs.is_failing:
+        if service.runs._is_failing:
             return json_response({"status": "failing"}, 503, {"retry-after": "1"})
         return json_response({"status": "ok"})
 

@@ -13,7 +13,7 @@ from drawn import FAULTS, agent, answers, api, several
 from aswarm import Agent, AswarmError, tool
 from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.conversations import Conversation, SQLiteStore
-from aswarm.runs import CallAnswer, LocalRuns, NewRun, RunNotFound, RunsError
+from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused, RunNotFound
 from aswarm.testing import ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
 
@@ -50,7 +50,7 @@ async def user(world: World, clients: Clients, name: str) -> None:
     for round_ in range(4):
         try:
             record = await clients.start(new)
-        except RunsError:
+        except RequestRefused:
             return  # another run is active, or the calls were answered or closed
         try:
             response = await follow(world, clients, name, record.id)
@@ -66,7 +66,7 @@ async def cancel(runs: LocalRuns, run: str) -> None:
     """Cancel a run: it does not wait for an answer afterwards, unless it waited before."""
     now = START + anyio.current_time()
     record = await runs.cancel(run, user="u")
-    last = (await runs.recorded(run))[-1]
+    last = (await runs._recorded(run))[-1]
     assert record.reason != "waiting" or last.at <= now * 1000, "a cancelled run waits for an answer"
 
 
@@ -95,7 +95,7 @@ async def check_stored(world: World, path: str) -> None:
             assert stored is not None
             check_history(stored.messages, allow_open=True, ordered=False)
         for record in records:
-            entries = await runs.recorded(record.id)
+            entries = await runs._recorded(record.id)
             attempts = {1, *(1 + entry.seq // ATTEMPT_NUMBERS for entry in entries)}
             assert max(attempts) <= 1 + deaths, f"{deaths} processes died, and {record.id} has the attempts {attempts}"
             last = [entry.is_last for entry in entries]

@@ -58,7 +58,7 @@ async def _work(runs: DurableRuns, drain: float) -> None:
     if runs.concurrency < 1:
         raise SetupError("these runs have concurrency=0, so no process executes them; a worker needs at least 1")
     with received(signal.SIGTERM, signal.SIGINT) as signals:
-        async with runs.factory.swarm, runs:
+        async with runs.swarm, runs:
             click.echo(
                 f"executing runs of the version {runs.version}, {runs.concurrency} at once (Ctrl-C ends it)", err=True
             )
@@ -132,7 +132,7 @@ def _runs_command(
 
         async def main(target: str, **options: Any) -> None:
             client = _client(target)
-            async with client.factory.swarm, client:
+            async with client.swarm, client:
                 await work(client, **options)
 
         return command(name, text=text)(click.argument("target")(run))

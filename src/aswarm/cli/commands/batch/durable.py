@@ -33,7 +33,7 @@ async def durable_batch(
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
     at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
     runs = DurableRuns(swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once)
-    runs.factory.limits = replace(runs.limits, max_turns=options.max_turns)
+    runs._factory.limits = replace(runs.limits, max_turns=options.max_turns)
     async with runs:
         yield _DurableBatch(runs, agent, options).outcomes(items)
 

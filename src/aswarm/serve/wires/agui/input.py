@@ -28,7 +28,7 @@ from aswarm.runs._requests import (
 
 
 def agui_request(body: object) -> ClientRequest:
-    """Return the request in a body. Raises RequestError with the place of the fault.
+    """Return the request in a body. Raises InvalidRequest with the place of the fault.
 
     An answer in `resume` must be for an open call. Without `resume`, the results of tools in the messages are the answers. When
     the run starts, results of calls that are not open are ignored as old history.

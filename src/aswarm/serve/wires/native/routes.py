@@ -51,7 +51,7 @@ async def _start(service: Service, request: Request, user: str) -> Response:
 def _policy(body: Any, service: Service) -> DisconnectPolicy:
     value = body.get("on_disconnect")
     if value is None:
-        return service.on_disconnect
+        return service._on_disconnect
     is_seconds = (
         isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= service.runs.limits.seconds
     )
@@ -83,7 +83,7 @@ async def _state(service: Service, request: Request, run: Run) -> dict[str, Any]
     """Return a run as JSON data. If the run has ended, the data include its last entry."""
     state: dict[str, Any] = {**run.record.to_dict(), "events": _place(request, run, "/events")}
     if not run.record.is_running:
-        shown = [service.show(entry) for entry in await run.read(run.record.last - 1)]
+        shown = [service._show(entry) for entry in await run.read(run.record.last - 1)]
         state["result"] = next((entry.to_dict() for entry in shown if entry is not None), None)
     return state
 
@@ -96,4 +96,4 @@ async def _cancel(service: Service, request: Request, user: str) -> Response:
 
 async def _events(service: Service, request: Request, user: str) -> Response:
     run = await _run(service, request, user)
-    return respond(run, NativeWire(), request, heartbeat=service.heartbeat, show=service.show)
+    return respond(run, NativeWire(), request, heartbeat=service._heartbeat, show=service._show)

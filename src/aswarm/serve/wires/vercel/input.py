@@ -27,7 +27,7 @@ from aswarm.runs._requests import (
 
 
 def vercel_request(body: object) -> ClientRequest:
-    """Return the request in a body. Raises RequestError with the place of the fault.
+    """Return the request in a body. Raises InvalidRequest with the place of the fault.
 
     A client sends a message again with the old answers in it. So when the run starts, answers to calls that are not open are
     ignored.
