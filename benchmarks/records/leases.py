@@ -27,7 +27,7 @@ async def runs(path: str, slot: int) -> list[Any]:
     """Start all runs at once and wait for them. Returns the status and the reason of each."""
     from aswarm import AsyncSwarm  # noqa: PLC0415 - as in `common`
     from aswarm.conversations import SQLiteStore  # noqa: PLC0415 - as above
-    from aswarm.serve import Limits, LocalRuns, NewRun, Run  # noqa: PLC0415 - as above
+    from aswarm.runs import Limits, LocalRuns, NewRun, Run  # noqa: PLC0415 - as above
 
     limits = Limits(runs_per_user=2 * _RUNS)
     user = f"user{slot}"

@@ -9,8 +9,8 @@ import pytest
 from coded import recorded
 
 from aswarm import tool
-from aswarm.serve import show_answers
-from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.runs import show_answers
+from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_vercel_keeps_a_part_for_each_call_inside() -> None:
 
 async def test_agui_names_the_outer_call_of_each_event() -> None:
     log, _ = await recorded("await look(1)", [look])
-    inside = [each["value"] for each in frames(AguiWire(), log) if each.get("name", "").endswith("tool_progress")]
+    inside = [each["value"] for each in frames(AGUIWire(), log) if each.get("name", "").endswith("tool_progress")]
     assert {each["toolCallId"] for each in inside} == {"outer"}
     assert [each["value"].get("id") for each in inside] == [None, "outer.0", "outer.0"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from documentation import PROJECT
 
 from aswarm import Agent
-from aswarm.serve import app, bearer
+from aswarm.serve import bearer, create_app
 from aswarm.serve._service import routes_of
 
 PAGE = (PROJECT / "docs/reference/http-routes.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ COMPUTED = {
 
 def test_the_page_lists_every_route_of_a_service() -> None:
     """Those of all wires, in the order in which the service has them."""
-    service = app(agents=Agent(), auth=bearer({"x": "y"}), wires=("agui", "vercel", "openai"), page=True)
+    service = create_app(agents=Agent(), auth=bearer({"x": "y"}), wires=("agui", "vercel", "openai"), page=True)
     routes = [(getattr(route, "methods", None), getattr(route, "path", "")) for route in routes_of(service)]
     names = [f"{(methods - {'HEAD'}).pop()} {path}" for methods, path in routes if methods]
     listed = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", PAGE, re.MULTILINE)

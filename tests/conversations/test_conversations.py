@@ -312,7 +312,7 @@ async def test_an_input_that_a_guard_has_replaced_is_never_sent(way: str, histor
         else:
             async with chat.stream(text) as run:
                 _ = [event async for event in run]
-    fork = await chat.fork("b", at=5)
+    fork = await chat.fork("b", until=5)
     await fork.run("Or?")
     assert [request.body for request in model.requests if "4111" in str(request.body)] == []
     users = [[each["content"] for each in request.messages if each["role"] == "user"] for request in model.requests]
@@ -666,7 +666,7 @@ async def test_a_fork_continues_from_a_message() -> None:
     chat = chat_of(*script, agent=triage, context_variables={"n": 0})
     await chat.run("1")
     await chat.run("2", {"n": 1})
-    fork = await chat.fork("b", at=2)
+    fork = await chat.fork("b", until=2)
     stored = await fork.load()
     assert (fork.id, len(stored.messages), stored.agent) == ("b", 2, "Triage")
     assert stored.context_variables == {"n": 0}
@@ -682,7 +682,7 @@ async def test_a_fork_from_any_message_is_valid(at: int) -> None:
     calls = [call("order", number=7), call("order", number=8)]
     chat = chat_of(calls, "Both.", "Yes.")
     await chat.run("Where?")
-    fork = await chat.fork("b", at=at)
+    fork = await chat.fork("b", until=at)
     check_history((await fork.load()).messages, allow_open=True)
     await fork.run("Really?")
     check_history((await fork.load()).messages)
@@ -694,7 +694,7 @@ async def test_a_fork_at_no_message_is_an_error(at: int) -> None:
     chat = chat_of("Hi.")
     await chat.run("Hi")
     with pytest.raises(ConfigurationError, match=f"has 2 messages and cannot be forked at {at}"):
-        await chat.fork("b", at=at)
+        await chat.fork("b", until=at)
 
 
 async def test_a_fork_of_what_was_never_written_is_an_error() -> None:

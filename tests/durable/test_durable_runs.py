@@ -412,8 +412,8 @@ async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
         await (await runs.start("Boss", "Hi!", run_id="old")).result()
         await runs.start("Boss", "Hi!", run_id="now")
         await shop.began.wait()
-        assert await runs.purge(older_than=3600) == 0
-        assert await runs.purge(older_than=0) == 1
+        assert await runs.purge(older_than_seconds=3600) == 0
+        assert await runs.purge(older_than_seconds=0) == 1
         assert [each.workflow_id for each in await DBOS.list_workflows_async()] == ["now"]
         with pytest.raises(RunNotFound):
             await runs.get_run("old")
@@ -487,15 +487,15 @@ async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> Non
     async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
         asked = await runs.start("Boss", "Pay!", run_id="a")
         await asked.wait()
-        assert await runs.purge(older_than=0) == 0
+        assert await runs.purge(older_than_seconds=0) == 0
         answered = await asked.answer({"p": True})
         with anyio.fail_after(60):
             await shop.began.wait()
-        assert await runs.purge(older_than=0) == 0
+        assert await runs.purge(older_than_seconds=0) == 0
         shop.go.set()
         await answered.wait()
         assert await runs.store.load("-/a") is not None
-        assert await runs.purge(older_than=0) == 2
+        assert await runs.purge(older_than_seconds=0) == 2
         assert await runs.store.load("-/a") is None
 
 

@@ -238,8 +238,8 @@ async def test_a_purge_that_fails_halfway_can_be_repeated(
         await (await runs.start("Boss", "Hi!", run_id="r")).wait()
         monkeypatch.setattr(runs._engine, "delete", Failing(runs._engine.delete, OSError("away")))
         with pytest.raises(OSError, match="away"):
-            await runs.purge(0)
-        assert await runs.purge(0) == 1
+            await runs.purge(older_than_seconds=0)
+        assert await runs.purge(older_than_seconds=0) == 1
         with anyio.fail_after(60):
             await (await runs.start("Boss", "Hi!", run_id="r")).wait()
     assert asked == [2, 2]
@@ -260,7 +260,7 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     """`regenerate` takes the last answer back."""
     async with durable(tmp_path, ["One.", "Two."], shop) as runs:
         await (await runs.start("Boss", "Hi!", user="ann", conversation="c")).wait()
-        again = await Run(runs, await runs.start(NewRun("ann", "c", regenerate=True))).result()
+        again = await Run(runs, await runs.start(NewRun("ann", "c", regenerate=True))).last_entry()
         stored = await runs.store.load("ann/c")
     assert again.fields["response"]["text"] == "Two."
     assert stored is not None

@@ -65,7 +65,7 @@ def test_the_log_of_a_run_has_its_events_in_order() -> None:
     assert [entry.is_last for entry in log] == [False] * (len(log) - 1) + [True]
     assert log[0].to_dict() == {
         "seq": 0,
-        "at": log[0].at,
+        "at": log[0].at_ms,
         "type": "RunStarted",
         "run_id": "run0",
         "conversation": "chat",
@@ -219,7 +219,7 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
     response: Response = Response(agent=agent, context_variables={"n": 1}, stop="cancelled", run_id="run")
     changed, last = maker.stopped("cancelled", response)
     assert changed.fields == {"agent": "A", "changes": {"n": 1}, "removed": [], "by": []}
-    assert (last.type, last.at, last.fields["reason"], last.response["stop"]) == (
+    assert (last.type, last.at_ms, last.fields["reason"], last.response["stop"]) == (
         "RunStopped",
         7,
         "cancelled",
@@ -274,7 +274,7 @@ def test_deltas_that_follow_each_other_are_joined() -> None:
         Entry(10, 0, "X", {}),
     ]
     found = [
-        (each.seq, each.at, each.first, each.fields.get("text", each.fields.get("arguments")))
+        (each.seq, each.at_ms, each.first, each.fields.get("text", each.fields.get("arguments")))
         for each in joined(entries)
     ]
     assert found == [

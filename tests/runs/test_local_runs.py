@@ -535,7 +535,11 @@ async def test_the_kept_logs_have_a_size() -> None:
 
 async def test_the_last_entry_is_written_once() -> None:
     """It is in the log before readers see it, so that nothing is left to write."""
-    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore()._database)
+    live = LiveRun(
+        RunRecord(id="r", user="ann", conversation=None, agent=None, status="running", started_ms=0),
+        1,
+        MemoryStore()._database,
+    )
     live.add_first(Entry(0, 0, "RunStarted", {}))
     last = Entry(1, 0, "RunStopped", {"reason": "x"})
     row = live.unwritten(last)
@@ -547,7 +551,11 @@ async def test_the_last_entry_is_written_once() -> None:
 
 async def test_the_first_reason_to_stop_a_run_counts() -> None:
     """A later one changes nothing."""
-    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore()._database)
+    live = LiveRun(
+        RunRecord(id="r", user="ann", conversation=None, agent=None, status="running", started_ms=0),
+        1,
+        MemoryStore()._database,
+    )
     live.cancel("enough")
     live.cancel("more than enough")
     assert live.reason == "enough"
@@ -606,7 +614,12 @@ async def test_the_tools_of_a_client_are_not_offered_to_a_run_inside_a_function(
     outer = Agent(name="Outer", instructions="outer", functions=[agent_tool(inner)])
     model = ScriptedModel([call("inner", request="Look"), "Seen.", "Done."])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=outer) as runs:
-        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
+        new = NewRun(
+            "ann",
+            "c",
+            [{"role": "user", "content": "Hi!"}],
+            tools=[ClientTool(name="open_page", description="", parameters={})],
+        )
         assert (await Run(runs, await runs.start(new)).last_entry()).type == "RunFinished"
     offered = [[each["function"]["name"] for each in asked.body.get("tools", ())] for asked in model.requests]
     assert offered == [["inner", "open_page"], [], ["inner", "open_page"]]
@@ -623,7 +636,12 @@ async def test_a_call_of_the_client_and_a_later_handoff() -> None:
     model = ScriptedModel([[call("open_page"), call("leave")], "Done."])
     agent = Agent(name="A", functions=[leave])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=[agent, clerk]) as runs:
-        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
+        new = NewRun(
+            "ann",
+            "c",
+            [{"role": "user", "content": "Hi!"}],
+            tools=[ClientTool(name="open_page", description="", parameters={})],
+        )
         ending = await Run(runs, await runs.start(new)).last_entry()
     assert ending.response["stop"] == "waiting"
     assert [each["name"] for each in ending.response["waiting"]] == ["open_page", "leave"]
@@ -707,13 +725,21 @@ async def test_the_end_is_found_behind_numbers_that_the_log_never_got() -> None:
         lasts = [10_001, 1, 7, 7]
 
         async def get(self, run_id: str, *, user: str) -> RunRecord:
-            return RunRecord(run_id, user, None, None, "stopped", 0, last=self.lasts.pop(0))
+            return RunRecord(
+                id=run_id,
+                user=user,
+                conversation=None,
+                agent=None,
+                status="stopped",
+                started_ms=0,
+                last=self.lasts.pop(0),
+            )
 
         async def read(self, run_id: str, after: int, *, user: str) -> list[Entry]:
             return [end] if after == 0 else []
 
     runs: Any = Lost()
-    run = Run(runs, RunRecord("r", "ann", None, None, "running", 0))
+    run = Run(runs, RunRecord(id="r", user="ann", conversation=None, agent=None, status="running", started_ms=0))
     assert await run.last_entry() == end
     with pytest.raises(RunNotFound):
         await run.last_entry()

@@ -88,8 +88,8 @@ async def test_a_run_has_a_log_from_its_start_to_its_end(place: Open) -> None:
         assert entries[-1].fields["response"]["text"] == "All is well."
         record = await it.runs.get(run.id, user="ann")
         assert (record.status, record.last) == ("finished", entries[-1].seq)
-        assert record.ended is not None
-        assert record.ended >= record.started
+        assert record.ended_ms is not None
+        assert record.ended_ms >= record.started_ms
 
 
 async def test_the_log_says_what_the_store_has(place: Open) -> None:
@@ -375,7 +375,7 @@ async def test_a_run_that_fails_is_kept(place: Open) -> None:
 
 async def test_a_run_has_a_limit_of_time(place: Open) -> None:
     """A run that takes longer is stopped, and says why."""
-    async with place([call("slow")], limits=Limits(seconds=0.1)) as it:
+    async with place([call("slow")], limits=Limits(run_seconds=0.1)) as it:
         last = await (await it.start()).last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "time_limit")
 

@@ -24,7 +24,7 @@ from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm._record import log
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
-from aswarm.serve import AguiWire, VercelWire
+from aswarm.serve import AGUIWire, VercelWire
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -156,7 +156,7 @@ def check(entries: Sequence[Entry], history: Sequence[Any], context: Any, death:
 
 def check_wires(entries: Sequence[Entry]) -> None:
     """Give the log to strict readers, which raise an error for what their clients refuse."""
-    agui, agui_wire, vercel, vercel_wire = AguiReader(()), AguiWire(), VercelReader(), VercelWire()
+    agui, agui_wire, vercel, vercel_wire = AguiReader(()), AGUIWire(), VercelReader(), VercelWire()
     for entry in entries:
         agui.read(agui_wire.encode(entry))
         vercel.read(vercel_wire.encode(entry))

@@ -76,7 +76,7 @@ async def test_a_run_ends_with_its_reader(workshop: Workshop, version: str | Non
 @pytest.mark.parametrize("version", [None, "2.4"])
 async def test_a_stream_of_chat_completions_ends_with_its_client(workshop: Workshop, version: str | None) -> None:
     """A client of that API has no other way to stop. The run of a conversation goes on."""
-    made = service(lambda _: call("slow"), workshop, wires=WIRES, drain=0, heartbeat=0.02)
+    made = service(lambda _: call("slow"), workshop, wires=WIRES, drain_seconds=0, heartbeat_seconds=0.02)
     async with listening(of_version(made, version)) as url, client(url, "token-of-ann") as ann:
         body = {**CHAT, "stream": True}
         await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body)
@@ -213,7 +213,7 @@ async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann")
         found = []
-        async for piece in frames(run, NativeWire(), heartbeat=0.02):
+        async for piece in frames(run, NativeWire(), heartbeat_seconds=0.02):
             found.append(piece)
             if piece.startswith(b":"):
                 workshop.go.set()

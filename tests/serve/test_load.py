@@ -17,7 +17,8 @@ from kept_runs import Workshop
 from served import client, events_of, listening, served, service
 
 from aswarm import Agent
-from aswarm.serve import Limits, bearer
+from aswarm.runs import Limits
+from aswarm.serve import bearer
 from aswarm.testing import ScriptedAnswer, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.heavy]

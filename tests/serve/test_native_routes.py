@@ -15,7 +15,8 @@ from starlette.requests import Request
 
 from aswarm import Agent, ConfigurationError, agent_tool, tool
 from aswarm.conversations import Conversation
-from aswarm.serve import Limits, local_only, show_answers, show_everything
+from aswarm.runs import Limits, show_answers, show_everything
+from aswarm.serve import local_only
 from aswarm.serve._endpoints import Refusal, read_json
 from aswarm.testing import Failure, ScriptedAnswer, call
 
@@ -120,7 +121,7 @@ async def test_a_head_request_gets_no_stream() -> None:
 
 async def test_silence_is_filled_with_comments(workshop: Workshop) -> None:
     """A proxy closes a connection that says nothing, so a comment comes now and then."""
-    async with served([call("slow"), "Done."], workshop, heartbeat=0.02) as it:
+    async with served([call("slow"), "Done."], workshop, heartbeat_seconds=0.02) as it:
         run = await it.say()
         async with it.ann.stream("GET", f"/runs/{run}/events") as stream:
             comments = 0
@@ -551,7 +552,7 @@ async def test_a_body_that_is_no_request_is_refused(body: bytes, code: str) -> N
 
 async def test_other_refusals() -> None:
     """415, 413, 404 and 422: each with a code."""
-    limits = Limits(body=200, text=20)
+    limits = Limits(body_bytes=200, text_characters=20)
     async with served(LONG, limits=limits) as it:
         place, text = "/conversations/c/runs", {"text": "Hi!"}
         plain = await it.ann.post(place, content=b"{}", headers={"content-type": "text/plain"})
@@ -604,7 +605,7 @@ async def test_a_fault_of_the_service_is_not_told_to_clients(caplog: pytest.LogC
 
 async def test_too_many_runs_are_refused(workshop: Workshop) -> None:
     """429 with `Retry-After` for a user, 503 for the service."""
-    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain=0) as it:
+    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain_seconds=0) as it:
         await it.say(conversation="1")
         of_user = await it.ann.post("/conversations/2/runs", json={"text": "Hi!"})
         of_service = await it.bob.post("/conversations/2/runs", json={"text": "Hi!"})

@@ -8,7 +8,8 @@ import pytest
 from served import client, listening
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.serve import LocalRuns, Service, bearer, show_everything
+from aswarm.runs import LocalRuns, show_everything
+from aswarm.serve import Service, bearer
 from aswarm.testing import ScriptedModel
 
 pytestmark = [pytest.mark.asyncio]

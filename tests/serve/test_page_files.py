@@ -11,7 +11,7 @@ from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.runs import show_everything
-from aswarm.serve import app, local_only
+from aswarm.serve import create_app, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
@@ -100,7 +100,7 @@ async def test_the_graph_has_the_models() -> None:
     """Each agent has its own model."""
     model = ScriptedModel([])
     agents = [Agent(name="A", model="gpt-4o"), Agent(name="B", model="gpt-4o-mini"), Agent(name="C", model="own-model")]
-    service = app(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True)
+    service = create_app(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True)
     async with listening(service) as url, client(url, None) as anyone:
         graph = (await anyone.get("/graph")).json()
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]

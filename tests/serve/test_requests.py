@@ -96,8 +96,8 @@ def test_agui_reads_parts_and_tools() -> None:
         ]
     ]
     assert list(found.tools) == [
-        ClientTool("toast", "Shows it.", {"type": "object"}),
-        ClientTool("plain", "", {"type": "object", "properties": {}}),
+        ClientTool(name="toast", description="Shows it.", parameters={"type": "object"}),
+        ClientTool(name="plain", description="", parameters={"type": "object", "properties": {}}),
     ]
     assert found.protocol_version == "1.0"
 

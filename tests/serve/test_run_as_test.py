@@ -13,7 +13,7 @@ from served import served
 
 from aswarm import Agent, AsyncSwarm, Hold, current_call, tool
 from aswarm.conversations import MemoryStore
-from aswarm.serve import CallAnswer, Entry, LocalRuns, NewRun, Run
+from aswarm.runs import CallAnswer, Entry, LocalRuns, NewRun, Run
 from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
@@ -148,7 +148,7 @@ async def test_other_forms_of_decisions_are_kept() -> None:
         (True, "True"),
         (False, "True"),
     ):
-        changed = Entry(0, started.at, "RunStarted", {**started.fields, "resume": resume})
+        changed = Entry(0, started.at_ms, "RunStarted", {**started.fields, "resume": resume})
         assert f", resume={literal})" in run_as_test([changed, *second[1:]], before)
     assert "resume" not in run_as_test(first, [])
 

@@ -23,27 +23,29 @@ from starlette.responses import Response
 from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
 from aswarm._record.entries import Entry
 from aswarm.conversations import MemoryStore
-from aswarm.serve import (
+from aswarm.runs import (
     AnswersRefused,
     ConversationNotFound,
     InvalidRequest,
     KeyReused,
     Limits,
     LocalRuns,
-    NativeWire,
     RequestRefused,
     RunActive,
     RunNotFound,
-    Service,
     TooManyRuns,
-    app,
+    show_answers_with,
+    show_everything,
+)
+from aswarm.serve import (
+    NativeWire,
+    Service,
     bearer,
+    create_app,
     error_response,
     frames,
     local_only,
     respond,
-    show_answers_with,
-    show_everything,
     stream_response,
 )
 from aswarm.serve._service import ServiceSettings
@@ -61,13 +63,13 @@ def request_of(host: str | None) -> Request:
 async def test_auth_is_required_and_a_function() -> None:
     """There is no default, and a token alone is not a function."""
     with pytest.raises(TypeError):
-        app(agents=Agent())  # type: ignore[call-arg]
+        create_app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
-        app(agents=Agent(), auth="token")  # type: ignore[arg-type]
+        create_app(agents=Agent(), auth="token")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="origins must not contain"):
-        app(agents=Agent(), auth=bearer("t"), origins=["*"])
+        create_app(agents=Agent(), auth=bearer("t"), origins=["*"])
     with pytest.raises(ConfigurationError, match=r"wires must be a list of .*, not 'ag-ui'"):
-        app(agents=Agent(), auth=bearer("t"), wires=["ag-ui"])  # type: ignore[list-item]
+        create_app(agents=Agent(), auth=bearer("t"), wires=["ag-ui"])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match=r"runs must be a Runs, .*, not Agent"):
         Service(Agent(), auth=bearer("t"))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"needs a token, .*, not NoneType"):
@@ -137,7 +139,7 @@ async def test_a_user_id_is_text(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are opened and closed with its lifespan, more than once; a path is that of an SQLite file."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    made = app(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
+    made = create_app(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
     for _ in range(2):
         async with made.lifespan():
             assert await made.runs.list(user="user") == []
@@ -148,7 +150,7 @@ async def test_the_short_way_takes_what_the_service_takes() -> None:
     """`app` has each keyword of `Service`, and the rest of its keywords are of `LocalRuns`."""
     of_service = set(signature(Service).parameters) - {"runs", "auth"}
     assert of_service == set(ServiceSettings.__annotations__)
-    assert set(signature(app).parameters) - {"auth", "settings"} <= set(signature(LocalRuns).parameters)
+    assert set(signature(create_app).parameters) - {"auth", "settings"} <= set(signature(LocalRuns).parameters)
 
 
 async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
@@ -182,7 +184,7 @@ async def test_a_signal_begins_to_drain(workshop: Workshop) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
-        made = service([call("slow"), "Done."], workshop, drain=5)
+        made = service([call("slow"), "Done."], workshop, drain_seconds=5)
         async with listening(made) as url, client(url, "token-of-ann") as ann:
             run = (await ann.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
             await workshop.began.wait()
@@ -266,7 +268,7 @@ async def test_a_filter_is_a_function(workshop: Workshop) -> None:
     async with made.lifespan(), AsyncSwarm(ScriptedModel([]).client()) as swarm:
         run = await made.start("Hi!", conversation="c", user="ann")
         for refused in (
-            lambda: app(agents=Agent(), auth=bearer("t"), show=nothing),
+            lambda: create_app(agents=Agent(), auth=bearer("t"), show=nothing),
             lambda: respond(run, NativeWire(), request_of(None), show=nothing),
             lambda: stream_response(swarm.stream(Agent(), "Hi!"), NativeWire(), on_end=nothing, show=nothing),
         ):
@@ -330,7 +332,11 @@ async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework
             assert ("retry-after" in answer.headers) is (status == 429)
         assert (await browser.get("/runs/none")).json()["error"]["code"] == "run_not_found"
         broken = await browser.get("/store")
-        assert (broken.status_code, broken.json()["error"]["code"], "s3cret" in broken.text) == (503, "unavailable", False)
+        assert (broken.status_code, broken.json()["error"]["code"], "s3cret" in broken.text) == (
+            503,
+            "unavailable",
+            False,
+        )
         await run.cancel()
         refused = await browser.post("/ask", json={"more": {"answers": ()}})
         assert refused.status_code == 500  # a fault of the program, which is no error of `Runs`

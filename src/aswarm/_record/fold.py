@@ -227,7 +227,7 @@ def whole_end(entries: Sequence[Entry]) -> Entry:
     contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
     response = {**last.response, "messages": messages, "text": text_of(next(contents, None))}
     fields = {key: value for key, value in last.fields.items() if key != "_closing"}
-    return Entry(last.seq, last.at, last.type, {**fields, "response": response})
+    return Entry(last.seq, last.at_ms, last.type, {**fields, "response": response})
 
 
 def _call_message(fields: Mapping[str, Any]) -> Message:

@@ -18,7 +18,7 @@ from ._options import with_mcp_servers
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
     from aswarm._values.agent import Agent
-    from aswarm.serve import Runs
+    from aswarm.runs import Runs
 
     from ._opened import Logs
 
@@ -114,9 +114,9 @@ def serve_until_stopped(
 
 
 def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> Runs:
-    from aswarm.serve import Limits, LocalRuns  # noqa: PLC0415 - it needs starlette
+    from aswarm.runs import Limits, LocalRuns  # noqa: PLC0415 - it needs starlette
 
-    limits = Limits(body=10_000_000)  # the playground sends images
+    limits = Limits(body_bytes=10_000_000)  # the playground sends images
     if store is None or "://" not in store:
         return LocalRuns(swarm, store=store, agents=agents, limits=limits)
     if version is None:

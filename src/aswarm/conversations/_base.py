@@ -90,11 +90,11 @@ class SQLStore(Store):
         delete = partial(single, "DELETE FROM aswarm_conversation WHERE id = ?", checked_id(conversation_id))
         return bool((await self._database.submit(delete, durable=True))[0][0])
 
-    async def purge(self, older_than: float) -> int:
+    async def purge(self, *, older_than_seconds: float) -> int:
         """See `Store`."""
-        if not older_than >= 0:
-            raise ConfigurationError(f"older_than must be a number of seconds, at least 0, not {older_than!r}")
-        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", clocks.time() - older_than)
+        if not older_than_seconds >= 0:
+            raise ConfigurationError(f"older_than_seconds must be a number, at least 0, not {older_than_seconds!r}")
+        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", clocks.time() - older_than_seconds)
         return int((await self._database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:

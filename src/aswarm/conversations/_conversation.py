@@ -82,11 +82,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: type[T] | Output[T],
         **keywords: Unpack[NewRunKeywords],
@@ -97,11 +97,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: Any = None,
         **keywords: Unpack[NewRunKeywords],
@@ -111,11 +111,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: Any = None,
         **keywords: Unpack[NewRunKeywords],
@@ -146,11 +146,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: Any = None,
         deltas: bool = True,
@@ -169,11 +169,11 @@ class Conversation:
         self,
         decisions: bool | Decisions | None = None,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         revision: str | None = None,
         agent: Agent | None = None,
         output: Any = None,
@@ -206,11 +206,11 @@ class Conversation:
         self,
         decisions: bool | Decisions | None = None,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         revision: str | None = None,
         agent: Agent | None = None,
         output: Any = None,
@@ -225,17 +225,19 @@ class Conversation:
 
     # --- the conversation as a whole ---
 
-    async def fork(self, new_id: str, *, at: int | None = None) -> Conversation:
-        """Copy the conversation, or its first `at` messages, to a new id. Returns the new conversation.
+    async def fork(self, new_id: str, *, until: int | None = None) -> Conversation:
+        """Copy the conversation, or its first `until` messages, to a new id. Returns the new conversation.
 
-        The copy has the agent and the context variables from the time when the conversation had `at` messages. Raises `Conflict`
-        if the store already has `new_id`. Raises ConfigurationError if the conversation has fewer than `at` messages.
+        The copy has the agent and the context variables from the time when the conversation had `until` messages. Raises `Conflict`
+        if the store already has `new_id`. Raises ConfigurationError if the conversation has fewer than `until` messages.
         """
         target = self._target
         length = len((await self.load()).messages)
-        if at is not None and not 0 <= at <= length:
-            raise ConfigurationError(f"the conversation {self.id!r} has {length} messages and cannot be forked at {at}")
-        await target.store.fork(self.id, checked_id(new_id), until=at)
+        if until is not None and not 0 <= until <= length:
+            raise ConfigurationError(
+                f"the conversation {self.id!r} has {length} messages and cannot be forked at {until}"
+            )
+        await target.store.fork(self.id, checked_id(new_id), until=until)
         agents = target.agents
         return Conversation(
             target.store,

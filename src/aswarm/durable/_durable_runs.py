@@ -50,7 +50,7 @@ logger = logging.getLogger("aswarm")
 
 NO_USER = "-"  # the user of a run that was started without a user; an empty id is not allowed
 _IDS_AT_ONCE = 500
-_LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
+_LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, run_seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
 
 
 class DurableRuns(LoggedRuns):
@@ -393,13 +393,13 @@ class DurableRuns(LoggedRuns):
         old = partial(log.old, before, limits.kept_runs, limits.kept_bytes, but_user=NO_USER, keeps_waiting=True)
         return await self._database.submit(old, reads_only=True)
 
-    async def purge(self, older_than: float) -> int:
-        """Delete the runs that ended at least `older_than` seconds ago, with their logs. Returns their number.
+    async def purge(self, *, older_than_seconds: float) -> int:
+        """Delete the runs that ended at least `older_than_seconds` ago, with their logs. Returns their number.
 
-        A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(older_than)` deletes the
+        A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(...)` deletes the
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
-        run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than), reads_only=True)
+        run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than_seconds), reads_only=True)
         for user, conversation in conversations:
             await self.store.delete(conversation_key(user, conversation))
         await self._delete(run_ids)

@@ -6,6 +6,7 @@ package does not use HTTP: `aswarm.serve` adds it.
 """
 
 from aswarm._record.entries import Entry
+from aswarm._record.entry_maker import ErrorText
 from aswarm._record.fold import Folded, fold
 from aswarm._values import public as _public
 
@@ -24,8 +25,10 @@ from ._runs import (
     RunNotFound,
     RunRecord,
     Runs,
+    RunStatus,
     ShuttingDown,
     TooManyRuns,
+    WhileRunning,
 )
 from ._show import Show, show_answers, show_answers_with, show_everything
 
@@ -37,6 +40,7 @@ __all__ = [
     "ConversationNotFound",
     "DisconnectPolicy",
     "Entry",
+    "ErrorText",
     "Folded",
     "InvalidRequest",
     "KeyReused",
@@ -48,10 +52,12 @@ __all__ = [
     "RunActive",
     "RunNotFound",
     "RunRecord",
+    "RunStatus",
     "Runs",
     "Show",
     "ShuttingDown",
     "TooManyRuns",
+    "WhileRunning",
     "fold",
     "show_answers",
     "show_answers_with",

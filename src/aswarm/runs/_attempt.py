@@ -52,7 +52,7 @@ class RunAttempt:
         error: Exception | None = None
         reason: str | None = self._runs._stop_reason
         try:
-            with in_trace(self._run.start.trace), live.scope, anyio.move_on_after(self._runs.limits.seconds):
+            with in_trace(self._run.start.trace), live.scope, anyio.move_on_after(self._runs.limits.run_seconds):
                 try:
                     async with aclosing(self._events()) as events:
                         async for _ in events:

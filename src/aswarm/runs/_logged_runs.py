@@ -242,7 +242,7 @@ class LoggedRuns(ABC):
             raise
         owner = self._owner()
         record = RunRecord(
-            run_id, new.user, new.conversation, run.start.agent, "running", now(),
+            id=run_id, user=new.user, conversation=new.conversation, agent=run.start.agent, status="running", started_ms=now(),
             digest=new.digest, on_disconnect=new.on_disconnect, last=0, key=new.key, is_new=True, is_queued=owner is None,
         )  # fmt: skip
         return await self._record(_starting.Start(record, run, stored, self.version, owner, self.limits))
@@ -455,7 +455,7 @@ def record_of(row: RunRow) -> RunRecord:
     policy, is_queued = _POLICIES.get(row.on_disconnect), row.status == "queued"
     status = "running" if is_queued else cast("RunStatus", row.status)
     return RunRecord(
-        row.id, row.user, row.conversation, row.agent, status, row.started, row.ended, row.reason,
-        row.digest, float(row.on_disconnect) if policy is None else policy, row.last, row.key,
-        is_queued=is_queued,
+        id=row.id, user=row.user, conversation=row.conversation, agent=row.agent, status=status, started_ms=row.started,
+        ended_ms=row.ended, reason=row.reason, digest=row.digest,
+        on_disconnect=float(row.on_disconnect) if policy is None else policy, last=row.last, key=row.key, is_queued=is_queued,
     )  # fmt: skip

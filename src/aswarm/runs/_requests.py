@@ -97,7 +97,7 @@ class CallAnswer:
     result: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTool:
     """A tool of the client. The run keeps its calls open, and the client answers them."""
 
@@ -315,7 +315,7 @@ def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
         raise invalid(f"{param}.name", "1 to 64 letters, digits, _ or -", name)
     parameters = data.get("parameters")
     schema = _NO_PARAMETERS if parameters is None else an_object(parameters, f"{param}.parameters")
-    return ClientTool(name, str(data.get("description") or ""), schema)
+    return ClientTool(name=name, description=str(data.get("description") or ""), parameters=schema)
 
 
 def last_said(messages: Sequence[Any]) -> list[Mapping[str, Any]]:

@@ -127,7 +127,7 @@ class Run:
             self.record,
             status=cast("RunStatus", status),
             reason=reason,
-            ended=last.at,
+            ended_ms=last.at_ms,
             last=last.seq,
             is_queued=False,
         )

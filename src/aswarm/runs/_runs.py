@@ -16,7 +16,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from aswarm._record.entries import Entry
@@ -38,33 +38,33 @@ reader disconnects. A number: it is cancelled after this number of seconds witho
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits for clients.
 
     Args:
-        body: Bytes of one request.
+        body_bytes: Bytes of one request.
         runs_per_user: Concurrent runs of one user. The same number of messages may wait for these runs.
         runs: Concurrent runs of all users.
-        seconds: Seconds of one run.
+        run_seconds: Seconds of one run.
         max_turns: Completions of one run.
         log_bytes: Bytes of the log of one run; a run with a longer log is stopped.
         kept_seconds: Seconds after which the log of an ended run is deleted.
         kept_runs: Number of kept logs of ended runs; the oldest logs are deleted first.
         kept_bytes: Bytes of all kept logs of ended runs; the oldest logs are deleted first.
-        text: Characters of one message.
+        text_characters: Characters of one message.
     """
 
-    body: int = 1_000_000
+    body_bytes: int = 1_000_000
     runs_per_user: int = 4
     runs: int = 1_000
-    seconds: float = 3600
+    run_seconds: float = 3600
     max_turns: float = 50
     log_bytes: int = 20_000_000
     kept_seconds: float = 24 * 3600
     kept_runs: int = 10_000
     kept_bytes: int = 1_000_000_000
-    text: int = 100_000
+    text_characters: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,7 @@ class NewRun:
     user: str
     conversation: str | None = None
     messages: str | Sequence[Message] = ()
+    _: KW_ONLY
     answers: Sequence[CallAnswer] = ()
     strict: bool = True
     regenerate: bool = False
@@ -133,7 +134,7 @@ class NewRun:
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """The state of a run when the record was read.
 
@@ -143,8 +144,8 @@ class RunRecord:
         conversation: The id of its conversation, or None.
         agent: The name of the agent that starts the run, or None.
         status: "running" or, after the end, "finished", "failed" or "stopped".
-        started: The start, in milliseconds since the epoch.
-        ended: The end, in milliseconds since the epoch; None for a running run.
+        started_ms: The start, in milliseconds since the epoch.
+        ended_ms: The end, in milliseconds since the epoch; None for a running run.
         reason: For a stopped run, a code such as "cancelled". For a failed run, the name of the error. For a run that finished
             without an answer, the `stop` of its response, such as "waiting". When the next run of the conversation answers or
             closes its calls, "waiting" becomes "continued".
@@ -161,8 +162,8 @@ class RunRecord:
     conversation: str | None
     agent: str | None
     status: RunStatus
-    started: int
-    ended: int | None = None
+    started_ms: int
+    ended_ms: int | None = None
     reason: str | None = None
     digest: str = ""
     on_disconnect: DisconnectPolicy = "finish"
@@ -191,7 +192,9 @@ class RunRecord:
         """Return the record as JSON data for clients."""
         hidden = ("user", "digest", "on_disconnect", "key", "is_new", "is_queued")
         queued = {"is_queued": True} if self.is_queued else {}
-        return {key: value for key, value in asdict(self).items() if key not in hidden and value is not None} | queued
+        names = {"started_ms": "started", "ended_ms": "ended"}  # in the JSON data
+        fields = {names.get(key, key): value for key, value in asdict(self).items()}
+        return {key: value for key, value in fields.items() if key not in hidden and value is not None} | queued
 
 
 class Runs(AbstractAsyncContextManager[Any], Protocol):

@@ -70,7 +70,7 @@ def check_show(show: object) -> None:
 
 
 def _with(entry: Entry, fields: Mapping[str, Any]) -> Entry:
-    return Entry(entry.seq, entry.at, entry.type, fields, entry.first)
+    return Entry(entry.seq, entry.at_ms, entry.type, fields, entry.first)
 
 
 def _with_keys(entry: Entry, keys: frozenset[str]) -> Entry | None:

@@ -118,7 +118,7 @@ def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transac
         record.id, record.user, record.digest, record.conversation, record.agent, record.key, str(record.on_disconnect),
         start.version, start.owner,
     )  # fmt: skip
-    if not (yield from log.insert(row, record.started, LogRow(0, 0, run.first.to_log()))):
+    if not (yield from log.insert(row, record.started_ms, LogRow(0, 0, run.first.to_log()))):
         raise StartAgain
     yield from enqueue(record.id)
 
@@ -137,7 +137,7 @@ def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Trans
     """
     row = live.unwritten(last)
     assert row is not None  # noqa: S101 - the row has at least the last entry
-    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last), last.at)):
+    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last), last.at_ms)):
         return False
     if change is not None:
         yield from _statements.write(key, change, clocks.time())
@@ -184,7 +184,7 @@ def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transact
     (stopped,) = EntryMaker().stopped(reason)
     response: dict[str, Any] = {**was.response, "stop": "cancelled", "waiting": []}
     fields: dict[str, Any] = {**stopped.fields, "response": response, "_closing": closing}
-    data = b"\n".join([*lines, Entry(was.seq, was.at, stopped.type, fields).to_log()])
+    data = b"\n".join([*lines, Entry(was.seq, was.at_ms, stopped.type, fields).to_log()])
     yield from log.replace_last(record.id, LogRow(row.first, row.last, data), Ending("stopped", reason))
 
 

@@ -106,7 +106,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
 async def _rename(service: Service, request: Request, user: str) -> Response:
     """Set the title. An empty title restores the default title, which is the start of the first message."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service.runs.limits.body), "body")
+    body = an_object(await read_json(request, service.runs.limits.body_bytes), "body")
     title = a_string(body.get("title"), "title")
     if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL cannot store the NUL character
         raise invalid("title", f"a text of at most {_LONGEST_TITLE} characters", title)
@@ -127,7 +127,7 @@ async def _delete(service: Service, request: Request, user: str) -> Response:
 async def _fork(service: Service, request: Request, user: str) -> Response:
     """Fork a conversation. The body has `after`, the number of messages to keep (default: all), and `id` (default: random)."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service.runs.limits.body), "body")
+    body = an_object(await read_json(request, service.runs.limits.body_bytes), "body")
     after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or clocks.urandom(12).hex()
     if not body.keys() <= {"after", "id"}:
         raise invalid("body", "an object with only the keys after and id", body)

@@ -28,7 +28,7 @@ from aswarm.runs._runs import (
     RunActive,
 )
 
-from ._responses import Encoder, RunStream, while_connected
+from ._responses import RunStream, Wire, while_connected
 
 if TYPE_CHECKING:
     from ._service import Service
@@ -178,10 +178,12 @@ async def read_json(request: Request, limit: int) -> Any:
 
 
 def stream(
-    service: Service, run: Run, wire: Encoder, *, after: int = -1, headers: Mapping[str, str] | None = None
+    service: Service, run: Run, wire: Wire, *, after: int = -1, headers: Mapping[str, str] | None = None
 ) -> RunStream:
     """Return the response that streams a run to the client."""
-    return RunStream(run, wire, after=after, heartbeat=service._heartbeat, show=service._show, headers=headers)
+    return RunStream(
+        run, wire, after=after, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers
+    )
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:
@@ -202,7 +204,7 @@ async def new_run(
     service: Service, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
 ) -> NewRun:
     """Return the requested run of a conversation. `agent`: the agent of the route."""
-    check_length(asked.messages, service.runs.limits.text)
+    check_length(asked.messages, service.runs.limits.text_characters)
     if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
         raise Refusal(
             422, "invalid_request", "the request must have a message of the user, or an answer to an open call"
@@ -211,10 +213,10 @@ async def new_run(
         user,
         conversation,
         [message.message for message in asked.messages],
-        asked.answers,
-        asked.strict,
-        asked.regenerate,
-        asked.agent if agent is None else agent,
+        answers=asked.answers,
+        strict=asked.strict,
+        regenerate=asked.regenerate,
+        agent=asked.agent if agent is None else agent,
         continues=asked.continues,
         key=idempotency_key(request),
         context_variables=None if service._context is None else await service._context(request),

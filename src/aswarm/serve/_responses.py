@@ -33,7 +33,7 @@ _RECONNECT_AFTER = 1000  # milliseconds before a reader reconnects to a service 
 _GRACE = 3.0  # when the service stops, a client has these seconds to read the last frames
 
 
-class Encoder(Protocol):
+class Wire(Protocol):
     """A wire for one reader: encodes the entries of a run as frames."""
 
     @property
@@ -52,7 +52,7 @@ class Encoder(Protocol):
 
 
 async def frames(
-    run: Run, wire: Encoder, *, after: int = -1, heartbeat: float = HEARTBEAT_SECONDS, show: Show = show_answers
+    run: Run, wire: Wire, *, after: int = -1, heartbeat_seconds: float = HEARTBEAT_SECONDS, show: Show = show_answers
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run until it ends: first the recorded entries, then live entries. Works with any web framework.
 
@@ -60,12 +60,14 @@ async def frames(
         run: The run.
         wire: A new wire for this reader.
         after: The number of the last entry that the reader has.
-        heartbeat: Seconds of silence before a comment is sent.
+        heartbeat_seconds: Seconds of silence before a comment is sent.
         show: Filters the entries. `show_everything` shows all.
     """
     check_show(show)
     with run._reading() as live:
-        pieces = read_frames(run, wire, live, after=after, heartbeat=heartbeat, show=show, draining=run._draining)
+        pieces = read_frames(
+            run, wire, live, after=after, heartbeat_seconds=heartbeat_seconds, show=show, draining=run._draining
+        )
         async with aclosing(pieces):
             async for data in pieces:
                 yield data
@@ -73,11 +75,11 @@ async def frames(
 
 async def read_frames(
     run: Run | LiveEntries,
-    wire: Encoder,
+    wire: Wire,
     live: LiveEntries | None,
     *,
     after: int = -1,
-    heartbeat: float,
+    heartbeat_seconds: float,
     show: Show,
     draining: Draining,
 ) -> AsyncGenerator[bytes, None]:
@@ -86,7 +88,7 @@ async def read_frames(
     `live`: the live entries of the run, if this process executes the run. `draining`: when it is set, the generator stops
     early, with a frame that makes a browser reconnect.
     """
-    seconds = heartbeat / 2  # a heartbeat follows two silent waits in a row, so no clock is read
+    seconds = heartbeat_seconds / 2  # a heartbeat follows two silent waits in a row, so no clock is read
     is_last = is_silent = False
     while not is_last:
         entries: Sequence[Entry] | None
@@ -116,7 +118,7 @@ async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining
     return None
 
 
-def _encoded(entries: Sequence[Entry], wire: Encoder, show: Show) -> bytes:
+def _encoded(entries: Sequence[Entry], wire: Wire, show: Show) -> bytes:
     shown = [each for entry in entries if (each := show(entry)) is not None]
     return b"".join(chain.from_iterable(map(wire.encode, joined(shown) if len(shown) > 1 else shown)))
 
@@ -124,7 +126,7 @@ def _encoded(entries: Sequence[Entry], wire: Encoder, show: Show) -> bytes:
 class StreamResponse(HttpResponse):
     """Base class of responses that stream the frames of a wire."""
 
-    def __init__(self, wire: Encoder, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, wire: Wire, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(None, headers={**HEADERS, **wire.headers, **(headers or {})}, media_type=wire.media_type)
         del self.headers["content-length"]
 
@@ -156,10 +158,10 @@ class RunStream(StreamResponse):
     def __init__(
         self,
         run: Run,
-        wire: Encoder,
+        wire: Wire,
         *,
         after: int = -1,
-        heartbeat: float,
+        heartbeat_seconds: float,
         show: Show,
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
@@ -169,7 +171,9 @@ class RunStream(StreamResponse):
         self._run = run
         self._patience = patience or 0
         draining = run._draining if patience is None else Draining()
-        self._read = partial(read_frames, run, wire, after=after, heartbeat=heartbeat, show=show, draining=draining)
+        self._read = partial(
+            read_frames, run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show, draining=draining
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the frames until the run ends or the client disconnects."""

@@ -1,4 +1,4 @@
-"""`Service` is an ASGI app over `Runs`. `app` makes both. The service runs alone, or mounted in Starlette or FastAPI.
+"""`Service` is an ASGI app over `Runs`. `create_app` makes both. The service runs alone, or mounted in Starlette or FastAPI.
 
 `Service` decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process.
 `Runs` has the agents, the conversations and the limits, and decides everything about runs.
@@ -79,8 +79,8 @@ class Service:
         while_running: What happens to a new message while a run of its conversation is active. "refuse": the request gets 409,
             with the id of the active run. "wait": the message waits for the end of the active run. "replace": the active run is
             stopped.
-        heartbeat: Seconds of silence before a stream sends a comment.
-        drain: Seconds in which running runs can finish when the process shuts down.
+        heartbeat_seconds: Seconds of silence before a stream sends a comment.
+        drain_seconds: Seconds in which running runs can finish when the process shuts down.
         origins: Origins of other sites whose pages may use the service, such as "https://shop.example".
         hosts: Accepted host names; by default all.
         activity: Whether to show calls and handoffs as reasoning on the OpenAI wire.
@@ -105,8 +105,8 @@ class Service:
         show: Show = show_answers,
         on_disconnect: DisconnectPolicy = "finish",
         while_running: WhileRunning = "refuse",
-        heartbeat: float = 15,
-        drain: float = 20,
+        heartbeat_seconds: float = 15,
+        drain_seconds: float = 20,
         origins: Sequence[str] = (),
         hosts: Sequence[str] = (),
         activity: bool = False,
@@ -120,12 +120,12 @@ class Service:
         self._context = context
         self._client_context = frozenset(client_context)
         self._show = show_answers_with(client_context) if show is show_answers else show
-        self._heartbeat = heartbeat
+        self._heartbeat_seconds = heartbeat_seconds
         self._on_disconnect: DisconnectPolicy = on_disconnect
         self._while_running: WhileRunning = while_running
         self._activity = activity
         self._client_tools, self._client_system = client_tools, client_system
-        self._drain_seconds = drain
+        self._drain_seconds = drain_seconds
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
         runs._logs_requests |= self._show is show_everything
@@ -239,8 +239,8 @@ class Service:
         new = NewRun(
             user,
             conversation,
-            () if text is None else ({"role": "user", "content": text},),
-            answers,
+            () if text is None else text,
+            answers=answers,
             agent=agent,
             key=key,
             context_variables=context_variables,
@@ -284,8 +284,8 @@ class ServiceSettings(TypedDict, total=False):
     show: Show
     on_disconnect: DisconnectPolicy
     while_running: WhileRunning
-    heartbeat: float
-    drain: float
+    heartbeat_seconds: float
+    drain_seconds: float
     origins: Sequence[str]
     hosts: Sequence[str]
     activity: bool
@@ -293,7 +293,7 @@ class ServiceSettings(TypedDict, total=False):
     client_system: bool
 
 
-def app(
+def create_app(
     swarm: AsyncSwarm | None = None,
     *,
     agents: Agent | Iterable[Agent] | Mapping[str, Agent],

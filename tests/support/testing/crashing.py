@@ -67,7 +67,7 @@ async def cancel(runs: LocalRuns, run: str) -> None:
     now = START + anyio.current_time()
     record = await runs.cancel(run, user="u")
     last = (await runs._recorded(run))[-1]
-    assert record.reason != "waiting" or last.at <= now * 1000, "a cancelled run waits for an answer"
+    assert record.reason != "waiting" or last.at_ms <= now * 1000, "a cancelled run waits for an answer"
 
 
 async def follow(world: World, clients: Clients, name: str, run: str) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from aswarm.cli._signals import received
 if TYPE_CHECKING:
     from aswarm._values.decisions import Decision
     from aswarm.durable import DurableRun, DurableRuns
-    from aswarm.serve import RunRecord
+    from aswarm.runs import RunRecord
 
 _STATUSES = ("queued", "running", "waiting", "finished", "failed", "stopped", "unreachable")
 _SECONDS_FOR_OTHERS = 30.0
@@ -254,7 +254,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 )
 async def purge(client: DurableRuns, older_than: float) -> None:
     """Delete, and print the number of deleted runs."""
-    _print({"deleted": await client.purge(older_than)})
+    _print({"deleted": await client.purge(older_than_seconds=older_than)})
 
 
 for each in (list_runs, show, cancel, release, answer, purge):

@@ -111,7 +111,7 @@ async def _outcome(run: DurableRun, index: int, item: Item) -> Outcome:
         index,
         response,
         error,
-        duration=((record.ended or record.started) - record.started) / 1000,
+        duration=((record.ended_ms or record.started_ms) - record.started_ms) / 1000,
         attempts=1,
         usage=Usage() if partial is None else partial.usage,
         metadata=item.metadata,

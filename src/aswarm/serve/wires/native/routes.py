@@ -37,7 +37,7 @@ def native_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _start(service: Service, request: Request, user: str) -> Response:
-    body = await read_json(request, service.runs.limits.body)
+    body = await read_json(request, service.runs.limits.body_bytes)
     asked = native_request(body)
     new = await new_run(service, request, user, asked, request.path_params["conversation"])
     run = await start(service, request, replace(new, on_disconnect=_policy(body, service)))
@@ -53,7 +53,7 @@ def _policy(body: Any, service: Service) -> DisconnectPolicy:
     if value is None:
         return service._on_disconnect
     is_seconds = (
-        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= service.runs.limits.seconds
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= service.runs.limits.run_seconds
     )
     if not (is_seconds or value in ("finish", "cancel")):
         raise invalid("on_disconnect", '"finish", "cancel" or a number of seconds', value)
@@ -96,4 +96,4 @@ async def _cancel(service: Service, request: Request, user: str) -> Response:
 
 async def _events(service: Service, request: Request, user: str) -> Response:
     run = await _run(service, request, user)
-    return respond(run, NativeWire(), request, heartbeat=service._heartbeat, show=service._show)
+    return respond(run, NativeWire(), request, heartbeat_seconds=service._heartbeat_seconds, show=service._show)

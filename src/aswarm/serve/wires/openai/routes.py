@@ -88,7 +88,7 @@ def openai_error(refusal: Refusal) -> Response:
 
 
 async def _complete(service: Service, request: Request, user: str) -> Response:
-    asked = chat_request(await read_json(request, service.runs.limits.body))
+    asked = chat_request(await read_json(request, service.runs.limits.body_bytes))
     if asked.ignored:
         logger.info("ignored settings of a request of Chat Completions: %s", ", ".join(asked.ignored), extra=NO_RUN)
     try:
@@ -105,7 +105,7 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
     if conversation is not None and asked.model != TASK_MODEL:
         wanted = ClientRequest(asked.messages, asked.answers, strict=False, tools=asked.tools)
         return await new_run(service, request, user, wanted, conversation, agent=asked.model)
-    check_length(asked.messages, service.runs.limits.text)
+    check_length(asked.messages, service.runs.limits.text_characters)
     system = [{"role": "system", "content": text} for text in asked.system] if service._client_system else []
     return NewRun(
         user,
@@ -127,7 +127,7 @@ async def _answer(
     # A client of this API cannot reconnect. So its answer continues while the service drains.
     patience = service._drain_seconds
     if asked.stream:
-        return RunStream(run, wire, heartbeat=service._heartbeat, show=service._show, patience=patience)
+        return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
     with run._reading():
         async with while_connected(request.receive, run._draining, patience):
             return _whole([shown async for entry in run.entries() if (shown := service._show(entry)) is not None], wire)
