@@ -230,7 +230,7 @@ async def test_an_agent_may_stand_for_its_name(tmp_path: Path, shop: Shop) -> No
     ("store", "text"),
     [
         ("runs.db", r"not 'runs\.db'; for this file, use sqlite:///runs\.db"),
-        (Path("runs.db"), r"not PosixPath; for this file, use sqlite:///runs\.db"),
+        (Path("runs.db"), r"not PosixPath\('runs\.db'\); for this file, use sqlite:///runs\.db"),
         ("mysql://ann:s3cret@host/runs", "not 'mysql'"),
     ],
 )

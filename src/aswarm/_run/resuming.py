@@ -190,7 +190,7 @@ def as_decision(call_id: str, decision: object) -> str | Approve | Deny | Answer
     if isinstance(decision, str | Approve | Deny | Answer):
         return decision
     form = {"approve": decision} if isinstance(decision, bool) else decision
-    if is_object(form) and form.keys() == {"answer", "expected"}:
+    if is_object(form) and set(form) == {"answer", "expected"}:
         return Answer(form["answer"], expected=form["expected"])
     if is_object(form) and len(form) == 1:
         match next(iter(form.items())):
