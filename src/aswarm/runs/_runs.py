@@ -31,11 +31,15 @@ from ._requests import CallAnswer, ClientTool, RequestRefused
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
+"""The status of a run: "running" until its end."""
 DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
 """What happens to a run without readers. "finish": the run continues to its end. "cancel": it is cancelled when its last
 reader disconnects. A number: it is cancelled after this number of seconds without a reader.
 """
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
+"""What happens to a new message while a run of its conversation is active. "refuse": it raises RunActive. "wait": it waits for the
+end of the active run. "replace": the active run is stopped.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
