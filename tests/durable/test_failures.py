@@ -251,7 +251,7 @@ async def test_a_run_without_a_reader_ends(tmp_path: Path, shop: Shop) -> None:
     async with durable(tmp_path, [call("slow")], shop) as runs:
         new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], on_disconnect=0.05)
         with anyio.fail_after(60):
-            last = await Run(runs, await runs.start(new)).result()
+            last = await Run(runs, await runs.start(new)).last_entry()
     assert last.fields["reason"] == "no_reader"
 
 
