@@ -48,7 +48,7 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
-from aswarm._values.json import is_object, jsonable
+from aswarm._values.json import from_fields, is_object, jsonable
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, call_arguments
 from aswarm._wire.request import CompletionRequest
 from aswarm.graph._directory import AgentDirectory
@@ -195,7 +195,7 @@ class Recorder:
     def _recorded(self, key: CallKey, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
-        self._state.turn.unknown_calls += [UnknownCall(**each) for each in outcome.get("unknown_inside", ())]
+        self._state.turn.unknown_calls += [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
         return recorded_outcome(fields, outcome, agent)

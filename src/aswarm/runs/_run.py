@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields as fields_in
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from aswarm._record.entries import Entry
 from aswarm._values.agent import Agent, Response, UnknownCall
 from aswarm._values.decisions import Decisions, OpenCall
 from aswarm._values.errors import ConfigurationError, RunError
+from aswarm._values.json import from_fields
 from aswarm._values.usage import Usage
 
 from ._live import LiveEntries
@@ -20,8 +20,6 @@ from ._requests import answers_of
 from ._runs import NewRun, RunNotFound, RunRecord, Runs, RunStatus
 from ._shutdown import Draining
 from ._starting import ending_of
-
-T = TypeVar("T", OpenCall, Usage)
 
 
 class Run:
@@ -152,14 +150,10 @@ def response_of(fields: Mapping[str, Any], agent: Agent) -> Response:
         messages=fields["messages"],
         agent=agent,
         context_variables=fields["context_variables"],
-        usage=_of_fields(Usage, fields["usage"]),
+        usage=from_fields(Usage, fields["usage"]),
         stop=fields["stop"],
         run_id=fields["run_id"],
-        unknown_calls=[UnknownCall(**call) for call in fields["unknown_calls"]],
-        waiting=[_of_fields(OpenCall, call) for call in fields["waiting"]],
+        unknown_calls=[from_fields(UnknownCall, call) for call in fields["unknown_calls"]],
+        waiting=[from_fields(OpenCall, call) for call in fields["waiting"]],
         spent=fields.get("spent"),
     )
-
-
-def _of_fields(kind: type[T], fields: Mapping[str, Any]) -> T:
-    return kind(**{each.name: fields[each.name] for each in fields_in(kind) if each.name in fields})
