@@ -115,13 +115,14 @@ async def durable(url: str, model: Any, **options: Any) -> AsyncIterator[Any]:
 async def serving(path: Path, model: Any) -> AsyncIterator[Any]:
     """Yield a service of `AGENTS` with a SQLite file, as an ASGI application."""
     from aswarm.conversations import SQLiteStore  # noqa: PLC0415 - as above
-    from aswarm.serve import LocalRuns, Service  # noqa: PLC0415 - as above
+    from aswarm.runs import LocalRuns  # noqa: PLC0415 - as above
+    from aswarm.serve import Service  # noqa: PLC0415 - as above
 
     async with AsyncSwarm(client=model) as swarm, SQLiteStore(path) as store:
         if "swarm" in inspect.signature(Service).parameters:
             service: Any = Service(swarm, agents=AGENTS, store=store, auth=lambda _: "user")
         else:  # a service over runs
-            service = Service(LocalRuns(swarm, store, agents=AGENTS), auth=lambda _: "user")  # type: ignore[call-arg]
+            service = Service(LocalRuns(swarm, store=store, agents=AGENTS), auth=lambda _: "user")  # type: ignore[call-arg]
         async with service.lifespan():
             yield service
 

@@ -27,19 +27,19 @@ async def runs(path: str, slot: int) -> list[Any]:
     """Start all runs at once and wait for them. Returns the status and the reason of each."""
     from aswarm import AsyncSwarm  # noqa: PLC0415 - as in `common`
     from aswarm.conversations import SQLiteStore  # noqa: PLC0415 - as above
-    from aswarm.serve import Limits, LocalRuns, NewRun, Run  # noqa: PLC0415 - as above
+    from aswarm.runs import Limits, LocalRuns, NewRun, Run  # noqa: PLC0415 - as above
 
     limits = Limits(runs_per_user=2 * _RUNS)
     user = f"user{slot}"
     async with (
         AsyncSwarm(client=common.Model(pause=0.01)) as swarm,
         SQLiteStore(path) as store,
-        LocalRuns(swarm, store, agents=common.AGENTS, limits=limits) as local,
+        LocalRuns(swarm, store=store, agents=common.AGENTS, limits=limits) as local,
     ):
 
         async def one(at: int) -> None:
             new = NewRun(user, f"c{slot}-{at}", [{"role": "user", "content": common.QUESTION}], agent="guide")
-            await Run(local, await local.start(new)).result()
+            await Run(local, await local.start(new)).last_entry()
 
         await asyncio.gather(*(one(at) for at in range(_RUNS)), return_exceptions=True)
         records = await local.list(user=user, limit=2 * _RUNS)

@@ -12,12 +12,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from aswarm.serve import app as serve_app
-from aswarm.serve import local_only
+from aswarm.serve import create_app, local_only
 
 WEB = Path(__file__).with_name("web")
 
-service = serve_app(
+service = create_app(
     agents=gardener,
     auth=local_only,
     wires=("vercel", "agui"),

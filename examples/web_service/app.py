@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from aswarm.serve import Limits, LocalRuns, Service
+from aswarm.runs import Limits, LocalRuns
+from aswarm.serve import Service
 
 PAGE = Path(__file__).with_name("page.html")
 COOKIE = "guest"
@@ -35,10 +36,10 @@ def public_text(_: BaseException) -> str:
 runs = LocalRuns(
     store=os.environ.get("CHATS_FILE"),  # an SQLite file; without one, conversations end with the process
     agents=concierge,
-    limits=Limits(body=20_000, text=4000, max_turns=10, runs_per_user=2),
+    limits=Limits(body_bytes=20_000, text_characters=4000, max_turns=10, runs_per_user=2),
     error_text=public_text,
 )
-service = Service(runs, auth=guest_of, drain=3)
+service = Service(runs, auth=guest_of, drain_seconds=3)
 
 
 async def page(request: Request) -> Response:

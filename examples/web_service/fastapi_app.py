@@ -8,12 +8,15 @@ from app import page, service
 from fastapi import Body, Cookie, FastAPI, Request
 from starlette.responses import Response
 
-from aswarm.serve import NativeWire, RunsError, answer_error, respond
+from aswarm import StoreError
+from aswarm.runs import RequestRefused
+from aswarm.serve import NativeWire, error_response, respond
 
 app = FastAPI(title="Hotel Linden", lifespan=service.lifespan)
 app.add_api_route("/", page, include_in_schema=False)
 app.mount("/chat", service)
-app.add_exception_handler(RunsError, answer_error)  # such as 409 for a message during a run
+for kind in (RequestRefused, StoreError):  # such as 409 for a message during a run
+    app.add_exception_handler(kind, error_response)
 
 
 @app.post("/rooms/{room}/ask", response_class=Response)

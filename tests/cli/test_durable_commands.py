@@ -291,7 +291,7 @@ def _wait(run_id: str, process: subprocess.Popen[bytes]) -> str:
         )
         async with client as runs:
             with anyio.fail_after(60):
-                return (await (await runs.find(run_id)).result()).text
+                return (await (await runs.find_run(run_id)).result()).text
 
     assert process.poll() is None
     return asyncio.run(wait())

@@ -57,7 +57,7 @@ async def test_a_file_has_the_runs_of_a_failed_universe(failed: str) -> None:
             "seed 0 run 2": "failed",
             "seed 0 run 3": "stopped",
         }
-        end = await Run(runs, next(record for record in records if record.status == "finished")).result()
+        end = await Run(runs, next(record for record in records if record.status == "finished")).last_entry()
         stored = await runs.store.load("local/seed 0 run 1")
         assert stored is not None
         assert end.response["text"] == "It is on its way."

@@ -248,7 +248,7 @@ async def test_readers_of_a_run_get_the_calls_inside_and_no_private_fields() -> 
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=[Agent(name="A", functions=[code_tool(Desk().look)])]) as runs,
+        LocalRuns(swarm, store=store, agents=[Agent(name="A", functions=[code_tool(Desk().look)])]) as runs,
     ):
         record = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}]))
         entries = [entry async for entry in Run(runs, record).entries()]
@@ -267,14 +267,14 @@ async def test_a_waiting_conversation_is_continued_from_the_store() -> None:
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=[agent]) as runs,
+        LocalRuns(swarm, store=store, agents=[agent]) as runs,
     ):
         stops: list[str] = []
         first = NewRun("ann", "c", [{"role": "user", "content": "Go"}])
         record = await runs.start(first)
         stops.append([entry async for entry in Run(runs, record).entries()][-1].response["stop"])
         for decisions in ({"outer.0": True}, {"outer.1": {"approve": True}}):
-            answers = [CallAnswer("outer", content=decisions, run=record.id)]
+            answers = [CallAnswer("outer", data=decisions, run_id=record.id)]
             record = await runs.start(NewRun("ann", "c", answers=answers))
             stops.append([entry async for entry in Run(runs, record).entries()][-1].response["stop"])
         stored = await store.load("ann/c")
@@ -303,7 +303,7 @@ async def test_a_durable_run_waits_inside_its_code(tmp_path: Path) -> None:
     ):
         record = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}]))
         first = [entry async for entry in Run(runs, record).entries()]
-        answers = [CallAnswer("outer", content={"outer.1": True}, run=record.id)]
+        answers = [CallAnswer("outer", data={"outer.1": True}, run_id=record.id)]
         last = [entry async for entry in Run(runs, await runs.start(NewRun("ann", "c", answers=answers))).entries()]
     assert first[-1].response["stop"] == "waiting"
     assert [entry.fields["content"] for entry in last if entry.type == "ToolCallFinished"] == ["[1, 2, 3]"]

@@ -9,8 +9,8 @@ import pytest
 from coded import recorded
 
 from aswarm import tool
-from aswarm.serve import answers
-from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.runs import show_answers
+from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ async def test_vercel_keeps_a_part_for_each_call_inside() -> None:
 
 async def test_agui_names_the_outer_call_of_each_event() -> None:
     log, _ = await recorded("await look(1)", [look])
-    inside = [each["value"] for each in frames(AguiWire(), log) if each.get("name", "").endswith("tool_progress")]
+    inside = [each["value"] for each in frames(AGUIWire(), log) if each.get("name", "").endswith("tool_progress")]
     assert {each["toolCallId"] for each in inside} == {"outer"}
     assert [each["value"].get("id") for each in inside] == [None, "outer.0", "outer.0"]
 
@@ -56,7 +56,7 @@ async def test_readers_get_no_text_of_an_exception_that_ended_the_code(code: str
         raise OSError("password=hunter2\nand more of hunter2")
 
     log, response = await recorded(code, [look, fails])
-    shown = json.dumps([each.to_dict() for entry in log.entries if (each := answers(entry)) is not None])
+    shown = json.dumps([each.to_dict() for entry in log.entries if (each := show_answers(entry)) is not None])
     assert "hunter2" in json.dumps(response.messages)
     assert "hunter2" not in shown
     assert "code.py" in shown

@@ -9,32 +9,33 @@ from collections.abc import Iterator
 from documentation import PROJECT
 
 from aswarm import Agent
-from aswarm.serve import app, bearer
+from aswarm.serve import bearer, create_app
 from aswarm.serve._service import routes_of
 
 PAGE = (PROJECT / "docs/reference/http-routes.md").read_text(encoding="utf-8")
 SOURCES = [*(PROJECT / "src/aswarm/runs").glob("*.py"), *(PROJECT / "src/aswarm/serve").rglob("*.py")]
 # Where the status and the code stand among the arguments of what refuses a request.
-REFUSED_BY = {"Refusal": (0, 1), "RequestError": (0, 1), "AnswersRefused": (2, 1)}
+REFUSED_BY = {"Refusal": (0, 1), "InvalidRequest": ("status_code", "code"), "AnswersRefused": ("status_code", "code")}
 # Refusals whose status and code do not stand in one place of the source.
 COMPUTED = {
     (400, "content_filter", ""),
     (404, "not_found", ""),
     (405, "method_not_allowed", ""),
+    (409, "arguments_changed", "AnswersRefused"),
     (409, "call_not_open", "AnswersRefused"),
     (422, "answers_missing", "AnswersRefused"),
     (422, "not_an_approval", "AnswersRefused"),
     (422, "run_missing", "AnswersRefused"),
     (429, "rate_limit_exceeded", ""),
-    (429, "too_many_runs", "RunLimit"),
+    (429, "too_many_runs", "TooManyRuns"),
     (502, "run_failed", ""),
-    (503, "service_full", "RunLimit"),
+    (503, "service_full", "TooManyRuns"),
 }
 
 
 def test_the_page_lists_every_route_of_a_service() -> None:
     """Those of all wires, in the order in which the service has them."""
-    service = app(agents=Agent(), auth=bearer({"x": "y"}), wires=("agui", "vercel", "openai"), page=True)
+    service = create_app(agents=Agent(), auth=bearer({"x": "y"}), wires=("agui", "vercel", "openai"), page=True)
     routes = [(getattr(route, "methods", None), getattr(route, "path", "")) for route in routes_of(service)]
     names = [f"{(methods - {'HEAD'}).pop()} {path}" for methods, path in routes if methods]
     listed = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", PAGE, re.MULTILINE)
@@ -55,12 +56,13 @@ def refusals() -> Iterator[tuple[int, str, str]]:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and (places := REFUSED_BY.get(name := ast.unparse(node.func))):
-                values = {at: each.value for at, each in enumerate(node.args) if isinstance(each, ast.Constant)}
+                arguments = [*enumerate(node.args), *((each.arg, each.value) for each in node.keywords)]
+                values = {at: each.value for at, each in arguments if isinstance(each, ast.Constant)}
                 status, code = (values.get(at) for at in places)
                 if isinstance(status, int) and isinstance(code, str):
                     yield status, code, name if name == "AnswersRefused" else ""
-            if isinstance(node, ast.ClassDef) and "RunsError" in map(ast.unparse, node.bases):
+            if isinstance(node, ast.ClassDef) and "RequestRefused" in map(ast.unparse, node.bases):
                 assigned = [each for each in node.body if isinstance(each, ast.Assign)]
                 members = {ast.unparse(each.targets[0]): each.value for each in assigned}
-                if members.keys() >= {"status", "code"}:
-                    yield ast.literal_eval(members["status"]), ast.literal_eval(members["code"]), node.name
+                if members.keys() >= {"status_code", "code"}:
+                    yield ast.literal_eval(members["status_code"]), ast.literal_eval(members["code"]), node.name

@@ -182,11 +182,12 @@ def test_a_link_to_an_entry_of_the_reference_has_its_full_name() -> None:
 
 def test_an_entry_is_a_directive_of_autodoc() -> None:
     """With the members of a class, those of its private bases too; a name of another page leads there."""
-    marks = "<!-- names: respond Service Limits -->"
+    marks = "<!-- names: respond Service -->"
     lines = reference.expand(reference.page_of("aswarm.serve"), marks).splitlines()
     assert lines[:4] == ["```{eval-rst}", ".. py:currentmodule:: aswarm.serve", "", ".. autofunction:: respond"]
     assert ".. autoclass:: Service" in lines
-    assert lines[lines.index(".. py:data:: Limits") + 2] == "   The same as :py:obj:`aswarm.runs.Limits`."
+    lines = reference.expand(reference.page_of("aswarm.core"), "<!-- names: Agent -->").splitlines()
+    assert lines[lines.index(".. py:data:: Agent") + 2] == "   The same as :py:obj:`aswarm.Agent`."
     stream = reference.expand(reference.page_of("aswarm"), "<!-- names: EventStream -->")
     assert ":members: " in stream and "partial" in stream
 

@@ -312,7 +312,7 @@ async def test_an_input_that_a_guard_has_replaced_is_never_sent(way: str, histor
         else:
             async with chat.stream(text) as run:
                 _ = [event async for event in run]
-    fork = await chat.fork("b", at=5)
+    fork = await chat.fork("b", until=5)
     await fork.run("Or?")
     assert [request.body for request in model.requests if "4111" in str(request.body)] == []
     users = [[each["content"] for each in request.messages if each["role"] == "user"] for request in model.requests]
@@ -335,7 +335,7 @@ async def test_an_input_that_a_guard_has_replaced_is_not_sent_after_a_run_that_w
     chat = MemoryStore().conversation("a", swarm, agent=Agent(functions=[pay]))
     with suppress(RunError):
         await chat.run("My card is 4111.")
-    await chat.resume()
+    await chat.resume(True)
     await chat.run("And?")
     assert [request.body for request in model.requests if "4111" in str(request.body)] == []
     assert len(model.requests) == 3
@@ -420,6 +420,45 @@ async def test_an_approval_that_comes_later() -> None:
     assert stored.stop == "waiting"
     response = await chat.resume({"c1": True})
     assert (response.text, response.messages[0]["content"]) == ("Refunded.", "refunded 7")
+    check_history((await chat.load()).messages)
+
+
+async def test_resume_without_decisions_approves_nothing() -> None:
+    """A call that waits for an approval waits again. `True` approves it."""
+    chat = chat_of([call("refund", call_id="c1", number=7)], "Refunded.", agent=Agent(functions=[refund]))
+    await chat.run("Refund 7")
+    response = await chat.resume()
+    assert (response.stop, [each.id for each in response.waiting]) == ("waiting", ["c1"])
+    assert [(each.id, each.reason) for each in (await chat.load()).waiting] == [("c1", "needs approval")]
+    response = await chat.resume(True)
+    assert (response.text, response.messages[0]["content"]) == ("Refunded.", "refunded 7")
+
+
+async def test_after_a_crash_resume_runs_only_calls_that_need_no_approval() -> None:
+    """The process died before a function started, so the history does not say which calls need an approval. The tools do."""
+
+    def message(*calls: Any) -> dict[str, Any]:
+        return {"role": "assistant", "content": None, "sender": "Agent", "tool_calls": list(calls)}
+
+    def asked(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+        return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+    ran: list[int] = []
+
+    async def count(number: int) -> str:
+        ran.append(number)
+        return "counted"
+
+    chat = chat_of("Refunded.", agent=Agent(functions=[refund, count]))
+    await chat.replace(
+        [user("Refund 7"), message(asked("c0", "count", '{"number": 1}'), asked("c1", "refund", '{"number": 7}'))]
+    )
+    async with chat.resume_stream() as run:
+        async for _ in run:
+            pass
+    assert (run.response.stop, [each.id for each in run.response.waiting], ran) == ("waiting", ["c1"], [1])
+    response = await chat.resume({"c1": True})
+    assert (response.text, response.messages[0]["content"], ran) == ("Refunded.", "refunded 7", [1])
     check_history((await chat.load()).messages)
 
 
@@ -627,7 +666,7 @@ async def test_a_fork_continues_from_a_message() -> None:
     chat = chat_of(*script, agent=triage, context_variables={"n": 0})
     await chat.run("1")
     await chat.run("2", {"n": 1})
-    fork = await chat.fork("b", at=2)
+    fork = await chat.fork("b", until=2)
     stored = await fork.load()
     assert (fork.id, len(stored.messages), stored.agent) == ("b", 2, "Triage")
     assert stored.context_variables == {"n": 0}
@@ -643,7 +682,7 @@ async def test_a_fork_from_any_message_is_valid(at: int) -> None:
     calls = [call("order", number=7), call("order", number=8)]
     chat = chat_of(calls, "Both.", "Yes.")
     await chat.run("Where?")
-    fork = await chat.fork("b", at=at)
+    fork = await chat.fork("b", until=at)
     check_history((await fork.load()).messages, allow_open=True)
     await fork.run("Really?")
     check_history((await fork.load()).messages)
@@ -655,7 +694,7 @@ async def test_a_fork_at_no_message_is_an_error(at: int) -> None:
     chat = chat_of("Hi.")
     await chat.run("Hi")
     with pytest.raises(ConfigurationError, match=f"has 2 messages and cannot be forked at {at}"):
-        await chat.fork("b", at=at)
+        await chat.fork("b", until=at)
 
 
 async def test_a_fork_of_what_was_never_written_is_an_error() -> None:

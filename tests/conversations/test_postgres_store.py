@@ -160,8 +160,8 @@ async def test_a_transaction_that_waits_for_a_lock_is_an_error(conninfo: str) ->
 async def test_a_transaction_waits_ten_seconds_for_a_lock(conninfo: str) -> None:
     """The caller's other options are kept."""
     async with PostgresStore(conninfo) as store:
-        assert await store.database.run(single, "SHOW lock_timeout") == [("10s",)]
-        assert await store.database.run(single, "SHOW search_path") == [(f"test_{conninfo.rpartition('test_')[2]}",)]
+        assert await store._database.run(single, "SHOW lock_timeout") == [("10s",)]
+        assert await store._database.run(single, "SHOW search_path") == [(f"test_{conninfo.rpartition('test_')[2]}",)]
 
 
 async def test_a_task_that_is_cancelled_in_a_transaction(conninfo: str, admin: psycopg.Connection) -> None:
@@ -222,7 +222,7 @@ async def test_a_store_that_is_closed_while_a_transaction_goes_on(conninfo: str,
 async def test_a_forked_child_leaves_the_connection(conninfo: str) -> None:
     """The child has none, and its end does not close that of its parent."""
     async with PostgresStore(conninfo) as store:
-        backend = await store.database.run(single, "SELECT pg_backend_pid()")
+        backend = await store._database.run(single, "SELECT pg_backend_pid()")
         if (child := os.fork()) == 0:
             try:
                 store.load("a").send(None)
@@ -231,4 +231,4 @@ async def test_a_forked_child_leaves_the_connection(conninfo: str) -> None:
                 os._exit(0)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert await store.database.run(single, "SELECT pg_backend_pid()") == backend
+        assert await store._database.run(single, "SELECT pg_backend_pid()") == backend

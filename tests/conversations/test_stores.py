@@ -314,11 +314,11 @@ async def test_a_purge_deletes_what_was_not_written_for_so_long(store: Store) ->
     await store.write("used", first)
     await anyio.sleep(0.05)
     await store.write("used", change(first, user("2")))
-    assert await store.purge(3600) == 0
+    assert await store.purge(older_than_seconds=3600) == 0
     used = await store.load("used")
     assert used is not None
     with anyio.fail_after(60):
-        while (await store.purge(0.04)) == 0:
+        while (await store.purge(older_than_seconds=0.04)) == 0:
             await anyio.sleep(0.01)
     assert await store.load("old") is None
 
@@ -327,7 +327,7 @@ async def test_a_purge_deletes_what_was_not_written_for_so_long(store: Store) ->
 async def test_a_purge_of_what_is_to_come_is_an_error(store: Store, age: float) -> None:
     """A mistake in the age must not delete everything."""
     with pytest.raises(ConfigurationError, match="older_than"):
-        await store.purge(age)
+        await store.purge(older_than_seconds=age)
 
 
 async def test_any_text_is_kept(store: Store) -> None:

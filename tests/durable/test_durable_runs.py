@@ -18,7 +18,7 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from dbos import DBOS
 from durables import Shop, die, durable
 
-from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
+from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Decision, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
@@ -70,7 +70,7 @@ async def test_events_come_live_and_again(tmp_path: Path, shop: Shop) -> None:
         live = [entry async for entry in run.entries()]
         assert live[0].type == "RunStarted"
         assert [entry async for entry in run.entries(after=0)] == live[1:]
-        found = await runs.run(run.id)
+        found = await runs.get_run(run.id)
         assert [entry async for entry in found.entries()] == live
 
 
@@ -82,7 +82,7 @@ async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
         assert (response.stop, [each.id for each in response.waiting]) == ("waiting", ["p"])
         assert not runs._live
     async with durable(tmp_path, ["Paid."], shop) as runs:
-        found = await runs.run("a")
+        found = await runs.get_run("a")
         answered = await found.answer({"p": True})
         assert (await answered.result()).text == "Paid."
         assert (await found.answer({"p": True})).id == answered.id
@@ -99,7 +99,7 @@ async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
         assert (await asked.answer({"p": True})).id == answered.id
         with pytest.raises(AnswersRefused, match=answered.id) as refused:
             await asked.answer({"p": False})
-        assert (refused.value.code, refused.value.status) == ("call_not_open", 409)
+        assert (refused.value.code, refused.value.status_code) == ("call_not_open", 409)
         with pytest.raises(RunActive):
             await answered.answer({"p": True})
         shop.go.set()
@@ -114,7 +114,7 @@ async def test_a_run_says_what_it_is(tmp_path: Path, shop: Shop) -> None:
     async with durable(tmp_path, ["Hello."], shop, concurrency=0) as client:
         run = await client.start("Boss", "Hi!", run_id="ticket-17")
         assert repr(run) == "<DurableRun 'ticket-17': running (queued)>"
-        assert repr(await client.run("ticket-17")) == repr(run)
+        assert repr(await client.get_run("ticket-17")) == repr(run)
         assert run.record.status == "running"
         assert run.record.to_dict()["is_queued"] is True
         async with durable(tmp_path, ["Hello."], shop):
@@ -146,8 +146,10 @@ async def test_an_answer_may_deny(tmp_path: Path, shop: Shop) -> None:
     async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "As you like."], shop) as runs:
         asked = await runs.start("Boss", "Pay!")
         await asked.wait()
-        with pytest.raises(ConfigurationError, match="must be True, False"):
-            await asked.answer({"p": "yes"})  # type: ignore[dict-item]
+        with pytest.raises(ConfigurationError, match="a decision is True, False"):
+            await asked.answer({"p": {"denied": "too much"}})
+        with pytest.raises(ConfigurationError, match=r"needs a dict of decisions by call id, such as .*, not True"):
+            await asked.answer(True)  # type: ignore[arg-type]
         assert (await (await asked.answer({"p": Deny("too much")})).result()).text == "As you like."
     assert "pay" not in shop.keys
 
@@ -172,6 +174,39 @@ async def test_an_answer_may_have_data(tmp_path: Path, shop: Shop) -> None:
         assert (await third.result()).messages[0]["content"] == "took mine"
 
 
+@pytest.mark.parametrize(
+    ("decision", "tool_messages"),
+    [
+        ("Paid by hand.", ["Paid by hand."]),
+        ({"deny": "no"}, ["not run: denied by the user: no"]),
+        ({"approve": True}, ["paid 5"]),
+    ],
+)
+async def test_an_answer_takes_each_form_of_a_decision(
+    tmp_path: Path, shop: Shop, decision: Decision, tool_messages: list[str]
+) -> None:
+    """A str is the result of the call, and a mapping is the JSON form, as for `resume=`. A key may be the index of the call."""
+    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "Well."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!")
+        await asked.wait()
+        response = await (await asked.answer({0: decision})).result()
+        assert [message["content"] for message in response.messages if message["role"] == "tool"] == tool_messages
+
+
+async def test_a_decision_about_other_arguments_is_refused(tmp_path: Path, shop: Shop) -> None:
+    """`expected` has the arguments that the user has seen. With other arguments nothing starts; the text is that of `resume=`."""
+    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "Paid."], shop) as runs:
+        asked = await runs.start("Boss", "Pay!")
+        await asked.wait()
+        with pytest.raises(
+            AnswersRefused, match=r"was made for the arguments .*4.*, but the call has .*5.*; show the user"
+        ):
+            await asked.answer({"p": Approve(expected={"amount": 4})})
+        assert "pay" not in shop.keys
+        answered = await asked.answer({"p": {"approve": {"expected": {"amount": 5}}}})
+        assert (await answered.result()).text == "Paid."
+
+
 async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Shop) -> None:
     """`result` raises RunError with the text of the error and the response so far."""
     async with durable(tmp_path, [call("count", number=1), Failure(400, "broken")], shop) as runs:
@@ -182,12 +217,38 @@ async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Sho
     assert raised.value.response.messages[-1]["content"] == "counted 1"
 
 
+async def test_an_agent_may_stand_for_its_name(tmp_path: Path, shop: Shop) -> None:
+    """`start` uses the name of the agent. The runs must have an agent with this name."""
+    async with durable(tmp_path, ["Hello."], shop) as runs:
+        run = await runs.start(shop.agents()[0], "Hi!")
+        assert (await run.result()).text == "Hello."
+        with pytest.raises(ConfigurationError, match=r"do not have the agent 'Other'; add it to agents="):
+            await runs.start(Agent(name="Other"), "Hi!")
+
+
+@pytest.mark.parametrize(
+    ("store", "text"),
+    [
+        ("runs.db", r"not 'runs\.db'; for this file, use sqlite:///runs\.db"),
+        (Path("runs.db"), r"not PosixPath\('runs\.db'\); for this file, use sqlite:///runs\.db"),
+        ("mysql://ann:s3cret@host/runs", "not 'mysql'"),
+    ],
+)
+async def test_a_store_is_a_url(store: Any, text: str) -> None:
+    """For a path, the error has the URL. It does not repeat a password."""
+    with pytest.raises(ConfigurationError, match=text) as caught:
+        DurableRuns(AsyncSwarm(), agents=Agent(), store=store, version="1")
+    assert "s3cret" not in str(caught.value)
+
+
 async def test_a_run_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
     """The call that was cut is told as unknown."""
     async with durable(tmp_path, [call("slow")], shop) as runs:
         run = await runs.start("Boss", "Hi!")
         await shop.began.wait()
-        response = await run.cancel()
+        record = await run.cancel()
+        assert (record.status, record.reason) == ("stopped", "cancelled")
+        response = await run.result()
         assert (response.stop, [each.name for each in response.unknown_calls]) == ("cancelled", ["slow"])
 
 
@@ -197,13 +258,14 @@ async def test_a_run_in_the_queue_can_be_cancelled(tmp_path: Path, shop: Shop) -
         first = await runs.start("Boss", "Hi!", run_id="1")
         await shop.began.wait()
         second = await runs.start("Boss", "Hi!", run_id="2")
-        assert (await second.cancel()).messages == []
+        assert (await second.cancel()).status == "stopped"
+        assert (await second.result()).messages == []
         assert (await second.last_entry()).fields["message"] == "The run was cancelled."
         assert [record.id for record in await runs.records()] == ["2", "1"]
         assert [record.id for record in await runs.records(status="stopped")] == ["2"]
         shop.go.set()
         assert (await first.result()).text == "Done."
-        assert (await runs.find("2")).record.reason == "cancelled"
+        assert (await runs.find_run("2")).record.reason == "cancelled"
 
 
 async def test_a_run_of_another_process_is_cancelled_and_read(tmp_path: Path, shop: Shop) -> None:
@@ -211,15 +273,15 @@ async def test_a_run_of_another_process_is_cancelled_and_read(tmp_path: Path, sh
     async with durable(tmp_path, [call("slow")], shop) as runs, durable(tmp_path, [], shop, concurrency=0) as client:
         await runs.start("Boss", "Hi!", run_id="r")
         await shop.began.wait()
-        found = await client.run("r")
+        found = await client.get_run("r")
         types = []
         async for entry in found.entries():
             types.append(entry.type)
             if entry.type == "ToolCallStarted":
                 break
         assert types[0] == "RunStarted"
-        assert (await found.cancel("enough")).stop == "cancelled"
-        assert (await client.find("r")).record.reason == "enough"
+        assert (await found.cancel("enough")).reason == "enough"
+        assert (await client.find_run("r")).record.reason == "enough"
 
 
 async def test_a_client_starts_what_others_execute(tmp_path: Path, shop: Shop) -> None:
@@ -295,10 +357,10 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
             while await runs._engine.orphans(dead):
                 await anyio.sleep(0.01)
         await anyio.sleep(0.1)
-        assert (await runs.find("r")).record.is_running
+        assert (await runs.find_run("r")).record.is_running
         assert [record.id for record in await runs.records(status="unreachable")] == ["r"]
     async with durable(tmp_path, ["Seen."], shop) as runs:
-        assert (await (await runs.run("r")).result()).text == "Seen."
+        assert (await (await runs.get_run("r")).result()).text == "Seen."
 
 
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
@@ -350,13 +412,13 @@ async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
         await (await runs.start("Boss", "Hi!", run_id="old")).result()
         await runs.start("Boss", "Hi!", run_id="now")
         await shop.began.wait()
-        assert await runs.purge(older_than=3600) == 0
-        assert await runs.purge(older_than=0) == 1
+        assert await runs.purge(older_than_seconds=3600) == 0
+        assert await runs.purge(older_than_seconds=0) == 1
         assert [each.workflow_id for each in await DBOS.list_workflows_async()] == ["now"]
         with pytest.raises(RunNotFound):
-            await runs.run("old")
+            await runs.get_run("old")
         shop.go.set()
-        assert (await (await runs.run("now")).result()).text == "Done."
+        assert (await (await runs.get_run("now")).result()).text == "Done."
         await runs.forget("now", user="-")
         assert await runs.records() == []
         assert await DBOS.list_workflows_async() == []
@@ -369,15 +431,16 @@ async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> No
         asked = await runs.start("Boss", "Pay!", run_id="a")
         await asked.wait()
         assert [record.id for record in await runs.records(status="waiting")] == ["a"]
-        response = await asked.cancel("too late")
+        await asked.cancel("too late")
+        response = await asked.result()
         assert (response.stop, response.waiting) == ("cancelled", [])
         assert [message.get("content") for message in response.messages][1:] == [
             "counted 1", "not run: interrupted", "not run: interrupted"
         ]  # fmt: skip
-        record = (await runs.run("a")).record
+        record = (await runs.get_run("a")).record
         assert (record.status, record.reason) == ("stopped", "too late")
         assert await runs.records(status="waiting") == []
-        assert (await asked.cancel()).stop == "cancelled"
+        assert (await asked.cancel()).reason == "too late"
         with pytest.raises(AnswersRefused, match=r"'a' was stopped \(too late\)"):
             await asked.answer({"p": True, "q": True})
         stored = await runs.store.load("-/a")
@@ -396,26 +459,26 @@ async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop
     async with durable(tmp_path, script, shop) as runs:
         asked = await runs.start("Boss", "Pay!", run_id="a")
         await asked.wait()
-        recorded = runs.recorded
+        recorded = runs._recorded
 
         async def overtaken(run_id: str) -> Any:
-            runs.recorded = recorded  # type: ignore[method-assign]
+            runs._recorded = recorded  # type: ignore[method-assign]
             await (await asked.answer({"p": True})).wait()
             return await recorded(run_id)
 
-        runs.recorded = overtaken  # type: ignore[method-assign]
+        runs._recorded = overtaken  # type: ignore[method-assign]
         await asked.cancel()
-        assert (await runs.run("a")).record.status == "finished"
+        assert (await runs.get_run("a")).record.status == "finished"
         assert len(shop.keys["pay"]) == 1
         other = await runs.start("Boss", "Pay!", run_id="b")
         await other.wait()
         await runs.store.delete("-/b")
         await other.cancel()
-        assert (await runs.run("b")).record.status == "stopped"
+        assert (await runs.get_run("b")).record.status == "stopped"
         assert await runs.store.load("-/b") is None
         alone = await runs.start(NewRun("-", messages=[{"role": "user", "content": "Pay!"}]))
-        await (await runs.run(alone.id)).wait()
-        assert (await (await runs.run(alone.id)).cancel()).stop == "cancelled"
+        await (await runs.get_run(alone.id)).wait()
+        assert (await (await runs.get_run(alone.id)).cancel()).reason == "cancelled"
         assert (await asked.result()).stop == "waiting"
 
 
@@ -424,15 +487,15 @@ async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> Non
     async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
         asked = await runs.start("Boss", "Pay!", run_id="a")
         await asked.wait()
-        assert await runs.purge(older_than=0) == 0
+        assert await runs.purge(older_than_seconds=0) == 0
         answered = await asked.answer({"p": True})
         with anyio.fail_after(60):
             await shop.began.wait()
-        assert await runs.purge(older_than=0) == 0
+        assert await runs.purge(older_than_seconds=0) == 0
         shop.go.set()
         await answered.wait()
         assert await runs.store.load("-/a") is not None
-        assert await runs.purge(older_than=0) == 2
+        assert await runs.purge(older_than_seconds=0) == 2
         assert await runs.store.load("-/a") is None
 
 
@@ -444,7 +507,7 @@ async def test_a_conversation_continues(tmp_path: Path, shop: Shop) -> None:
         await first.result()
         second = await runs.start("Boss", "And?", user="ann", conversation="c")
         assert (await second.result()).text == "4"
-        assert (await runs.run(second.id, user="ann")).conversation == "c"
+        assert (await runs.get_run(second.id, user="ann")).conversation == "c"
 
 
 async def test_context_variables_must_be_json(tmp_path: Path, shop: Shop) -> None:
@@ -502,9 +565,9 @@ async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.Lo
         async with durable(tmp_path, [], shop, version="2") as runs:
             assert "1 queued runs need the version '1' and the agent 'Boss'" in caplog.text
             await anyio.sleep(0.2)
-            assert (await runs.run("r")).record.is_running
+            assert (await runs.get_run("r")).record.is_running
     async with durable(tmp_path, ["Hello."], shop, version="1") as runs:
-        assert (await (await runs.run("r")).result()).text == "Hello."
+        assert (await (await runs.get_run("r")).result()).text == "Hello."
 
 
 async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Shop) -> None:
@@ -516,21 +579,21 @@ async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Sh
             with anyio.fail_after(60):
                 while [record.id for record in await runs.records(status="unreachable")] != ["r"]:
                     await anyio.sleep(0.01)
-            assert (await runs.find("r")).record.is_running
+            assert (await runs.find_run("r")).record.is_running
         async with durable(tmp_path, ["Hello."], shop):
             assert (await run.result()).text == "Hello."
     async with durable(tmp_path, ["Hello."], shop) as runs:
         await (await runs.start("Boss", "Hi!", run_id="2")).result()
     async with durable(tmp_path, [], shop, agents=Agent(name="Other")) as runs:
         with pytest.raises(ConfigurationError, match="ended with the agent 'Boss'"):
-            await (await runs.find("2")).result()
+            await (await runs.find_run("2")).result()
 
 
 async def test_what_runs_take_without_a_conversation(tmp_path: Path, shop: Shop) -> None:
     """A `NewRun` without one has its messages as its whole history."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
         record = await runs.start(NewRun("ann", messages=[{"role": "user", "content": "Hi!"}]))
-        assert (await (await runs.run(record.id, user="ann")).result()).text == "Hello."
+        assert (await (await runs.get_run(record.id, user="ann")).result()).text == "Hello."
 
 
 @pytest.mark.asyncio

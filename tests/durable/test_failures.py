@@ -88,7 +88,7 @@ async def test_a_database_that_fails_for_a_moment_ends_nothing(
         with anyio.fail_after(60):
             while "another attempt follows" not in caplog.text:
                 await anyio.sleep(0.01)
-            assert (await runs.run(run.id)).record.is_running
+            assert (await runs.get_run(run.id)).record.is_running
             allow(tmp_path)
             assert (await run.result()).text == "Hello."
     assert len(shop.keys["slow"]) == 1
@@ -110,7 +110,7 @@ async def test_an_end_that_cannot_be_written_is_left_to_the_next_process(
     allow(tmp_path)
     async with durable(tmp_path, [], shop) as runs:
         with anyio.fail_after(60):
-            assert (await (await runs.run("r")).result()).text == "Hello."
+            assert (await (await runs.get_run("r")).result()).text == "Hello."
     assert len(shop.keys["slow"]) == 1
 
 
@@ -126,7 +126,7 @@ async def test_a_run_that_cannot_be_handed_back_is_taken_over(tmp_path: Path, sh
     shop.go.set()
     async with durable(tmp_path, ["Seen."], shop) as runs:
         with anyio.fail_after(60):
-            assert (await (await runs.run("r")).result()).text == "Seen."
+            assert (await (await runs.get_run("r")).result()).text == "Seen."
 
 
 @pytest.mark.asyncio
@@ -157,7 +157,7 @@ async def test_an_attempt_that_was_replaced_writes_nothing(tmp_path: Path, shop:
             while runs._live:
                 await anyio.sleep(0.01)
         assert "count" not in shop.keys
-        types = [entry.type for entry in await other.recorded("r")]
+        types = [entry.type for entry in await other._recorded("r")]
         assert types.count("CompletionFinished") == 1
         await other._database.run(log.release, "r", taken.row.attempt)
 
@@ -173,7 +173,7 @@ async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: S
                 await client.release("r")
                 response = await run.result()
             await client.release("r")
-            assert (await client.find("r")).record.status == "finished"
+            assert (await client.find_run("r")).record.status == "finished"
             with pytest.raises(RunNotFound):
                 await client.release("none")
     assert [message["content"] for message in response.messages][1:] == ["cancelled; its outcome is unknown", "Done."]
@@ -193,7 +193,7 @@ async def test_a_replay_that_fails_does_not_keep_a_run_from_being_stopped(
     hidden = Agent(name="Boss")
     async with durable(tmp_path, [], shop, agents=hidden, failover_seconds=0.02) as runs:
         with anyio.fail_after(60), pytest.raises(RunError, match="cannot be continued"):
-            await (await runs.run("r")).result()
+            await (await runs.get_run("r")).result()
 
 
 @pytest.mark.asyncio
@@ -205,7 +205,7 @@ async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None
             file.execute("UPDATE aswarm_run SET started = 1")
     async with durable(tmp_path, ["Hello."], shop) as runs:
         with anyio.fail_after(60):
-            assert (await (await runs.run("r")).result()).text == "Hello."
+            assert (await (await runs.get_run("r")).result()).text == "Hello."
 
 
 @pytest.mark.asyncio
@@ -238,8 +238,8 @@ async def test_a_purge_that_fails_halfway_can_be_repeated(
         await (await runs.start("Boss", "Hi!", run_id="r")).wait()
         monkeypatch.setattr(runs._engine, "delete", Failing(runs._engine.delete, OSError("away")))
         with pytest.raises(OSError, match="away"):
-            await runs.purge(0)
-        assert await runs.purge(0) == 1
+            await runs.purge(older_than_seconds=0)
+        assert await runs.purge(older_than_seconds=0) == 1
         with anyio.fail_after(60):
             await (await runs.start("Boss", "Hi!", run_id="r")).wait()
     assert asked == [2, 2]
@@ -251,7 +251,7 @@ async def test_a_run_without_a_reader_ends(tmp_path: Path, shop: Shop) -> None:
     async with durable(tmp_path, [call("slow")], shop) as runs:
         new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], on_disconnect=0.05)
         with anyio.fail_after(60):
-            last = await Run(runs, await runs.start(new)).result()
+            last = await Run(runs, await runs.start(new)).last_entry()
     assert last.fields["reason"] == "no_reader"
 
 
@@ -260,7 +260,7 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     """`regenerate` takes the last answer back."""
     async with durable(tmp_path, ["One.", "Two."], shop) as runs:
         await (await runs.start("Boss", "Hi!", user="ann", conversation="c")).wait()
-        again = await Run(runs, await runs.start(NewRun("ann", "c", regenerate=True))).result()
+        again = await Run(runs, await runs.start(NewRun("ann", "c", regenerate=True))).last_entry()
         stored = await runs.store.load("ann/c")
     assert again.fields["response"]["text"] == "Two."
     assert stored is not None
@@ -312,8 +312,8 @@ async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog
         with caplog.at_level(logging.WARNING, "aswarm"):
             async with DurableRuns(swarm, agents=shop.agents(), store=url, version="1") as runs:
                 assert "apply to this process alone" in caplog.text
-                with pytest.raises(RuntimeError, match="call as_client"):
-                    runs.as_client()
+                with pytest.raises(RuntimeError, match="call _as_client"):
+                    runs._as_client()
 
 
 @pytest.mark.asyncio
@@ -332,7 +332,7 @@ async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop, signals:
     async def end() -> None:
         await shop.began.wait()
         os.kill(os.getpid(), signal.SIGTERM)
-        while not runs.draining.is_set:
+        while not runs._draining.is_set:
             await anyio.sleep(0.01)
         if signals == 1:
             shop.go.set()
@@ -344,7 +344,7 @@ async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop, signals:
             group.start_soon(end)
             await _work(runs, 600)
     async with durable(tmp_path, [], shop, concurrency=0) as client:
-        assert (await client.find("r")).record.status == ("finished" if signals == 1 else "running")
+        assert (await client.find_run("r")).record.status == ("finished" if signals == 1 else "running")
 
 
 @pytest.mark.asyncio
@@ -375,7 +375,7 @@ async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> 
         assert not [task for task in asyncio.all_tasks() - before if "_ended" in repr(task) or "_next" in repr(task)]
         shop.go.set()
         with anyio.fail_after(60):
-            assert (await (await runs.run("b")).result()).text == "Done."
+            assert (await (await runs.get_run("b")).result()).text == "Done."
 
 
 def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
@@ -421,7 +421,7 @@ async def test_a_run_without_a_conversation_survives(tmp_path: Path, shop: Shop)
     shop.go.set()
     async with durable(tmp_path, ["Seen."], shop) as runs:
         with anyio.fail_after(60):
-            assert (await (await runs.run("r", user="ann")).result()).text == "Seen."
+            assert (await (await runs.get_run("r", user="ann")).result()).text == "Seen."
 
 
 @pytest.mark.asyncio
@@ -456,12 +456,12 @@ async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
     script = [call("pay", call_id="p", amount=1), call("slow", call_id="s")]
     async with durable(tmp_path, script, shop) as runs:
         await (await runs.start("Boss", "Pay!", run_id="r")).wait()
-        answered = await (await runs.run("r")).answer({"p": True})
+        answered = await (await runs.get_run("r")).answer({"p": True})
         with anyio.fail_after(60):
             await shop.began.wait()
         die(runs)
     async with durable(tmp_path, [], shop, concurrency=int(death), max_deaths=1 if death else 5) as client:
-        run = await client.run(answered.id)
+        run = await client.get_run(answered.id)
         with anyio.fail_after(60):
             last = await run.last_entry() if death else (await run.cancel(), await run.last_entry())[1]
         assert last.type == ("RunFailed" if death else "RunStopped")
@@ -470,7 +470,7 @@ async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
         told = [message["content"] for message in stored.messages if message["role"] == "tool"]
         assert told == ["paid 1", "cancelled; its outcome is unknown"]
         assert [each.id for each in stored.unknown_calls] == ["s"]
-        assert (await (await client.run("r")).answer({"p": True})).id == answered.id
+        assert (await (await client.get_run("r")).answer({"p": True})).id == answered.id
     assert shop.keys["pay"] == [f"{answered.id}:0:0"]
 
 
@@ -487,7 +487,7 @@ async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recor
         file.execute("UPDATE aswarm_run SET cancel = 'enough'")
     async with durable(tmp_path, [], shop) as runs:
         with anyio.fail_after(60):
-            response = await (await runs.run("r")).result()
+            response = await (await runs.get_run("r")).result()
     told = [message["content"] for message in response.messages if message["role"] == "tool"]
     assert told == ["counted 1", "cancelled; its outcome is unknown", "not run: interrupted"]
     assert response.stop == "cancelled"
@@ -515,7 +515,7 @@ async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Pa
     shop.go.set()
     async with durable(tmp_path, ["Seen."] * 3, shop, max_deaths=2) as runs:
         with anyio.fail_after(60):
-            ends = [(await (await runs.run(name)).last_entry()).type for name in "abc"]
+            ends = [(await (await runs.get_run(name)).last_entry()).type for name in "abc"]
     assert sorted(ends) == ["RunFailed", "RunFinished", "RunFinished"]
 
 

@@ -67,7 +67,7 @@ async def test_calls_without_ids_replay(tmp_path: Path, shop: Shop, whole: bool)
         die(runs)
     async with AsyncSwarm(source) as swarm, DurableRuns(swarm, **given) as runs:
         with anyio.fail_after(60):
-            response = await (await runs.run("r")).result()
+            response = await (await runs.get_run("r")).result()
     assert response.text == "Done."
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 

@@ -66,7 +66,7 @@ async def is_answered_after_cancel(runs: DurableRuns, canceller: DurableRuns, se
     """Cancel a run so many seconds after its start, and return whether an approval is taken after that."""
     run = await runs.start("Boss", "Pay!")
     await asyncio.sleep(seconds)
-    await (await canceller.run(run.id)).cancel()
+    await (await canceller.get_run(run.id)).cancel()
     try:
         await (await approve(canceller, run)).wait()
     except AswarmError:

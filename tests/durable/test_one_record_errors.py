@@ -130,4 +130,4 @@ async def started(runs: DurableRuns, run_id: str) -> DurableRun:
     with anyio.fail_after(60):
         while await raised(lambda: runs.start("Boss", "count", run_id=run_id)) != "none":
             await asyncio.sleep(0.05)
-        return await runs.run(run_id)
+        return await runs.get_run(run_id)

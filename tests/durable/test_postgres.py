@@ -41,7 +41,7 @@ async def test_a_dead_process_is_replaced(tmp_path: Path, url: str, shop: Shop) 
         die(runs)
     async with durable(tmp_path, ["Done."], shop, url=url) as runs:
         with anyio.fail_after(60):
-            response = await (await runs.run("r")).result()
+            response = await (await runs.get_run("r")).result()
     assert [message["role"] for message in response.messages] == ["assistant", "tool"] * 2 + ["assistant"]
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 
@@ -53,7 +53,7 @@ async def test_a_reader_elsewhere_is_told_at_once(tmp_path: Path, url: str, shop
         durable(tmp_path, [], shop, url=url, concurrency=0) as client,
     ):
         await runs.start("Boss", "Hi!", run_id="r")
-        found = await client.run("r")
+        found = await client.get_run("r")
         shop.go.set()
         with anyio.fail_after(60):
             types = [entry.type async for entry in found.entries()]
@@ -78,7 +78,7 @@ async def test_cut_connections_are_made_again(
                 assert (await run.result()).text == "Done."
                 while not runs._engine._liveness.is_held:
                     await anyio.sleep(0.01)
-                assert (await (await runs.run("r")).result()).context_variables == {"counted": [1]}
+                assert (await (await runs.get_run("r")).result()).context_variables == {"counted": [1]}
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 
 

@@ -55,7 +55,7 @@ async def test_what_is_recorded_does_not_run_again(tmp_path: Path, shop: Shop) -
     await interrupted(tmp_path, [[call("count", number=1), call("count", number=2)], call("slow")], shop)
     shop.go.set()
     async with durable(tmp_path, ["It is done."], shop) as runs:
-        response = await finished(await runs.run("r"))
+        response = await finished(await runs.get_run("r"))
         stored = await runs.store.load("-/r")
     told = [message["content"] for message in response.messages if message["role"] == "tool"]
     assert told == ["counted 1", "counted 2", UNKNOWN]
@@ -72,7 +72,7 @@ async def test_a_repeatable_call_runs_again(tmp_path: Path, shop: Shop) -> None:
     await interrupted(tmp_path, [call("look")], shop)
     shop.go.set()
     async with durable(tmp_path, ["Seen."], shop) as runs:
-        response = await finished(await runs.run("r"))
+        response = await finished(await runs.get_run("r"))
     assert [message["content"] for message in response.messages][1] == "looked"
     assert shop.keys["look"] == ["r:1:0", "r:1:0"]
     assert response.unknown_calls == []
@@ -96,7 +96,7 @@ async def test_concurrent_calls_keep_their_places(tmp_path: Path, shop: Shop) ->
     await interrupted(tmp_path, script, shop, agents=agents)
     shop.go.set()
     async with durable(tmp_path, ["Done."], shop, agents=agents) as runs:
-        response = await finished(await runs.run("r"))
+        response = await finished(await runs.get_run("r"))
     told = [message["content"] for message in response.messages if message["role"] == "tool"]
     assert told[:-1] == [f"waited {number}" for number in numbers]
     assert len(ended) == len(numbers)
@@ -106,19 +106,19 @@ async def test_a_handoff_is_found_by_its_name(tmp_path: Path, shop: Shop) -> Non
     """The next process continues with the agent that was active."""
     await interrupted(tmp_path, [call("transfer_to_clerk"), call("slow")], shop)
     async with durable(tmp_path, ["Done."], shop) as runs:
-        assert (await finished(await runs.run("r"))).agent.name == "Clerk"
+        assert (await finished(await runs.get_run("r"))).agent.name == "Clerk"
 
 
 async def test_readers_continue_where_they_were(tmp_path: Path, shop: Shop) -> None:
     """Nothing that the log has comes twice; the numbers rise; and the whole log folds to what the run has left."""
     await interrupted(tmp_path, [call("count", number=1), call("slow")], shop)
     async with durable(tmp_path, [], shop, concurrency=0) as client:
-        reader = Run(client, (await client.run("r")).record)
+        reader = Run(client, (await client.get_run("r")).record)
         before = []
-        while (await client.run("r")).record.last > (before[-1].seq if before else -1):
+        while (await client.get_run("r")).record.last > (before[-1].seq if before else -1):
             before += await reader.read(before[-1].seq if before else -1)
     async with durable(tmp_path, ["It is done."], shop) as runs:
-        run = await runs.run("r")
+        run = await runs.get_run("r")
         with anyio.fail_after(60):
             after = [entry async for entry in run.entries(after=before[-1].seq)]
         response = await finished(run)
@@ -149,8 +149,8 @@ async def test_a_completion_that_was_cut_begins_again(tmp_path: Path, shop: Shop
         await written(runs)
         die(runs)
     async with durable(tmp_path, ["One two three four."], shop) as runs:
-        response = await finished(await runs.run("r"))
-        whole = [entry async for entry in (await runs.run("r")).entries()]
+        response = await finished(await runs.get_run("r"))
+        whole = [entry async for entry in (await runs.get_run("r")).entries()]
     assert response.text == "One two three four."
     assert [entry.type for entry in whole].count("TurnStarted") == 2
     assert fold(whole).response_messages == response.messages
@@ -162,7 +162,7 @@ async def test_changed_instructions_are_an_error_that_says_so(tmp_path: Path, sh
     agents = [Agent(name="Boss", instructions="New!", functions=shop.agents()[0].functions)]
     async with durable(tmp_path, ["Done."], shop, agents=agents) as runs:
         with pytest.raises(RunError, match=r"differs from the recorded request in its instructions.*version '1'"):
-            await finished(await runs.run("r"))
+            await finished(await runs.get_run("r"))
 
 
 async def test_a_run_survives_a_deploy(tmp_path: Path, shop: Shop) -> None:
@@ -175,7 +175,7 @@ async def test_a_run_survives_a_deploy(tmp_path: Path, shop: Shop) -> None:
         shop.began = anyio.Event()
     shop.go.set()
     async with durable(tmp_path, ["Seen."], shop, max_deaths=1) as runs:
-        assert (await finished(await runs.run("r"))).text == "Seen."
+        assert (await finished(await runs.get_run("r"))).text == "Seen."
 
 
 async def test_what_was_recorded_stays_though_the_code_has_changed(tmp_path: Path, shop: Shop) -> None:
@@ -189,7 +189,7 @@ async def test_what_was_recorded_stays_though_the_code_has_changed(tmp_path: Pat
     changed.instructions = "Other ones."
     async with durable(tmp_path, [], shop, agents=changed) as runs:
         with pytest.raises(RunError, match="cannot be continued"):
-            await finished(await runs.run("r"))
+            await finished(await runs.get_run("r"))
         stored = await runs.store.load("-/r")
     assert stored is not None
     assert [message["content"] for message in stored.messages if message["role"] == "tool"][:1] == ["counted 1"]
@@ -208,8 +208,8 @@ async def test_a_run_that_kills_its_process_is_given_up(
     with caplog.at_level(logging.ERROR, "aswarm"):
         async with durable(tmp_path, [], shop, max_deaths=2) as runs:
             with pytest.raises(RunError, match="2 processes died while they executed this run"):
-                await finished(await runs.run("r"))
-            assert (await runs.find("r")).record.status == "failed"
+                await finished(await runs.get_run("r"))
+            assert (await runs.find_run("r")).record.status == "failed"
     assert "the run r failed" in caplog.text
 
 
@@ -219,7 +219,7 @@ async def test_a_run_that_was_asked_to_stop_does_not_continue(tmp_path: Path, sh
     async with durable(tmp_path, [], shop, concurrency=0) as client:
         await client._database.run(log.request_cancel, "r", "enough")
     async with durable(tmp_path, [], shop) as runs:
-        response = await finished(await runs.run("r"))
-        assert (await runs.run("r")).record.reason == "enough"
+        response = await finished(await runs.get_run("r"))
+        assert (await runs.get_run("r")).record.reason == "enough"
     assert response.stop == "cancelled"
     assert shop.keys["look"] == ["r:1:0"]

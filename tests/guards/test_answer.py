@@ -67,7 +67,7 @@ async def test_what_a_check_sees() -> None:
         "1234, I think",
     )
     assert [message["role"] for message in checked.messages] == ["system", "user"]
-    assert (checked.agent.name, checked.run.id) == ("A", "r1")
+    assert (checked.agent.name, checked.run.run_id) == ("A", "r1")
 
 
 @EVERY_WAY

@@ -514,7 +514,7 @@ async def test_a_check_is_asked_once_a_run_or_once_a_turn() -> None:
         assert [len(checked.messages) - 1 for checked in seen] == expected
         assert {checked.text for checked in seen} == {"Hello"}
         assert [each["content"] for each in seen[-1].new] == [{"run": "Hello", "turn": "worked"}[every]]
-        assert (seen[0].run.id, seen[0].run.context_variables["user"], seen[0].agent.name) == ("r1", "ada", "Agent")
+        assert (seen[0].run.run_id, seen[0].run.context_variables["user"], seen[0].agent.name) == ("r1", "ada", "Agent")
 
 
 @PARALLEL

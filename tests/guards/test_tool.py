@@ -348,7 +348,7 @@ async def test_what_a_check_of_a_result_sees() -> None:
     assert (second.name, second.id, second.arguments) == ("fails", "c2", '{"x": 1}')
     assert second.error is not None
     assert second.text.startswith("Error: ")
-    assert second.run.id
+    assert second.run.run_id
 
 
 async def test_a_handoff_is_a_call() -> None:

@@ -39,7 +39,7 @@ async def test_each_agent_is_a_tool_and_its_run_is_told_as_progress() -> None:
     async def report(done: float, total: float | None, message: str | None) -> None:
         seen.append((done, message))
 
-    async with AsyncSwarm(model.client()) as swarm, Client(serve_agents(triage, swarm, name="desk")) as client:
+    async with AsyncSwarm(model.client()) as swarm, Client(serve_agents(swarm, agents=triage, name="desk")) as client:
         listed = (await client.list_tools()).tools
         assert [(each.name, each.input_schema["required"]) for each in listed] == [
             ("triage", ["request"]),
@@ -63,7 +63,7 @@ async def test_an_agent_of_one_program_is_a_function_of_an_agent_of_another() ->
     async with (
         AsyncSwarm(theirs.client()) as served,
         AsyncSwarm(ours.client()) as swarm,
-        MCPServer(serve_agents([triage], served)) as desk,
+        MCPServer(serve_agents(served, agents=[triage])) as desk,
     ):
         response = await swarm.run(Agent(functions=[*desk.functions]), "Ask.")
     assert response.messages[1]["content"] == "Order 7 has left."
@@ -91,7 +91,7 @@ def erase() -> str:
 async def test_a_run_without_an_answer_is_an_error_for_the_client(script: Any, options: Any, text: str) -> None:
     """The text says why."""
     async with AsyncSwarm(ScriptedModel(script).client(max_retries=0)) as swarm:
-        server = serve_agents([Agent(name="Clerk", functions=[erase])], swarm, **options)
+        server = serve_agents(swarm, agents=[Agent(name="Clerk", functions=[erase])], **options)
         async with Client(server) as client:
             is_error, told = texts(await client.call_tool("clerk", {"request": "Go"}))
     assert is_error
@@ -105,7 +105,7 @@ async def test_a_call_that_means_nothing_is_answered_with_what_to_do(name: str, 
     """No run begins."""
     async with (
         AsyncSwarm(ScriptedModel([]).client()) as swarm,
-        Client(serve_agents([Agent(name="Clerk")], swarm)) as client,
+        Client(serve_agents(swarm, agents=[Agent(name="Clerk")])) as client,
     ):
         result = await client.call_tool(name, arguments)
     assert texts(result) == (True, "Call one of clerk, with the argument `request`, a text.")
@@ -149,7 +149,7 @@ async def test_an_approval_is_asked_of_the_user_of_the_client(mode: Any, given: 
     model = ScriptedModel([TO_CLERK, call("erase"), "Done."])
     async with (
         AsyncSwarm(model.client()) as swarm,
-        Client(serve_agents(clerk_of(erase), swarm), mode=mode, elicitation_callback=answer) as client,
+        Client(serve_agents(swarm, agents=clerk_of(erase)), mode=mode, elicitation_callback=answer) as client,
     ):
         result = await client.call_tool("triage", {"request": "Go"})
     assert texts(result) == (False, "Done.")
@@ -177,7 +177,7 @@ async def test_questions_of_functions_are_answered_one_turn_after_another(mode: 
     async with (
         AsyncSwarm(model.client()) as swarm,
         Client(
-            serve_agents(Agent(name="Clerk", functions=[pay]), swarm), mode=mode, elicitation_callback=answer
+            serve_agents(swarm, agents=Agent(name="Clerk", functions=[pay])), mode=mode, elicitation_callback=answer
         ) as client,
     ):
         result = await client.call_tool("clerk", {"request": "Go"})
@@ -198,7 +198,7 @@ async def test_a_user_who_decides_nothing_ends_the_call(mode: Any) -> None:
     async with (
         AsyncSwarm(ScriptedModel([call("erase")]).client()) as swarm,
         Client(
-            serve_agents(Agent(name="Clerk", functions=[erase]), swarm), mode=mode, elicitation_callback=answer
+            serve_agents(swarm, agents=Agent(name="Clerk", functions=[erase])), mode=mode, elicitation_callback=answer
         ) as client,
     ):
         result = await client.call_tool("clerk", {"request": "Go"})
@@ -208,7 +208,7 @@ async def test_a_user_who_decides_nothing_ends_the_call(mode: Any) -> None:
 async def test_an_approval_is_decided_by_the_client_of_another_swarm_and_not_made_up() -> None:
     """Our own client lets its call wait for it. What the client keeps is sealed: a history that it makes up is refused."""
     theirs = AsyncSwarm(ScriptedModel([call("erase"), "Done."]).client())
-    async with theirs, MCPServer(serve_agents(Agent(name="Clerk", functions=[erase]), theirs)) as desk:
+    async with theirs, MCPServer(serve_agents(theirs, agents=Agent(name="Clerk", functions=[erase]))) as desk:
         async with AsyncSwarm(ScriptedModel([call("clerk", call_id="c", request="Go")]).client()) as swarm:
             agent = Agent(functions=[*desk.functions])
             asked = await swarm.run(agent, "Ask.")
@@ -230,7 +230,9 @@ async def test_a_call_without_an_answer_to_its_question_is_asked_again() -> None
     """A client may have lost what its user has said."""
     async with (
         AsyncSwarm(ScriptedModel([call("erase")]).client()) as swarm,
-        Client(serve_agents(Agent(name="Clerk", functions=[erase]), swarm), elicitation_callback=_never) as client,
+        Client(
+            serve_agents(swarm, agents=Agent(name="Clerk", functions=[erase])), elicitation_callback=_never
+        ) as client,
     ):
         arguments: Any = ("clerk", {"request": "Go"})
         first = await client.session.call_tool(*arguments, allow_input_required=True)
@@ -271,7 +273,7 @@ async def test_what_no_form_can_ask_is_an_error(script: Any, reason: str) -> Non
     agent = Agent(name="Clerk", functions=[ask_for_more, remember, erase, elsewhere])
     async with (
         AsyncSwarm(ScriptedModel(script).client()) as swarm,
-        Client(serve_agents(agent, swarm), elicitation_callback=_never) as client,
+        Client(serve_agents(swarm, agents=agent), elicitation_callback=_never) as client,
     ):
         is_error, told = texts(await client.call_tool("clerk", {"request": "Go"}))
     assert is_error
@@ -293,7 +295,7 @@ async def test_a_client_that_cancels_cancels_the_run() -> None:
 
     async with (
         AsyncSwarm(ScriptedModel([call("search")]).client()) as swarm,
-        Client(serve_agents([Agent(name="Clerk", functions=[search])], swarm)) as client,
+        Client(serve_agents(swarm, agents=[Agent(name="Clerk", functions=[search])])) as client,
     ):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "clerk", {"request": "Go"})
@@ -308,6 +310,6 @@ async def test_agents_that_a_client_could_not_tell_apart_are_refused() -> None:
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
         for agents in ([Agent(name="A"), Agent(name="a")], [Agent(name="?")]):
             with pytest.raises(ConfigurationError, match="give each agent its own name"):
-                serve_agents(agents, swarm)
+                serve_agents(swarm, agents=agents)
         with pytest.raises(ConfigurationError, match="one item is str"):
-            serve_agents(["A"], swarm)  # type: ignore[list-item]
+            serve_agents(swarm, agents=["A"])  # type: ignore[list-item]

@@ -203,7 +203,7 @@ async def test_it_is_not_called_before_the_run_begins() -> None:
     called: list[str] = []
 
     def noted(handlers: Handlers) -> Handlers:
-        called.append(handlers.run.id)
+        called.append(handlers.run.run_id)
         return handlers
 
     swarm = AsyncSwarm(ScriptedModel([]).client(), middleware=[noted])
@@ -225,7 +225,7 @@ def numbering(handlers: Handlers) -> Handlers:
         async with aclosing(handlers.complete(request)) as chunks:
             async for chunk in chunks:
                 yield chunk
-        handlers.run.context_variables["seen"].append((handlers.run.id, mine))
+        handlers.run.context_variables["seen"].append((handlers.run.run_id, mine))
 
     return replace(handlers, complete=complete)
 

@@ -221,12 +221,12 @@ def timing(times: list[tuple[str, str, float]]) -> Middleware:
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-            times.append((handlers.run.id, "completion", anyio.current_time() - begun))
+            times.append((handlers.run.run_id, "completion", anyio.current_time() - begun))
 
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
             begun = anyio.current_time()
             outcome = await handlers.call_tool(call, context, started)
-            times.append((handlers.run.id, call.name, anyio.current_time() - begun))
+            times.append((handlers.run.run_id, call.name, anyio.current_time() - begun))
             return outcome
 
         return replace(handlers, complete=complete, call_tool=call_tool)

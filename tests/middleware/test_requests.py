@@ -139,8 +139,8 @@ async def test_concurrent_runs_do_not_share_a_request() -> None:
 
     def marking(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> Chunks:
-            request.body["tools"][0]["function"]["parameters"]["properties"][handlers.run.id] = {}
-            request.body["metadata"]["tags"].append(handlers.run.id)
+            request.body["tools"][0]["function"]["parameters"]["properties"][handlers.run.run_id] = {}
+            request.body["metadata"]["tags"].append(handlers.run.run_id)
             await anyio.lowlevel.checkpoint()
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:

@@ -137,7 +137,7 @@ async def test_a_run_inside_a_tool_knows_the_call(kind: str) -> None:
     assert run.tool_call is not None
     assert (run.tool_call.id, run.tool_call.name, run.tool_call.agent.name) == ("the call", name, "outer")
     assert outer.runs[0].tool_call is None
-    assert run.id != response.run_id
+    assert run.run_id != response.run_id
 
 
 async def test_each_run_inside_knows_its_own_call() -> None:
@@ -162,7 +162,7 @@ async def test_each_run_inside_knows_its_own_call() -> None:
 
     calls = [call("ask", number=number, call_id=f"ask {number}") for number in range(3)]
     await AsyncSwarm(script_of([calls, "Done."]).client()).run(Agent(functions=[ask]), "Hi")
-    around = {run.id: run.tool_call for run in infos.runs}
+    around = {run.run_id: run.tool_call for run in infos.runs}
     assert len(around) == 6
     for number in range(3):
         in_middle, in_leaf = around[f"middle {number}"], around[f"leaf {number}"]
@@ -221,7 +221,7 @@ async def test_every_way_to_run_shows_the_id(given: str | None) -> None:
         async for _ in typed:
             pass
     shown += [classic.run_id, again.run_id, typed.response.run_id]
-    assert shown == [run.id for run in infos.runs]
+    assert shown == [run.run_id for run in infos.runs]
     assert shown == [given] * 4 if given else len(set(shown)) == 4
     assert all(shown)
 

@@ -35,7 +35,7 @@ async def local(path: Path, traces: Traces, script: Any, workshop: Workshop) -> 
     async with (
         SQLiteStore(path) as store,
         swarm,
-        LocalRuns(swarm, store, agents=workshop.agents(), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), version="1") as runs,
     ):
         yield runs
 
@@ -110,6 +110,6 @@ async def test_a_process_without_opentelemetry_continues_it(tmp_path: Path, monk
     async with (
         SQLiteStore(tmp_path / "2.sqlite") as store,
         AsyncSwarm(ScriptedModel(["Done."]).client()) as swarm,
-        LocalRuns(swarm, store, agents=Workshop().agents(), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=Workshop().agents(), version="1") as runs,
     ):
-        assert (await Run(runs, await runs.get("r", user="ann")).result()).type == "RunFinished"
+        assert (await Run(runs, await runs.get("r", user="ann")).last_entry()).type == "RunFinished"

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from chats import ANSWER, ASKING, LOOPS, USER, Line, PlainChat, sent
 
-from aswarm import Agent
+from aswarm import Agent, tool
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.repl._kept import conversation_in
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
@@ -91,6 +91,23 @@ def test_calls_in_a_file_are_not_run_by_another_message(chat, tmp_path):
     assert not ran
     chat([f"/load {path}", "/resume"], agent, ScriptedModel(["Found."]))
     assert ran == [1]
+
+
+def test_resume_approves_no_call_of_a_file(chat, tmp_path):
+    """A file whose process died before it asked: `/resume` asks the user, and runs nothing before the answer."""
+    path = tmp_path / "chat.sqlite"
+    write(path, [USER, ASKING])
+    ran: list[int] = []
+
+    @tool(approve=True)
+    def look_up() -> str:
+        """Look up."""
+        ran.append(1)
+        return "found"
+
+    agent = Agent(name="Bot", functions=[look_up])
+    chat([f"/load {path}", "/resume", "n"], agent, ScriptedModel(["Well."]))
+    assert not ran
 
 
 def test_an_unknown_agent_is_named(chat, tmp_path):

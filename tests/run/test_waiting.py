@@ -30,6 +30,7 @@ from aswarm import (
     tool,
     waiting,
 )
+from aswarm._values.decisions import as_json
 from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
 
@@ -158,6 +159,8 @@ async def test_changed_arguments_stay_when_the_function_asks() -> None:
     assert [(each.arguments, each.reason) for each in asked.waiting] == [('{"amount": 80}', "From which account?")]
     with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
         await bank.decide(Answer("giro", expected={"amount": 1000}))
+    with pytest.raises(ConfigurationError, match=r"but the call has \{'amount': 80\}"):
+        await bank.decide(as_json(Answer("giro", expected={"amount": 1000})))
     asked = await bank.decide(Answer("giro", expected={"amount": 80}))
     assert [(each.arguments, each.reason, each.answer) for each in asked.waiting] == [
         ('{"amount": 80}', "needs approval", "giro")

@@ -38,7 +38,7 @@ async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: i
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=[nested(depth)]) as runs,
+        LocalRuns(swarm, store=store, agents=[nested(depth)]) as runs,
     ):
         new = NewRun("ann", "c", [{"role": "user", "content": "Go"}])
         entries = await entries_of(Run(runs, await runs.start(new)))

@@ -65,7 +65,7 @@ def test_the_log_of_a_run_has_its_events_in_order() -> None:
     assert [entry.is_last for entry in log] == [False] * (len(log) - 1) + [True]
     assert log[0].to_dict() == {
         "seq": 0,
-        "at": log[0].at,
+        "at": log[0].at_ms,
         "type": "RunStarted",
         "run_id": "run0",
         "conversation": "chat",
@@ -202,7 +202,7 @@ def test_an_error_has_a_text_for_readers(error: Exception, public: str) -> None:
     (entry,) = maker.failed(error)
     assert entry.type == "RunFailed"
     assert entry.fields == {"error": {"type": type(error).__name__, "message": "secret", "public_message": public}}
-    assert maker.folded.ending is entry
+    assert maker.folded._ending is entry
 
 
 def test_the_default_text_of_an_error_says_nothing_of_it() -> None:
@@ -219,7 +219,7 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
     response: Response = Response(agent=agent, context_variables={"n": 1}, stop="cancelled", run_id="run")
     changed, last = maker.stopped("cancelled", response)
     assert changed.fields == {"agent": "A", "changes": {"n": 1}, "removed": [], "by": []}
-    assert (last.type, last.at, last.fields["reason"], last.response["stop"]) == (
+    assert (last.type, last.at_ms, last.fields["reason"], last.response["stop"]) == (
         "RunStopped",
         7,
         "cancelled",
@@ -274,7 +274,7 @@ def test_deltas_that_follow_each_other_are_joined() -> None:
         Entry(10, 0, "X", {}),
     ]
     found = [
-        (each.seq, each.at, each.first, each.fields.get("text", each.fields.get("arguments")))
+        (each.seq, each.at_ms, each.first, each.fields.get("text", each.fields.get("arguments")))
         for each in joined(entries)
     ]
     assert found == [
@@ -319,8 +319,8 @@ def test_public_ids_are_the_same_for_each_reader() -> None:
 def test_a_log_without_its_beginning_is_folded_as_far_as_it_goes() -> None:
     """An answer of an unknown call makes that call; an unknown type says nothing."""
     folded = Folded()
-    folded.add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
-    folded.add(Entry(1, 0, "Later", {}))
+    folded._add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
+    folded._add(Entry(1, 0, "Later", {}))
     assert folded.messages == [{"role": "tool", "tool_call_id": "c1", "tool_name": "f", "content": "x"}]
 
 

@@ -70,7 +70,7 @@ def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
 
     def check(event: Any, folded: Any, response: Any) -> None:
         messages = without_marks(plain(response.messages))
-        if folded.is_resumed_turn:  # what a user has decided is known before its events; the turn's end says it
+        if folded._is_resumed_turn:  # what a user has decided is known before its events; the turn's end says it
             return
         assert without_marks(folded.response_messages) == messages
         assert folded.active_agent == response.agent.name

@@ -23,7 +23,6 @@ from aswarm._values.errors import StoreError
 from aswarm.conversations import Change, MemoryStore, SQLiteStore, Stored, _statements
 from aswarm.runs import (
     AnswersRefused,
-    CallAnswer,
     ClientTool,
     Entry,
     Limits,
@@ -55,7 +54,7 @@ async def opened(
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
         AsyncSwarm(ScriptedModel(script, cut=cut).client()) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents(), **settings) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), **settings) as runs,
     ):
         yield Place(runs, store)
 
@@ -83,9 +82,9 @@ async def test_another_process_stops_a_run(tmp_path: Path, workshop: Workshop) -
     async with opened(tmp_path, [call("slow")], workshop) as one, opened(tmp_path, [], workshop) as two:
         run = await one.start()
         await workshop.began.wait()
-        last = await elsewhere(run, two).cancel("enough")
-        assert (last.type, last.fields["reason"]) == ("RunStopped", "enough")
-        assert await run.result() == last
+        record = await elsewhere(run, two).cancel("enough")
+        assert (record.status, record.reason) == ("stopped", "enough")
+        assert (await run.last_entry()).fields["reason"] == "enough"
 
 
 @pytest.mark.slow
@@ -93,11 +92,11 @@ async def test_a_reader_in_another_process_counts(tmp_path: Path, workshop: Work
     """The owner does not stop a run that is read elsewhere, and stops it once that reader has gone."""
     async with opened(tmp_path, [call("slow")], workshop) as one, opened(tmp_path, [], workshop) as two:
         run = await one.start(on_disconnect=0.5)
-        with elsewhere(run, two).reading(), elsewhere(run, two).reading():
+        with elsewhere(run, two)._reading(), elsewhere(run, two)._reading():
             await anyio.sleep(2.5)
             assert (await one.runs.get(run.id, user="ann")).is_running
-        assert (await run.result()).fields["reason"] == "no_reader"
-        assert await one.store.database.run(log.last_read, run.id) > 0
+        assert (await run.last_entry()).fields["reason"] == "no_reader"
+        assert await one.store._database.run(log.last_read, run.id) > 0
 
 
 async def test_a_reader_far_behind_reads_the_log(tmp_path: Path, workshop: Workshop) -> None:
@@ -125,14 +124,14 @@ async def test_readers_that_come_and_go_leave_no_task(tmp_path: Path, workshop: 
         run = await place.start(on_disconnect=3600)
         await workshop.began.wait()
         for _ in range(5):
-            with run.reading():
+            with run._reading():
                 await settle()
                 assert waiting() == 0
             await settle()
             assert waiting() == 1
-        with run.reading():
+        with run._reading():
             workshop.go.set()
-            await run.result()
+            await run.last_entry()
         await settle()
         assert waiting() == 0
 
@@ -143,7 +142,7 @@ async def test_a_run_that_ends_without_a_reader_leaves_no_task(tmp_path: Path, w
         run = await place.start(on_disconnect=3600)
         await workshop.began.wait()
         workshop.go.set()
-        await run.result()
+        await run.last_entry()
         await settle()
         assert not [task for task in anyio.get_running_tasks() if "_cancel_unread" in (task.name or "")]
 
@@ -156,7 +155,7 @@ async def test_old_runs_are_forgotten(tmp_path: Path, workshop: Workshop, monkey
         runs = []
         for name in ("a", "b"):
             runs.append(await place.start(conversation=name))
-            await runs[-1].result()
+            await runs[-1].last_entry()
         active = await place.start(conversation="c")
         while len(await place.runs.list(user="ann")) > 2:
             await anyio.sleep(0.01)
@@ -170,7 +169,7 @@ async def test_leaving_the_block_stops_runs_and_keeps_them(workshop: Workshop) -
     async with MemoryStore() as store, AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm:
 
         async def leave() -> None:
-            async with LocalRuns(swarm, store, agents=workshop.agents()) as runs:
+            async with LocalRuns(swarm, store=store, agents=workshop.agents()) as runs:
                 await Place(runs, store).start()
                 await workshop.began.wait()
                 raise ZeroDivisionError
@@ -207,7 +206,7 @@ async def test_agents_have_names_of_their_own() -> None:
         with pytest.raises(ConfigurationError, match="swarm must be an instance of AsyncSwarm, not Agent"):
             LocalRuns(Agent(), agents=Agent())  # type: ignore[arg-type]
         for agents in (Agent(name="A"), {"A": Agent(name="A")}):
-            assert list(LocalRuns(swarm, agents=agents).factory.agents) == ["A"]
+            assert list(LocalRuns(swarm, agents=agents)._factory.agents) == ["A"]
 
 
 # --- a database that fails --------------------------------------------------------------------------------------------
@@ -282,10 +281,10 @@ async def test_failures_of_the_background_end_nothing(
         for name, each in failures.items():
             monkeypatch.setattr(log, name, failing(getattr(log, name), each))
         run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
-        one.runs.readers._foreign["other"] = 1  # type: ignore[attr-defined]
+        one.runs._readers._foreign["other"] = 1  # type: ignore[attr-defined]
         with anyio.fail_after(20):
-            assert (await elsewhere(run, two).cancel("enough")).fields["reason"] == "enough"
-            assert (await unread.result()).fields["reason"] == "no_reader"
+            assert (await elsewhere(run, two).cancel("enough")).reason == "enough"
+            assert (await unread.last_entry()).fields["reason"] == "no_reader"
             while any(failures.values()):
                 await anyio.sleep(0.01)
     for text in ("cannot be read; another", "readers of a run", "readers of runs", "old runs", "other processes"):
@@ -300,11 +299,11 @@ async def test_an_end_that_cannot_be_made_ends_only_its_run(
         with monkeypatch.context() as broken:
             broken.setattr("aswarm.runs._prepared.PreparedRun.endings", lambda *_: 1 / 0)
             with anyio.fail_after(60):
-                last = await (await place.start(conversation="broken")).result()
+                last = await (await place.start(conversation="broken")).last_entry()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ZeroDivisionError")
         run = await place.start()
         workshop.go.set()
-        assert (await run.result()).type == "RunFinished"
+        assert (await run.last_entry()).type == "RunFinished"
     assert "cannot be recorded" in caplog.text
 
 
@@ -321,7 +320,7 @@ async def test_a_store_that_fails_starts_nothing(workshop: Workshop, monkeypatch
                 with pytest.raises(StoreError):
                     await place.start()
             assert await runs.list(user="ann") == []
-        assert (await (await place.start()).result()).type == "RunFinished"
+        assert (await (await place.start()).last_entry()).type == "RunFinished"
 
 
 async def test_a_store_that_fails_is_no_request_that_was_sent_twice(
@@ -333,14 +332,14 @@ async def test_a_store_that_fails_is_no_request_that_was_sent_twice(
         LocalRuns(swarm, agents=workshop.agents()) as runs,
     ):
         asked = await Place(runs, runs.store).start("Erase the draft.")
-        await asked.result()
-        answered = await asked.answer(CallAnswer("e", approve=True))
-        await answered.result()
+        await asked.last_entry()
+        answered = await asked.answer({"e": True})
+        await answered.last_entry()
         with monkeypatch.context() as broken:
             broken.setattr(_statements, "load", failing(_statements.load, [""] * 9))
             with pytest.raises(StoreError):
-                await asked.answer(CallAnswer("e", approve=True))
-        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+                await asked.answer({"e": True})
+        assert (await asked.answer({"e": True})).id == answered.id
 
 
 # --- other writers of the conversation --------------------------------------------------------------------------------
@@ -372,10 +371,10 @@ async def test_an_approval_is_for_the_calls_that_its_user_saw(
     script = [call("erase", call_id="e", name="draft"), "It is gone."]
     async with AsyncSwarm(ScriptedModel(script).client()) as swarm, LocalRuns(swarm, agents=workshop.agents()) as runs:
         asked = await Place(runs, runs.store).start("Erase the draft.")
-        await asked.result()
+        await asked.last_entry()
         overtaken(monkeypatch, everything)
         with pytest.raises(AnswersRefused, match="another program has just changed the conversation"):
-            await asked.answer(CallAnswer("e", approve=True))
+            await asked.answer({"e": True})
         assert workshop.erased == []
         assert len(await runs.list(user="ann")) == 1
 
@@ -391,7 +390,7 @@ async def test_a_conversation_that_changes_while_a_run_starts(
     ):
         place = Place(runs, runs.store)
         overtaken(monkeypatch, lambda _: first)
-        await (await place.start()).result()
+        await (await place.start()).last_entry()
         assert [message["content"] for message in await place.history()] == ["First.", "Hi!", "Yes."]
         assert (await place.history())[2]["sender"] == "Clerk"
 
@@ -453,7 +452,7 @@ async def test_what_was_deleted_is_not_in_the_file(
 
     monkeypatch.setattr(sqlite3, "connect", careless)
     async with opened(tmp_path, ["s3cret " * 1000], workshop) as place:
-        await (await place.start()).result()
+        await (await place.start()).last_entry()
         await place.runs.forget("c", user="ann")
         await place.store.delete("ann/c")
     assert b"s3cret" not in (tmp_path / "chats.sqlite").read_bytes()
@@ -463,7 +462,7 @@ class Log:
     """The transactions of the log on a database in memory."""
 
     def __init__(self) -> None:
-        self.database = MemoryStore().database
+        self.database = MemoryStore()._database
 
     async def insert(self, *run_ids: str) -> None:
         for run_id in run_ids:
@@ -483,9 +482,9 @@ async def test_only_the_last_attempt_writes() -> None:
     assert (await it(log.take, "r", "other", "1")).attempt == 2  # the same transaction again
     late = LogRow(2, 2, b"late")
     assert not await it(log.append, "r", 1, late)
-    assert not await it(log.end, "r", 1, late, Ending("finished"))
-    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"))
-    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"))
+    assert not await it(log.end, "r", 1, late, Ending("finished"), now())
+    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"), now())
+    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"), now())
     assert not await it(log.append, "r", 2, late)
     rows, is_active = await it(log.read, "r", 0)
     assert ([each.data for each in rows], is_active) == ([b"1", b"end"], False)
@@ -523,7 +522,7 @@ async def test_the_kept_logs_have_a_size() -> None:
     it = Log()
     await it.insert(*"12345")
     for name in "2345":
-        await it(log.end, name, 1, LogRow(1, 1, b"x" * 98), Ending("finished"))
+        await it(log.end, name, 1, LogRow(1, 1, b"x" * 98), Ending("finished"), now())
 
     async def kept(before: int, keep: int, size: int) -> set[str]:
         await it(log.delete, await it(log.old, before, keep, size))
@@ -536,7 +535,11 @@ async def test_the_kept_logs_have_a_size() -> None:
 
 async def test_the_last_entry_is_written_once() -> None:
     """It is in the log before readers see it, so that nothing is left to write."""
-    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore().database)
+    live = LiveRun(
+        RunRecord(id="r", user="ann", conversation=None, agent=None, status="running", started_ms=0),
+        1,
+        MemoryStore()._database,
+    )
     live.add_first(Entry(0, 0, "RunStarted", {}))
     last = Entry(1, 0, "RunStopped", {"reason": "x"})
     row = live.unwritten(last)
@@ -548,7 +551,11 @@ async def test_the_last_entry_is_written_once() -> None:
 
 async def test_the_first_reason_to_stop_a_run_counts() -> None:
     """A later one changes nothing."""
-    live = LiveRun(RunRecord("r", "ann", None, None, "running", 0), 1, MemoryStore().database)
+    live = LiveRun(
+        RunRecord(id="r", user="ann", conversation=None, agent=None, status="running", started_ms=0),
+        1,
+        MemoryStore()._database,
+    )
     live.cancel("enough")
     live.cancel("more than enough")
     assert live.reason == "enough"
@@ -559,10 +566,10 @@ async def test_reading_a_log_in_memory_lets_other_tasks_run(workshop: Workshop) 
     async with (
         MemoryStore() as store,
         AsyncSwarm(ScriptedModel(["Here."]).client()) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
     ):
         run = await Place(runs, store).start()
-        await run.result()
+        await run.last_entry()
         with anyio.CancelScope() as scope:
             scope.cancel()
             await run.read()
@@ -576,7 +583,7 @@ async def test_a_log_that_cannot_be_written_has_a_limit_too(
     limits = Limits(log_bytes=20_000)
     async with opened(tmp_path, [ScriptedAnswer("x" * 20_000)], workshop, cut=4, limits=limits) as place:
         monkeypatch.setattr("aswarm.runs._live._WITHIN", 60.0)
-        last = await (await place.start()).result()
+        last = await (await place.start()).last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "log_too_long")
 
 
@@ -607,8 +614,13 @@ async def test_the_tools_of_a_client_are_not_offered_to_a_run_inside_a_function(
     outer = Agent(name="Outer", instructions="outer", functions=[agent_tool(inner)])
     model = ScriptedModel([call("inner", request="Look"), "Seen.", "Done."])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=outer) as runs:
-        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
-        assert (await Run(runs, await runs.start(new)).result()).type == "RunFinished"
+        new = NewRun(
+            "ann",
+            "c",
+            [{"role": "user", "content": "Hi!"}],
+            tools=[ClientTool(name="open_page", description="", parameters={})],
+        )
+        assert (await Run(runs, await runs.start(new)).last_entry()).type == "RunFinished"
     offered = [[each["function"]["name"] for each in asked.body.get("tools", ())] for asked in model.requests]
     assert offered == [["inner", "open_page"], [], ["inner", "open_page"]]
 
@@ -624,8 +636,13 @@ async def test_a_call_of_the_client_and_a_later_handoff() -> None:
     model = ScriptedModel([[call("open_page"), call("leave")], "Done."])
     agent = Agent(name="A", functions=[leave])
     async with AsyncSwarm(model.client()) as swarm, LocalRuns(swarm, agents=[agent, clerk]) as runs:
-        new = NewRun("ann", "c", [{"role": "user", "content": "Hi!"}], tools=[ClientTool("open_page", "", {})])
-        ending = await Run(runs, await runs.start(new)).result()
+        new = NewRun(
+            "ann",
+            "c",
+            [{"role": "user", "content": "Hi!"}],
+            tools=[ClientTool(name="open_page", description="", parameters={})],
+        )
+        ending = await Run(runs, await runs.start(new)).last_entry()
     assert ending.response["stop"] == "waiting"
     assert [each["name"] for each in ending.response["waiting"]] == ["open_page", "leave"]
 
@@ -670,7 +687,7 @@ async def test_a_signal_is_passed_on_to_the_handler_before() -> None:
 
 def test_runs_can_be_made_where_no_event_loop_runs() -> None:
     """A module has a service as `app`, and the server may import the module before its loop runs."""
-    assert LocalRuns(AsyncSwarm(), MemoryStore(), agents=Agent()).draining.is_set is False
+    assert LocalRuns(AsyncSwarm(), store=MemoryStore(), agents=Agent())._draining.is_set is False
 
 
 @pytest.mark.anyio
@@ -679,8 +696,8 @@ async def test_a_block_that_is_cancelled_closes_everything(
 ) -> None:
     """Closing is not cut, and what an opening has opened is closed."""
     async with AsyncSwarm(ScriptedModel([]).client()) as swarm:
-        runs = LocalRuns(swarm, tmp_path / "chats.sqlite", agents=workshop.agents())
-        database: Any = runs.store.database
+        runs = LocalRuns(swarm, store=tmp_path / "chats.sqlite", agents=workshop.agents())
+        database: Any = runs.store._database
         with anyio.CancelScope() as scope:
             async with runs:
                 assert database.is_open
@@ -708,13 +725,38 @@ async def test_the_end_is_found_behind_numbers_that_the_log_never_got() -> None:
         lasts = [10_001, 1, 7, 7]
 
         async def get(self, run_id: str, *, user: str) -> RunRecord:
-            return RunRecord(run_id, user, None, None, "stopped", 0, last=self.lasts.pop(0))
+            return RunRecord(
+                id=run_id,
+                user=user,
+                conversation=None,
+                agent=None,
+                status="stopped",
+                started_ms=0,
+                last=self.lasts.pop(0),
+            )
 
         async def read(self, run_id: str, after: int, *, user: str) -> list[Entry]:
             return [end] if after == 0 else []
 
     runs: Any = Lost()
-    run = Run(runs, RunRecord("r", "ann", None, None, "running", 0))
-    assert await run.result() == end
+    run = Run(runs, RunRecord(id="r", user="ann", conversation=None, agent=None, status="running", started_ms=0))
+    assert await run.last_entry() == end
     with pytest.raises(RunNotFound):
-        await run.result()
+        await run.last_entry()
+
+
+async def test_a_url_is_no_file() -> None:
+    """A URL as `store` would be the name of a new SQLite file. The error does not repeat its password."""
+    with pytest.raises(ConfigurationError, match=r"not a URL with 'postgresql'; open a PostgresStore") as caught:
+        LocalRuns(agents=Agent(), store="postgresql://ann:s3cret@host/runs")
+    assert "s3cret" not in str(caught.value)
+
+
+async def test_a_first_guess_gets_an_answer() -> None:
+    """A text is one message of the user; `start` names what it needs."""
+    assert NewRun("ann", messages="Hi!").digest == NewRun("ann", messages=[{"role": "user", "content": "Hi!"}]).digest
+    async with AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm, LocalRuns(swarm, agents=Agent()) as runs:
+        with pytest.raises(ConfigurationError, match=r"start\(\) needs a NewRun, such as NewRun\(.*\), not str"):
+            await runs.start("Hi!")  # type: ignore[arg-type]
+        run = await runs.get_run((await runs.start(NewRun("ann", "c", "Hi!"))).id, user="ann")
+        assert (await run.result()).text == "Hello."

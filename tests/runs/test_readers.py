@@ -13,7 +13,7 @@ from run_logs import Scene, agents, scenes
 
 from aswarm import AsyncSwarm
 from aswarm.conversations import MemoryStore
-from aswarm.runs import CallAnswer, Limits, LocalRuns, NewRun, Run, fold
+from aswarm.runs import Limits, LocalRuns, NewRun, Run, fold
 from aswarm.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ async def read_twice(scene: Scene) -> None:
     async with (
         MemoryStore() as store,
         AsyncSwarm(model.client(max_retries=0), concurrent_tools=scene.concurrent) as swarm,
-        LocalRuns(swarm, store, agents=agents(), limits=Limits(max_turns=int(scene.max_turns))) as runs,
+        LocalRuns(swarm, store=store, agents=agents(), limits=Limits(max_turns=int(scene.max_turns))) as runs,
     ):
         new = NewRun("ann", "c", [{"role": "user", "content": "Go"}], context_variables={"kept": 1})
         run = Run(runs, await runs.start(new))
@@ -33,7 +33,7 @@ async def read_twice(scene: Scene) -> None:
         asked = last.response.get("waiting") or ()
         if asked and all(each.get("kind") == "approval" for each in asked):
             ids = [each.get("call_id") or each["id"] for each in asked]
-            await compare(await run.answer(*[CallAnswer(each, approve=True) for each in ids]))
+            await compare(await run.answer(dict.fromkeys(ids, True)))
 
 
 async def compare(run: Run) -> Any:

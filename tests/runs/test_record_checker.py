@@ -9,7 +9,7 @@ import pytest
 from record_checker import record_faults
 from run_logs import USER, Scene, logged_now
 
-from aswarm.serve import Entry
+from aswarm.runs import Entry
 from aswarm.testing import call
 
 LOGGED = logged_now(Scene(["Let me see.", "unused"], cut=3))

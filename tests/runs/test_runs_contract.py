@@ -11,21 +11,21 @@ import anyio
 import pytest
 from kept_runs import FACTORIES, Place, Workshop, entries_of
 
-from aswarm import ConfigurationError
+from aswarm import Approve, ConfigurationError, RunError
 from aswarm.runs import (
     AgentNotFound,
     AnswersRefused,
     CallAnswer,
     ConversationNotFound,
+    InvalidRequest,
     KeyReused,
     Limits,
     NewRun,
-    RequestError,
     Run,
     RunActive,
-    RunLimit,
     RunNotFound,
     ShuttingDown,
+    TooManyRuns,
     fold,
 )
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
@@ -89,8 +89,8 @@ async def test_a_run_has_a_log_from_its_start_to_its_end(place: Open) -> None:
         assert entries[-1].fields["response"]["text"] == "All is well."
         record = await it.runs.get(run.id, user="ann")
         assert (record.status, record.last) == ("finished", entries[-1].seq)
-        assert record.ended is not None
-        assert record.ended >= record.started
+        assert record.ended_ms is not None
+        assert record.ended_ms >= record.started_ms
 
 
 async def test_the_log_says_what_the_store_has(place: Open) -> None:
@@ -104,7 +104,7 @@ async def test_the_log_says_what_the_store_has(place: Open) -> None:
 async def test_the_next_run_continues_the_conversation(place: Open) -> None:
     """A second run has the history of the first, and begins with the agent that was active."""
     async with place([*LONG, "Bye."]) as it:
-        await (await it.start()).result()
+        await (await it.start()).last_entry()
         entries = await entries_of(await it.start("And now?"))
         assert entries[0].fields["agent"] == "Clerk"
         assert [message["role"] for message in await it.history()][-3:] == ["assistant", "user", "assistant"]
@@ -113,7 +113,7 @@ async def test_the_next_run_continues_the_conversation(place: Open) -> None:
 async def test_a_typed_context_is_stored_and_a_resource_is_not(place: Open) -> None:
     """The next run reads the context with its type. The resources come from the swarm of the process."""
     async with place([call("note", text="a"), "Noted.", call("note", text="b"), "Noted."]) as it:
-        await (await it.start()).result()
+        await (await it.start()).last_entry()
         folded = fold(await entries_of(await it.start("And b.")))
         assert folded.context == {"notes": ["a", "b"]}
         told = [message["content"] for message in await it.history() if message["role"] == "tool"]
@@ -182,7 +182,7 @@ async def test_a_request_that_is_sent_again_starts_nothing(place: Open, name: st
     async with place() as it:
         first = await it.start(**{name: "once"})
         again = await it.start(**{name: "once"})
-        await first.result()
+        await first.last_entry()
         late = await it.start(**{name: "once"})
         assert again.id == late.id == first.id
         assert not again.record.is_new
@@ -219,9 +219,9 @@ async def test_a_conversation_has_one_run_at_a_time(place: Open, workshop: Works
         with pytest.raises(RunActive) as refused:
             await it.start("Are you there?")
         assert refused.value.run_id == run.id
-        await (await it.start(conversation="other")).result()
+        await (await it.start(conversation="other")).last_entry()
         workshop.go.set()
-        await run.result()
+        await run.last_entry()
 
 
 async def test_a_message_may_wait_for_the_active_run(place: Open, workshop: Workshop) -> None:
@@ -235,8 +235,8 @@ async def test_a_message_may_wait_for_the_active_run(place: Open, workshop: Work
             assert self_started.run is None
             workshop.go.set()
         assert self_started.run is not None
-        assert (await run.result()).type == "RunFinished"
-        assert (await self_started.run.result()).fields["response"]["text"] == "Yes."
+        assert (await run.last_entry()).type == "RunFinished"
+        assert (await self_started.run.last_entry()).fields["response"]["text"] == "Yes."
 
 
 class _Started:
@@ -265,10 +265,10 @@ async def test_so_many_messages_of_a_user_may_wait(place: Open, workshop: Worksh
                 group.start_soon(_Started(it, "wait"))
                 await until_a_message_waits(it)
                 for while_running in ("wait", "replace"):
-                    with pytest.raises(RunLimit):
+                    with pytest.raises(TooManyRuns):
                         await it.start("Hello?", while_running=while_running)
                 workshop.go.set()
-            await (await it.start("Hello?", while_running="wait")).result()
+            await (await it.start("Hello?", while_running="wait")).last_entry()
 
 
 async def test_a_message_may_replace_the_active_run(place: Open, workshop: Workshop) -> None:
@@ -277,9 +277,9 @@ async def test_a_message_may_replace_the_active_run(place: Open, workshop: Works
         run = await it.start()
         await workshop.began.wait()
         second = await it.start("Stop that.", while_running="replace")
-        last = await run.result()
+        last = await run.last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "replaced")
-        assert (await second.result()).type == "RunFinished"
+        assert (await second.last_entry()).type == "RunFinished"
         assert "unknown" in (await it.history())[2]["content"]
 
 
@@ -291,28 +291,65 @@ async def test_a_cancelled_run_says_what_happened(place: Open, workshop: Worksho
     async with place([call("slow"), "Go on."]) as it:
         run = await it.start()
         await workshop.began.wait()
-        last = await run.cancel()
+        record = await run.cancel()
+        assert record == run.record == await it.runs.get(run.id, user="ann")
+        assert (record.status, record.reason) == ("stopped", "cancelled")
+        last = await run.last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "cancelled")
         assert [each["name"] for each in last.fields["response"]["unknown_calls"]] == ["slow"]
         assert (await it.runs.get(run.id, user="ann")).status == "stopped"
-        assert (await run.cancel("again")).fields["reason"] == "cancelled"
-        assert (await (await it.start("And?")).result()).type == "RunFinished"
+        assert (await run.cancel("again")).reason == "cancelled"
+        assert (await (await it.start("And?")).last_entry()).type == "RunFinished"
 
 
 async def test_a_run_that_has_ended_stays_as_it_is(place: Open) -> None:
     """Cancelling it changes nothing."""
     async with place() as it:
         run = await it.start()
-        await run.result()
-        assert (await run.cancel()).type == "RunFinished"
+        await run.last_entry()
+        assert (await run.cancel()).status == "finished"
         assert (await it.runs.get(run.id, user="ann")).status == "finished"
 
 
-async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`result`, and cancelling a run that has ended, read the last entry only."""
+async def test_a_failed_run_can_be_cancelled(place: Open) -> None:
+    """Cancelling it changes nothing, and does not raise the error of the run. `result` does."""
+    async with place([Failure(400, "broken")]) as it:
+        run = await it.start()
+        await run.last_entry()
+        assert (await run.cancel()).status == "failed"
+        with pytest.raises(RunError, match="broken"):
+            await run.result()
+
+
+@pytest.mark.parametrize("wait", ["entries", "last_entry", "result", "cancel"])
+async def test_the_record_of_a_run_is_current_after_its_end(place: Open, wait: str) -> None:
+    """Each method that waits for the end updates it."""
     async with place() as it:
         run = await it.start()
-        last = await run.result()
+        if wait == "entries":
+            await entries_of(run)
+        else:
+            await getattr(run, wait)()
+        assert run.record == await it.runs.get(run.id, user="ann")
+        assert not run.record.is_running
+
+
+async def test_a_run_has_a_response(place: Open) -> None:
+    """`result` is the response of a run without a record: messages, agent, context variables, usage, stop."""
+    async with place() as it:
+        run = await it.start()
+        response = await run.result()
+        assert (response.text, response.stop, response.agent.name) == ("All is well.", "answer", "Clerk")
+        assert response.run_id == run.id
+        assert response.messages == (await it.history())[1:]
+        assert response.usage.requests == len(LONG)
+
+
+async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`last_entry`, and cancelling a run that has ended, read the last entry only."""
+    async with place() as it:
+        run = await it.start()
+        last = await run.last_entry()
         read, positions = it.runs.read, list[int]()
 
         async def counted(run_id: str, after: int = -1, *, user: str) -> Any:
@@ -320,8 +357,8 @@ async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: p
             return await read(run_id, after, user=user)
 
         monkeypatch.setattr(it.runs, "read", counted)
-        assert await run.result() == last
-        assert await run.cancel() == last
+        assert await run.last_entry() == last
+        await run.cancel()
         assert positions
         assert set(positions) == {last.seq - 1}
 
@@ -329,32 +366,32 @@ async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: p
 async def test_a_run_that_fails_is_kept(place: Open) -> None:
     """The log ends with the error; the text for readers says nothing of it, and the conversation goes on."""
     async with place([Failure(400, "secret"), "Better."]) as it:
-        last = await (await it.start()).result()
+        last = await (await it.start()).last_entry()
         assert last.type == "RunFailed"
         assert "secret" in last.fields["error"]["message"]
         assert "secret" not in last.fields["error"]["public_message"]
         assert (await it.runs.list(user="ann"))[0].status == "failed"
-        assert (await (await it.start("Again")).result()).fields["response"]["text"] == "Better."
+        assert (await (await it.start("Again")).last_entry()).fields["response"]["text"] == "Better."
 
 
 async def test_a_run_has_a_limit_of_time(place: Open) -> None:
     """A run that takes longer is stopped, and says why."""
-    async with place([call("slow")], limits=Limits(seconds=0.1)) as it:
-        last = await (await it.start()).result()
+    async with place([call("slow")], limits=Limits(run_seconds=0.1)) as it:
+        last = await (await it.start()).last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "time_limit")
 
 
 async def test_a_run_has_a_limit_of_turns(place: Open) -> None:
     """`max_turns` of the limits holds for every run."""
     async with place(LONG, limits=Limits(max_turns=1)) as it:
-        assert (await (await it.start()).result()).fields["response"]["stop"] == "max_turns"
+        assert (await (await it.start()).last_entry()).fields["response"]["stop"] == "max_turns"
 
 
 async def test_a_run_has_a_limit_for_its_log(place: Open) -> None:
     """A run that writes without end is stopped."""
     endless = [call("look", number=number) for number in range(60)]
     async with place(endless, limits=Limits(log_bytes=3_000, max_turns=1_000_000)) as it:
-        last = await (await it.start()).result()
+        last = await (await it.start()).last_entry()
         assert last.type == "RunStopped" or last.type == "RunFailed"
 
 
@@ -370,7 +407,7 @@ async def test_a_user_knows_nothing_of_the_runs_of_another(place: Open) -> None:
                 await attempt(run.id, user="bob")
         assert await it.runs.list(user="bob") == []
         assert [record.id for record in await it.runs.list(user="ann")] == [run.id]
-        await run.result()
+        await run.last_entry()
         with pytest.raises(RunNotFound):
             await it.runs.read(run.id, user="bob")
 
@@ -380,7 +417,7 @@ async def test_users_have_conversations_of_their_own(place: Open) -> None:
     async with place(lambda request: f"{len(request.body['messages'])} messages") as it:
         first = await it.start(user="ann")
         second = await it.start(user="bob")
-        assert await first.result() != await second.result()
+        assert await first.last_entry() != await second.last_entry()
         assert await it.history(user="bob") == [
             {"role": "user", "content": "Hi!"},
             {"role": "assistant", "content": "2 messages", "sender": "Boss", "tool_calls": None},
@@ -391,12 +428,12 @@ async def test_a_user_may_have_so_many_runs_at_once(place: Open, workshop: Works
     """One more is refused, for this user only; and the service as a whole has a limit too."""
     async with place(lambda request: call("slow"), limits=Limits(runs_per_user=1, runs=2)) as it:
         await it.start(conversation="1")
-        with pytest.raises(RunLimit) as of_user:
+        with pytest.raises(TooManyRuns) as of_user:
             await it.start(conversation="2")
         await it.start(user="bob")
-        with pytest.raises(RunLimit) as of_service:
+        with pytest.raises(TooManyRuns) as of_service:
             await it.start(user="cleo")
-        assert (of_user.value.status, of_service.value.status) == (429, 503)
+        assert (of_user.value.status_code, of_service.value.status_code) == (429, 503)
         assert of_user.value.retry_after > 0
 
 
@@ -404,10 +441,10 @@ async def test_runs_are_listed_by_conversation(place: Open) -> None:
     """The newest comes first, and a limit holds."""
     async with place(["1", "2", "3"]) as it:
         first = await it.start(conversation="a")
-        await first.result()
+        await first.last_entry()
         second = await it.start(conversation="a")
-        await second.result()
-        await (await it.start(conversation="b")).result()
+        await second.last_entry()
+        await (await it.start(conversation="b")).last_entry()
         assert [record.id for record in await it.runs.list(user="ann", conversation="a")] == [second.id, first.id]
         assert len(await it.runs.list(user="ann", limit=2)) == 2
 
@@ -419,10 +456,10 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
     """A run that waits ends; the answer is a new run. The same answer again gives that run, and runs nothing twice."""
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
         asked = await it.start("Erase the draft.")
-        assert (await asked.result()).fields["response"]["stop"] == "waiting"
-        answered = await asked.answer(CallAnswer("e", approve=True))
-        assert (await answered.result()).fields["response"]["text"] == "It is gone."
-        again = await asked.answer(CallAnswer("e", approve=True))
+        assert (await asked.last_entry()).fields["response"]["stop"] == "waiting"
+        answered = await asked.answer({"e": True})
+        assert (await answered.last_entry()).fields["response"]["text"] == "It is gone."
+        again = await asked.answer({"e": True})
         assert again.id == answered.id
         assert workshop.erased == ["draft"]
 
@@ -433,28 +470,55 @@ async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str |
     """Its record has the reason "waiting" until the next run of the conversation answers its calls, or closes them."""
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
         asked = await it.start("Erase the draft.")
-        await asked.result()
+        await asked.last_entry()
         record = await it.runs.get(asked.id, user="ann")
         assert (record.status, record.reason, record.state) == ("finished", "waiting", "finished (waiting)")
-        next_run = await (asked.answer(CallAnswer("e", approve=True)) if message is None else it.start(message))
+        next_run = await (asked.answer({"e": True}) if message is None else it.start(message))
         assert (await it.runs.get(asked.id, user="ann")).reason == "continued"
-        await next_run.result()
+        await next_run.last_entry()
         assert [each.reason for each in await it.runs.list(user="ann")] == [None, "continued"]
-        assert (await asked.result()).response["stop"] == "waiting"  # what has happened
+        assert (await asked.last_entry()).response["stop"] == "waiting"  # what has happened
+
+
+async def test_a_decision_about_other_arguments_is_refused(place: Open, workshop: Workshop) -> None:
+    """`expected` has the arguments that the user has seen. With other arguments, nothing starts."""
+    async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
+        asked = await it.start("Erase the draft.")
+        await asked.last_entry()
+        for decision in (Approve(expected={"name": "note"}), {"approve": {"expected": {"name": "note"}}}):
+            with pytest.raises(
+                AnswersRefused, match=r"was made for the arguments .*note.*, but the call has .*draft"
+            ) as refused:
+                await asked.answer({"e": decision})
+            assert (refused.value.code, refused.value.status_code) == ("arguments_changed", 409)
+        assert len(await it.runs.list(user="ann")) == 1
+        answered = await asked.answer({"e": Approve(expected={"name": "draft"})})
+        assert (await answered.last_entry()).fields["response"]["text"] == "It is gone."
+        assert workshop.erased == ["draft"]
+
+
+async def test_a_decision_may_be_the_result_of_the_call(place: Open, workshop: Workshop) -> None:
+    """A str, as for `resume=`: the function does not run. The key of a decision may be the index of the call."""
+    async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
+        asked = await it.start("Erase the draft.")
+        await asked.last_entry()
+        await (await asked.answer({0: "erased by hand"})).last_entry()
+        assert [message["content"] for message in await it.history() if message["role"] == "tool"] == ["erased by hand"]
+        assert workshop.erased == []
 
 
 async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, workshop: Workshop) -> None:
     """A second click while the run of the first one goes on."""
     async with place([call("erase", call_id="e", name="draft"), call("slow"), "It is gone."]) as it:
         asked = await it.start("Erase the draft.")
-        await asked.result()
-        answered = await asked.answer(CallAnswer("e", approve=True))
+        await asked.last_entry()
+        answered = await asked.answer({"e": True})
         await workshop.began.wait()
-        assert (await asked.answer(CallAnswer("e", approve=True))).id == answered.id
+        assert (await asked.answer({"e": True})).id == answered.id
         with pytest.raises(RunActive):
-            await asked.answer(CallAnswer("e", approve=False))
+            await asked.answer({"e": False})
         workshop.go.set()
-        await answered.result()
+        await answered.last_entry()
         assert workshop.erased == ["draft"]
 
 
@@ -462,11 +526,11 @@ async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
     """Unknown calls, missing answers and unknown conversations are refused before anything begins."""
     async with place([[call("erase", call_id="1", name="a"), call("erase", call_id="2", name="b")]]) as it:
         asked = await it.start("Erase both.")
-        await asked.result()
-        for answers, status in [([CallAnswer("9", approve=True)], 409), ([CallAnswer("1", approve=True)], 422)]:
+        await asked.last_entry()
+        for call_id, status in [("9", 409), ("1", 422)]:
             with pytest.raises(AnswersRefused) as refused:
-                await asked.answer(*answers)
-            assert refused.value.status == status
+                await asked.answer({call_id: True})
+            assert refused.value.status_code == status
         with pytest.raises(ConversationNotFound):
             await it.runs.start(NewRun("ann", "none", answers=[CallAnswer("1", approve=True)]))
         assert workshop.erased == []
@@ -476,7 +540,7 @@ async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
 async def test_a_new_message_leaves_open_calls_behind(place: Open, workshop: Workshop) -> None:
     """A message in place of an answer: the call is told as not run, and the log says so too."""
     async with place([call("erase", call_id="e", name="draft"), "As you like."]) as it:
-        await (await it.start("Erase the draft.")).result()
+        await (await it.start("Erase the draft.")).last_entry()
         run = await it.start("Never mind.")
         folded = fold(await entries_of(run))
         assert (await it.history())[2:] == folded.messages
@@ -493,7 +557,7 @@ async def test_what_cannot_begin_leaves_nothing(place: Open) -> None:
         with pytest.raises(AgentNotFound):
             await it.start(agent="Nobody")
         for name in ("x" * 201, "", "a/b"):
-            with pytest.raises(RequestError):
+            with pytest.raises(InvalidRequest):
                 await it.start(conversation=name)
         with pytest.raises(ConfigurationError):
             NewRun("ann", "c")
@@ -507,7 +571,7 @@ async def test_a_run_may_have_no_conversation(place: Open) -> None:
     async with place(["One.", "Two."]) as it:
         first = await it.start(conversation=None)
         second = await it.start(conversation=None)
-        assert {(await run.result()).fields["response"]["text"] for run in (first, second)} == {"One.", "Two."}
+        assert {(await run.last_entry()).fields["response"]["text"] for run in (first, second)} == {"One.", "Two."}
 
 
 async def test_the_runs_of_a_conversation_can_be_forgotten(place: Open, workshop: Workshop) -> None:
@@ -518,12 +582,12 @@ async def test_the_runs_of_a_conversation_can_be_forgotten(place: Open, workshop
         with pytest.raises(RunActive):
             await it.runs.forget("c", user="ann")
         workshop.go.set()
-        await run.result()
+        await run.last_entry()
         await it.runs.forget("c", user="ann")
         with pytest.raises(RunNotFound):
             await run.read()
         with pytest.raises(RunNotFound):
-            await run.result()
+            await run.last_entry()
 
 
 # --- readers that leave -----------------------------------------------------------------------------------------------
@@ -534,12 +598,12 @@ async def test_a_run_may_end_with_its_last_reader(place: Open, workshop: Worksho
     async with place([call("slow")]) as it:
         run = await it.start(on_disconnect="cancel")
         await workshop.began.wait()
-        with run.reading():
-            with run.reading():
+        with run._reading():
+            with run._reading():
                 pass
             await anyio.sleep(0.05)
             assert (await it.runs.get(run.id, user="ann")).is_running
-        last = await run.result()
+        last = await run.last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "no_reader")
 
 
@@ -548,11 +612,11 @@ async def test_a_run_may_wait_for_a_reader_for_some_seconds(place: Open, worksho
     async with place([call("slow"), call("slow")]) as it:
         kept = await it.start(conversation="kept", on_disconnect=3600)
         stopped = await it.start(on_disconnect=0.2)
-        with kept.reading():
+        with kept._reading():
             await workshop.began.wait()
-        last = await stopped.result()
+        last = await stopped.last_entry()
         assert last.fields["reason"] == "no_reader"
-        with kept.reading():
+        with kept._reading():
             assert (await it.runs.get(kept.id, user="ann")).is_running
 
 
@@ -560,10 +624,10 @@ async def test_a_run_goes_on_without_readers_by_default(place: Open, workshop: W
     """With "finish" a reader that leaves changes nothing."""
     async with place([call("slow"), "Done."]) as it:
         run = await it.start()
-        with run.reading():
+        with run._reading():
             await workshop.began.wait()
         workshop.go.set()
-        assert (await run.result()).type == "RunFinished"
+        assert (await run.last_entry()).type == "RunFinished"
 
 
 # --- the end of the process -------------------------------------------------------------------------------------------
@@ -575,16 +639,16 @@ async def test_draining_starts_nothing_and_stops_what_takes_too_long(place: Open
         run = await it.start(on_disconnect="cancel")
         await workshop.began.wait()
         async with anyio.create_task_group() as group:
-            with run.reading():
+            with run._reading():
                 group.start_soon(it.runs.drain, 0.2)
                 await anyio.wait_all_tasks_blocked()
-                assert run.draining.is_set
+                assert run._draining.is_set
             with pytest.raises(ShuttingDown):
                 await it.start(conversation="other")
         if it.hands_back:
             assert (await it.runs.get(run.id, user="ann")).is_running
             return
-        last = await run.result()
+        last = await run.last_entry()
         assert (last.type, last.fields["reason"]) == ("RunStopped", "shutdown")
         assert "unknown" in (await it.history())[-1]["content"]
 
@@ -620,4 +684,4 @@ async def test_draining_waits_for_runs_that_end(place: Open, workshop: Workshop)
         await workshop.began.wait()
         workshop.go.set()
         await it.runs.drain(10)
-        assert (await run.result()).type == "RunFinished"
+        assert (await run.last_entry()).type == "RunFinished"

@@ -29,10 +29,10 @@ async def test_a_stopped_run_has_each_answer_once() -> None:
     model = ScriptedModel([[call("pay", call_id="1"), call("look", call_id="2")]])
     async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
         run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
-        assert (await run.result()).response["stop"] == "waiting"
+        assert (await run.last_entry()).response["stop"] == "waiting"
         record = await runs.get(run.id, user="ann")
-        await stop_waiting(runs.store.database, record, "cancelled", await runs.recorded(run.id))
-        messages = (await run.result()).response["messages"]
+        await stop_waiting(runs.store._database, record, "cancelled", await runs._recorded(run.id))
+        messages = (await run.last_entry()).response["messages"]
         stored = await runs.store.load("ann/c")
     assert stored is not None
     assert [message.get("tool_call_id") for message in messages] == [None, "2", "1"]

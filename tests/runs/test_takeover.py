@@ -24,7 +24,7 @@ from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm._record import log
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
-from aswarm.serve import AguiWire, VercelWire
+from aswarm.serve import AGUIWire, VercelWire
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
@@ -86,7 +86,7 @@ async def opened(path: Path, notes: Notes, **settings: Any) -> AsyncGenerator[Lo
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(ScriptedModel(turn, cut=8).client()) as swarm,
-        LocalRuns(swarm, store, agents=notes.agents(), **settings) as runs,
+        LocalRuns(swarm, store=store, agents=notes.agents(), **settings) as runs,
     ):
         yield runs
 
@@ -156,7 +156,7 @@ def check(entries: Sequence[Entry], history: Sequence[Any], context: Any, death:
 
 def check_wires(entries: Sequence[Entry]) -> None:
     """Give the log to strict readers, which raise an error for what their clients refuse."""
-    agui, agui_wire, vercel, vercel_wire = AguiReader(()), AguiWire(), VercelReader(), VercelWire()
+    agui, agui_wire, vercel, vercel_wire = AguiReader(()), AGUIWire(), VercelReader(), VercelWire()
     for entry in entries:
         agui.read(agui_wire.encode(entry))
         vercel.read(vercel_wire.encode(entry))
@@ -199,10 +199,10 @@ def check_continued(
 
 
 async def test_another_version_does_not_continue_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code may be other code; nor does a process with `continues=False`."""
+    """Its code may be other code; nor does a process without a version."""
     for death, settings in zip(
         (await deaths(tmp_path, monkeypatch, "1"))[3:5],
-        ({"version": "2"}, {"version": "1", "continues": False}),
+        ({"version": "2"}, {"version": None}),
         strict=True,
     ):
         async with opened(death.path, Notes(), **settings) as runs:
@@ -238,10 +238,10 @@ async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path, monkey
     async with (
         SQLiteStore(death.path) as store,
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
-        LocalRuns(swarm, store, agents=Agent(name="C"), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=Agent(name="C"), version="1") as runs,
     ):
         run = Run(runs, await runs.get("r", user="ann"))
-        last = await run.result()
+        last = await run.last_entry()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ConfigurationError")
         assert not (await runs.get("r", user="ann")).is_running
 
@@ -253,7 +253,7 @@ async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store, agents=one.agents()) as first,
+        LocalRuns(swarm, store=store, agents=one.agents()) as first,
     ):
         run = Run(first, await first.start(NEW))
         await one.began.wait()
@@ -261,12 +261,12 @@ async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -
         connection.execute("UPDATE aswarm_run SET owner = 'dead#1'")
         async with (
             SQLiteStore(path) as other,
-            LocalRuns(swarm, other, agents=two.agents()) as second,
+            LocalRuns(swarm, store=other, agents=two.agents()) as second,
         ):
-            last = await Run(second, run.record).result()
+            last = await Run(second, run.record).last_entry()
             assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
             one.go.set()
-            assert await run.result() == last
+            assert await run.last_entry() == last
             entries = await entries_of(run)
             assert entries == await entries_of(Run(second, run.record))
             assert [entry.type for entry in entries if entry.is_last] == ["RunStopped"]
@@ -283,7 +283,7 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> Non
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
     ):
         await runs.start(NEW)
         await workshop.began.wait()
@@ -292,11 +292,11 @@ async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> Non
             SQLiteStore(tmp_path / "copy.sqlite") as other,
             AsyncSwarm(ScriptedModel(["Here."]).client()) as next_swarm,
         ):
-            later = LocalRuns(next_swarm, other, agents=workshop.agents(), failover_seconds=3600)
+            later = LocalRuns(next_swarm, store=other, agents=workshop.agents(), failover_seconds=3600)
             sqlite3.connect(other.path).close()
             async with later:
                 message = NewRun("ann", "c", [{"role": "user", "content": "Still there?"}])
-                assert (await Run(later, await later.start(message)).result()).type == "RunFinished"
+                assert (await Run(later, await later.start(message)).last_entry()).type == "RunFinished"
                 assert (await later.get("r", user="ann")).reason == "process_died"
 
 

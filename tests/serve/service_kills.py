@@ -33,7 +33,8 @@ from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm._record.log import ATTEMPT_NUMBERS
-from aswarm.serve import Entry, Service, app, bearer, everything, fold
+from aswarm.runs import Entry, fold, show_everything
+from aswarm.serve import Service, bearer, create_app
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -84,7 +85,7 @@ def make_app() -> Service:
     """The service of a process."""
     swarm = AsyncSwarm(ScriptedModel(answer, cut=6).client())
     store = os.environ["SERVICE_STORE"]
-    return app(swarm, agents=[first, second], auth=bearer("token"), store=store, show=everything)
+    return create_app(swarm, agents=[first, second], auth=bearer("token"), store=store, show=show_everything)
 
 
 def read(it: ServiceProcess, run: str, after: int, most: int | None = None) -> list[Json]:
@@ -122,7 +123,7 @@ def check(it: ServiceProcess, folder: Path, run: str, seen: list[Json]) -> str:
     assert numbers[-1][0] > live[-1][1] or live is numbers, numbers
     history = it.browser.get("/conversations/c").json()["messages"]
     check_history(history)
-    entries = [Entry(**{key: entry.pop(key) for key in ("seq", "at", "type")}, fields=entry) for entry in whole]
+    entries = [Entry.from_dict(entry) for entry in whole]
     check_log(fold(entries).messages, history)
     faults = record_faults(entries, history)
     assert not faults, faults

@@ -9,7 +9,7 @@ from run_logs import Scene, closed, logged_now
 from wire_checks import data_of
 
 from aswarm._record.entries import Entry
-from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def events(log: list[Entry], **options: Any) -> list[Json]:
-    wire = AguiWire(**options)
+    wire = AGUIWire(**options)
     return [json.loads(text) for entry in log for text in data_of(wire.encode(entry))]
 
 
@@ -98,10 +98,10 @@ def test_a_change_of_the_context_is_a_patch() -> None:
     """Keys are escaped as RFC 6901 says."""
     log = log_of("Done.")
     change = {"agent": "A", "changes": {"a/b~c": 1}, "removed": ["kept"], "by": []}
-    (event,) = AguiWire().events(Entry(9, 0, "ContextChanged", change))
+    (event,) = AGUIWire().events(Entry(9, 0, "ContextChanged", change))
     assert event["delta"] == [{"op": "remove", "path": "/kept"}, {"op": "add", "path": "/a~1b~0c", "value": 1}]
     without = Entry(0, 0, "RunStarted", {**log[0].fields, "context_variables": {}})
-    assert [event["type"] for event in AguiWire().events(without)] == ["RUN_STARTED"]
+    assert [event["type"] for event in AGUIWire().events(without)] == ["RUN_STARTED"]
 
 
 def test_an_approval_and_a_question_are_interrupts() -> None:
@@ -180,12 +180,12 @@ def test_a_refusal_is_text_that_says_so() -> None:
     found = events(log_of(Scripted(None, extra={"refusal": "I will not."})))
     (content,) = [event for event in found if event["type"] == "TEXT_MESSAGE_CONTENT"]
     assert (content["delta"], content["metadata"]) == ("I will not.", {"refusal": True})
-    assert AguiWire().events(Entry(0, 0, "RequestSent", {})) == []
+    assert AGUIWire().events(Entry(0, 0, "RequestSent", {})) == []
 
 
 def test_reasoning_may_begin_again_in_a_turn() -> None:
     """The second reasoning of a turn has an id of its own."""
-    wire = AguiWire()
+    wire = AGUIWire()
     wire.events(log_of("Done.")[0])
     for kind in ("ReasoningDelta", "TextDelta"):
         wire.events(Entry(1, 0, kind, {"text": "x"}))
@@ -194,7 +194,7 @@ def test_reasoning_may_begin_again_in_a_turn() -> None:
 
 def test_a_name_in_pieces_is_whole_before_the_call_is_announced() -> None:
     """The call begins with its arguments, or with the end of the completion."""
-    wire = AguiWire()
+    wire = AGUIWire()
     wire.events(log_of("Done.")[0])
     pieces = [("c1", "lo", None), (None, "ok", None), (None, None, '{"n"'), (None, None, ": 1}"), (None, None, "")]
     found: list[Json] = []

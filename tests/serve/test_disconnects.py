@@ -76,7 +76,7 @@ async def test_a_run_ends_with_its_reader(workshop: Workshop, version: str | Non
 @pytest.mark.parametrize("version", [None, "2.4"])
 async def test_a_stream_of_chat_completions_ends_with_its_client(workshop: Workshop, version: str | None) -> None:
     """A client of that API has no other way to stop. The run of a conversation goes on."""
-    made = service(lambda _: call("slow"), workshop, wires=WIRES, drain=0, heartbeat=0.02)
+    made = service(lambda _: call("slow"), workshop, wires=WIRES, drain_seconds=0, heartbeat_seconds=0.02)
     async with listening(of_version(made, version)) as url, client(url, "token-of-ann") as ann:
         body = {**CHAT, "stream": True}
         await leave_in_the_middle(ann, "POST", "/v1/chat/completions", workshop, json=body)
@@ -155,10 +155,10 @@ async def test_a_client_that_has_gone_before_the_head_was_a_reader(workshop: Wor
 
         await respond(run, NativeWire(), request)({"type": "http", "method": "HEAD"}, nothing, send)
         await workshop.began.wait()
-        assert (await made.run(run.id, user="ann")).record.is_running
+        assert (await made.get_run(run.id, user="ann")).record.is_running
         await respond(run, NativeWire(), request)({"type": "http", "method": "GET"}, nothing, send)
         async with asyncio.timeout(10):
-            assert (await run.result()).fields["reason"] == "no_reader"
+            assert (await run.last_entry()).fields["reason"] == "no_reader"
 
 
 async def test_a_fault_of_a_wire_is_raised(workshop: Workshop) -> None:
@@ -194,12 +194,12 @@ async def test_a_route_of_ones_own_responds_with_a_run() -> None:
     made = service(["Hello."])
 
     async def say(request: Request) -> Any:
-        return respond(await made.run(request.query_params["run"], user="ann"), NativeWire(), request)
+        return respond(await made.get_run(request.query_params["run"], user="ann"), NativeWire(), request)
 
     app = Starlette(routes=[Route("/say", say)], lifespan=made.lifespan)
     async with listening(app) as url, client(url, None) as browser:
         run = await made.start("Hi!", conversation="c", user="ann")
-        last = (await run.result()).seq
+        last = (await run.last_entry()).seq
         place = f"/say?run={run.id}"
         assert '"RunFinished"' in (await browser.get(place)).text
         assert (await browser.get(place, headers={"last-event-id": "2"})).text.startswith(("id: 3", "id: 4", "id: 5"))
@@ -213,7 +213,7 @@ async def test_frames_are_bytes_for_any_framework(workshop: Workshop) -> None:
     async with made.lifespan():
         run = await made.start("Hi!", conversation="c", user="ann")
         found = []
-        async for piece in frames(run, NativeWire(), heartbeat=0.02):
+        async for piece in frames(run, NativeWire(), heartbeat_seconds=0.02):
             found.append(piece)
             if piece.startswith(b":"):
                 workshop.go.set()
@@ -246,7 +246,7 @@ async def test_a_message_that_waits_is_left_with_its_client(workshop: Workshop, 
             while waits._waiting["ann"]:
                 await asyncio.sleep(0.01)
         workshop.go.set()
-        assert (await (await made.run(run, user="ann")).result()).type == "RunFinished"
+        assert (await (await made.get_run(run, user="ann")).last_entry()).type == "RunFinished"
         assert [each["id"] for each in (await ann.get("/runs")).json()["runs"]] == [run]
         assert (await ann.post(place, json=body, headers=headers)).is_success  # sent again, it is a run
         assert len((await ann.get("/runs")).json()["runs"]) == 2

@@ -15,7 +15,8 @@ from starlette.requests import Request
 
 from aswarm import Agent, ConfigurationError, agent_tool, tool
 from aswarm.conversations import Conversation
-from aswarm.serve import Limits, everything, local_only
+from aswarm.runs import Limits, show_answers, show_everything
+from aswarm.serve import local_only
 from aswarm.serve._endpoints import Refusal, read_json
 from aswarm.testing import Failure, ScriptedAnswer, call
 
@@ -120,7 +121,7 @@ async def test_a_head_request_gets_no_stream() -> None:
 
 async def test_silence_is_filled_with_comments(workshop: Workshop) -> None:
     """A proxy closes a connection that says nothing, so a comment comes now and then."""
-    async with served([call("slow"), "Done."], workshop, heartbeat=0.02) as it:
+    async with served([call("slow"), "Done."], workshop, heartbeat_seconds=0.02) as it:
         run = await it.say()
         async with it.ann.stream("GET", f"/runs/{run}/events") as stream:
             comments = 0
@@ -256,7 +257,7 @@ async def test_a_history_that_no_encoding_takes_can_be_read() -> None:
     async with served(LONG) as it:
         messages = [{"role": "user", "content": "half \ud800", "rank": float("inf")}]
         runs = it.service.runs
-        await Conversation(runs.store, "ann/c", runs.swarm, agent=runs.known_agents["Boss"]).replace(messages)
+        await Conversation(runs.store, "ann/c", runs.swarm, agent=runs._known_agents["Boss"]).replace(messages)
         [message] = (await it.ann.get("/conversations/c")).json()["messages"]
         assert message == {"role": "user", "content": "half \ufffd", "rank": "inf"}
 
@@ -294,7 +295,7 @@ async def test_answers_to_calls_are_decisions(workshop: Workshop) -> None:
         assert (await it.ann.post("/conversations/none/runs", json=answers)).status_code == 404
 
 
-@pytest.mark.parametrize("show", [None, everything])
+@pytest.mark.parametrize("show", [show_answers, show_everything])
 async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
     """A reader gets the open calls inside. The messages and the context variables of the inner run are for the store."""
     refunded: list[int] = []
@@ -310,8 +311,7 @@ async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
 
     payer = agent_tool(Agent(name="Payer", functions=[sign, refund]))
     steps = [call("payer", request="Pay"), call("sign"), call("refund", call_id="r", order=7), "Paid.", "All paid."]
-    settings = {} if show is None else {"show": show}
-    async with served(steps, agents=[Agent(name="Boss", functions=[payer])], **settings) as it:
+    async with served(steps, agents=[Agent(name="Boss", functions=[payer])], show=show) as it:
         run = await it.say("Pay.")
         await it.ended(run)
         page = await it.ann.get("/conversations/c")
@@ -320,7 +320,7 @@ async def test_a_run_that_waits_inside_a_call(show: Any) -> None:
         events = (await it.ann.get(f"/runs/{run}/events")).text
         marks = [json.loads(event["data"]) for event in events_of(events) if "CallWaiting" in event["data"]]
         assert marks[-1]["data"] == waiting["data"]
-        if show is None:
+        if show is show_answers:
             assert "secret" not in page.text
             assert "secret" not in events, events[max(0, events.index("secret") - 900) : events.index("secret") + 50]
         answers = {"answers": [{"call": waiting["call_id"], "run": run, "content": {"r": True}}]}
@@ -401,13 +401,13 @@ async def test_the_graph_of_the_agents_is_data() -> None:
 
 
 async def test_readers_get_neither_context_nor_error_texts() -> None:
-    """By default; `everything` shows them."""
+    """By default; `show_everything` shows them."""
     context = {"account": "s3cret", "name": "Ann"}
 
     async def of_request(request: Any) -> dict[str, Any]:
         return context
 
-    for show, is_shown in ((None, False), (everything, True)):
+    for show, is_shown in ((show_answers, False), (show_everything, True)):
         async with served(["Hello.", Failure(400, "s3cret")], context=of_request, show=show) as it:
             for text in ("Hi!", "Again"):
                 stream = await it.ann.post("/conversations/c/runs", json={"text": text}, headers=EVENTS)
@@ -552,7 +552,7 @@ async def test_a_body_that_is_no_request_is_refused(body: bytes, code: str) -> N
 
 async def test_other_refusals() -> None:
     """415, 413, 404 and 422: each with a code."""
-    limits = Limits(body=200, text=20)
+    limits = Limits(body_bytes=200, text_characters=20)
     async with served(LONG, limits=limits) as it:
         place, text = "/conversations/c/runs", {"text": "Hi!"}
         plain = await it.ann.post(place, content=b"{}", headers={"content-type": "text/plain"})
@@ -578,7 +578,7 @@ async def test_a_body_that_ends_too_early_is_refused() -> None:
     headers = [(b"content-type", b"application/json")]
     with pytest.raises(Refusal) as refused:
         await read_json(Request({"type": "http", "method": "POST", "headers": headers}, gone), 100)
-    assert (refused.value.status, refused.value.code) == (400, "incomplete")
+    assert (refused.value.status_code, refused.value.code) == (400, "incomplete")
 
 
 async def test_ids_that_no_store_takes_are_refused() -> None:
@@ -605,7 +605,7 @@ async def test_a_fault_of_the_service_is_not_told_to_clients(caplog: pytest.LogC
 
 async def test_too_many_runs_are_refused(workshop: Workshop) -> None:
     """429 with `Retry-After` for a user, 503 for the service."""
-    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain=0) as it:
+    async with served(lambda _: call("slow"), workshop, limits=Limits(runs_per_user=1, runs=1), drain_seconds=0) as it:
         await it.say(conversation="1")
         of_user = await it.ann.post("/conversations/2/runs", json={"text": "Hi!"})
         of_service = await it.bob.post("/conversations/2/runs", json={"text": "Hi!"})

@@ -8,7 +8,8 @@ import pytest
 from served import client, listening
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.serve import LocalRuns, Service, bearer, everything
+from aswarm.runs import LocalRuns, show_everything
+from aswarm.serve import Service, bearer
 from aswarm.testing import ScriptedModel
 
 pytestmark = [pytest.mark.asyncio]
@@ -21,7 +22,7 @@ async def test_each_listed_model_of_given_runs_can_be_used() -> None:
         AsyncSwarm(ScriptedModel(lambda _: "Hello.").client()) as swarm,
         LocalRuns(swarm, agents=[clerk], task_agent=titles) as runs,
     ):
-        service = Service(runs, auth=bearer("token"), show=everything, wires=("openai",))
+        service = Service(runs, auth=bearer("token"), show=show_everything, wires=("openai",))
         async with listening(service) as url, client(url, "token") as browser:
             models = [each["id"] for each in (await browser.get("/v1/models")).json()["data"]]
             answered = {}

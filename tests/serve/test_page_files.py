@@ -10,7 +10,8 @@ import pytest
 from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.serve import app, local_only
+from aswarm.runs import show_everything
+from aswarm.serve import create_app, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
@@ -99,17 +100,17 @@ async def test_the_graph_has_the_models() -> None:
     """Each agent has its own model."""
     model = ScriptedModel([])
     agents = [Agent(name="A", model="gpt-4o"), Agent(name="B", model="gpt-4o-mini"), Agent(name="C", model="own-model")]
-    service = app(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True)
+    service = create_app(AsyncSwarm(model.client()), agents=agents, auth=local_only, page=True)
     async with listening(service) as url, client(url, None) as anyone:
         graph = (await anyone.get("/graph")).json()
     assert [graph["graphs"][name]["agents"][0]["model"] for name in "ABC"] == ["gpt-4o", "gpt-4o-mini", "own-model"]
 
 
 @pytest.mark.asyncio
-async def test_a_service_with_the_page_shows_everything() -> None:
-    """The log has the requests as sent, each behind the beginning of its turn."""
+async def test_the_page_may_show_everything() -> None:
+    """As `aswarm serve` does: the log has the requests as sent, each behind the beginning of its turn."""
     script = [call("look", number=1), ScriptedAnswer("All is well.")]
-    async with served(script, page=True) as it:
+    async with served(script, page=True, show=show_everything) as it:
         run = await it.say()
         await it.ended(run)
         text = (await it.ann.get(f"/runs/{run}/events")).text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aswarm import Answer, Approve, Deny
 from aswarm._values.messages import normalize
-from aswarm.runs._requests import CallAnswer, ClientTool, NewMessage, RequestError, decisions
+from aswarm.runs._requests import CallAnswer, ClientTool, InvalidRequest, NewMessage, decisions
 from aswarm.serve._endpoints import refusal_of
 from aswarm.serve.wires.agui.input import agui_request
 from aswarm.serve.wires.native.input import native_request
@@ -51,8 +51,8 @@ def test_native_answers_are_decisions_or_contents() -> None:
         {"call": "c3", "run": None, "content": None},
     ]
     assert list(native_request({"answers": answers}).answers) == [
-        CallAnswer("c1", approve=True, arguments={"n": 1}, run="r"),
-        CallAnswer("c2", approve=False, reason="no", run="r"),
+        CallAnswer("c1", approve=True, arguments={"n": 1}, run_id="r"),
+        CallAnswer("c2", approve=False, reason="no", run_id="r"),
         CallAnswer("c3"),
     ]
 
@@ -96,8 +96,8 @@ def test_agui_reads_parts_and_tools() -> None:
         ]
     ]
     assert list(found.tools) == [
-        ClientTool("toast", "Shows it.", {"type": "object"}),
-        ClientTool("plain", "", {"type": "object", "properties": {}}),
+        ClientTool(name="toast", description="Shows it.", parameters={"type": "object"}),
+        ClientTool(name="plain", description="", parameters={"type": "object", "properties": {}}),
     ]
     assert found.protocol_version == "1.0"
 
@@ -107,7 +107,7 @@ def test_agui_resume_is_strict_and_results_of_tools_are_not() -> None:
     tool = {"role": "tool", "toolCallId": "c9", "content": "done"}
     body = {**BASE["agui"], "messages": [tool, {**tool, "content": [{"type": "text", "text": "done"}]}]}
     found = agui_request(body)
-    assert list(found.answers) == [CallAnswer("c9", content="done"), CallAnswer("c9", content="done")]
+    assert list(found.answers) == [CallAnswer("c9", data="done"), CallAnswer("c9", data="done")]
     assert not found.strict
     resume = [
         {"interruptId": "run0/c1", "status": "resolved", "payload": {"approved": True}},
@@ -116,9 +116,9 @@ def test_agui_resume_is_strict_and_results_of_tools_are_not() -> None:
     ]
     found = agui_request({**body, "resume": resume})
     assert list(found.answers) == [
-        CallAnswer("c1", content={"approved": True}, run="run0"),
-        CallAnswer("x/y", approve=False, run="run0"),
-        CallAnswer("c3", run=""),
+        CallAnswer("c1", data={"approved": True}, run_id="run0"),
+        CallAnswer("x/y", approve=False, run_id="run0"),
+        CallAnswer("c3", run_id=""),
     ]
     assert found.strict
 
@@ -170,10 +170,10 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
     ]
     found = vercel_request({**BASE["vercel"], "messages": [{"role": "assistant", "parts": parts}]})
     assert list(found.answers) == [
-        CallAnswer("c1", approve=True, run="run0"),
-        CallAnswer("c1", approve=False, reason="no", run=""),
-        CallAnswer("c1", content={"title": "Home"}),
-        CallAnswer("c1", content="Error: closed"),
+        CallAnswer("c1", approve=True, run_id="run0"),
+        CallAnswer("c1", approve=False, reason="no", run_id=""),
+        CallAnswer("c1", data={"title": "Home"}),
+        CallAnswer("c1", data="Error: closed"),
     ]
     assert not vercel_request({**BASE["vercel"], "messages": [{"role": "assistant"}]}).answers
 
@@ -215,17 +215,17 @@ def test_vercel_takes_approvals_and_outputs_of_the_clients_tools() -> None:
 )
 def test_a_body_of_the_wrong_form_is_refused_with_its_place(wire: str, change: Json, param: str) -> None:
     """422, with the path of the value that is wrong."""
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         READERS[wire]({**BASE[wire], **change})
     error = caught.value
-    assert (error.status, error.param) == (422, param)
+    assert (error.status_code, error.param) == (422, param)
 
 
 @pytest.mark.parametrize("wire", READERS)
 @pytest.mark.parametrize("body", [None, [], "text"])
 def test_a_body_that_is_no_object_is_refused(wire: str, body: object) -> None:
     """422 for the body as a whole."""
-    with pytest.raises(RequestError, match="body must be an object"):
+    with pytest.raises(InvalidRequest, match="body must be an object"):
         READERS[wire](body)
 
 
@@ -272,7 +272,7 @@ def test_any_json_is_read_or_refused(read: Any, body: Json, messages: list[Json]
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}, *messages],
     }
-    with suppress(RequestError):
+    with suppress(InvalidRequest):
         found = read({**body, **base})
         for message in found.messages:
             normalize([message.message])
@@ -302,10 +302,10 @@ def test_answers_become_decisions_by_index() -> None:
     found = decisions(
         [
             CallAnswer("c0", approve=True, arguments={"n": 1}),
-            CallAnswer("c1", content={"approved": False, "reason": "late"}),
-            CallAnswer("c2", content=True),
-            CallAnswer("c3", content={"approved": True, "editedArgs": {"n": 2}, "reason": 7}),
-            CallAnswer("c4", content={"approved": True}),
+            CallAnswer("c1", data={"approved": False, "reason": "late"}),
+            CallAnswer("c2", data=True),
+            CallAnswer("c3", data={"approved": True, "editedArgs": {"n": 2}, "reason": 7}),
+            CallAnswer("c4", data={"approved": True}),
             CallAnswer("c5", approve=False, reason="no"),
         ],
         history("ask", "ask", "ask", "ask", "question", "question"),
@@ -323,31 +323,48 @@ def test_answers_become_decisions_by_index() -> None:
 @pytest.mark.parametrize("content", ["yes", None, {}, {"approved": "yes"}, 1])
 def test_an_approval_needs_a_clear_word(content: object) -> None:
     """What is neither yes nor no does not run the call."""
-    with pytest.raises(RequestError, match="waits for an approval") as caught:
-        decisions([CallAnswer("c0", content=content)], history("ask"))
-    assert caught.value.status == 422
+    with pytest.raises(InvalidRequest, match="waits for an approval") as caught:
+        decisions([CallAnswer("c0", data=content)], history("ask"))
+    assert caught.value.status_code == 422
 
 
 def test_an_answer_to_a_call_that_is_not_open_is_an_error_or_old_history() -> None:
     """409 where it must fit, also for the question of another run; otherwise it is left out."""
-    for answer in (CallAnswer("other", approve=True), CallAnswer("c0", approve=True, run="run0")):
-        with pytest.raises(RequestError, match="does not wait for an answer") as caught:
+    for answer in (CallAnswer("other", approve=True), CallAnswer("c0", approve=True, run_id="run0")):
+        with pytest.raises(InvalidRequest, match="does not wait for an answer") as caught:
             decisions([answer], history("ask"), last_run="run1")
-        assert (caught.value.status, caught.value.code) == (409, "call_not_open")
+        assert (caught.value.status_code, caught.value.code) == (409, "call_not_open")
         assert decisions([answer], history("ask"), strict=False, last_run="run1") == {}
-    assert decisions([CallAnswer("c0", approve=True, run="run1")], history("ask"), last_run="run1") == {0: Approve()}
+    assert decisions([CallAnswer("c0", approve=True, run_id="run1")], history("ask"), last_run="run1") == {0: Approve()}
     assert decisions([CallAnswer("c0", approve=True)], history("ask")) == {0: Approve()}
-    with pytest.raises(RequestError, match="does not wait for an answer"):
+    with pytest.raises(InvalidRequest, match="does not wait for an answer"):
         decisions([CallAnswer("c0", approve=True)], [])
+
+
+def test_an_answer_may_have_the_arguments_that_the_user_has_seen() -> None:
+    """They stay in the decision. If the call has other arguments, the answer is an error, on each wire and in each form."""
+    sent = {"call": "c0", "run": "r", "approve": True, "expected": {}}
+    [answer] = native_request({"answers": [sent]}).answers
+    assert decisions([answer], history("ask"), last_run="r") == {0: Approve(expected={})}
+    assert decisions([CallAnswer("c0", data=1, expected={})], history("question")) == {0: Answer(1, expected={})}
+    for other in (
+        CallAnswer("c0", approve=True, expected={"n": 2}),
+        CallAnswer("c0", data={"approved": True, "expected": {"n": 2}}),
+        CallAnswer("c0", data=True, expected={"n": 2}),
+    ):
+        with pytest.raises(InvalidRequest, match="was made for the arguments") as caught:
+            decisions([other], history("ask"))
+        assert (caught.value.status_code, caught.value.code) == (409, "arguments_changed")
+    assert decisions([CallAnswer("c0", approve=False, expected={"n": 2})], history("ask")) == {0: Deny()}
 
 
 @pytest.mark.parametrize("name", ["ask", "question"])
 def test_an_answer_names_the_run_that_asked(name: str) -> None:
     """Without it, an answer that is sent twice would answer the next question of the same call."""
-    answer = CallAnswer("c0", content=True)
-    with pytest.raises(RequestError, match="does not name the run") as caught:
+    answer = CallAnswer("c0", data=True)
+    with pytest.raises(InvalidRequest, match="does not name the run") as caught:
         decisions([answer], history(name), last_run="run1")
-    assert (caught.value.status, caught.value.code) == (422, "run_missing")
+    assert (caught.value.status_code, caught.value.code) == (422, "run_missing")
     assert decisions([answer], history(name), strict=False, last_run="run1") == {}
 
 
@@ -356,14 +373,14 @@ def test_the_result_of_an_external_tool_needs_no_run(mark: Json) -> None:
     """Its call takes one result, and is then closed."""
     messages = history("question")
     messages[-1]["waiting"][0] |= mark
-    assert decisions([CallAnswer("c0", content=7)], messages, last_run="run1") == {0: Answer(7)}
+    assert decisions([CallAnswer("c0", data=7)], messages, last_run="run1") == {0: Answer(7)}
 
 
 def test_all_calls_that_have_asked_may_be_needed() -> None:
     """With `complete`, a call that waits and has no answer is an error; one that has asked nothing needs none."""
-    with pytest.raises(RequestError, match="c1 also wait for answers") as caught:
+    with pytest.raises(InvalidRequest, match="c1 also wait for answers") as caught:
         decisions([CallAnswer("c0", approve=True)], history("ask", "ask", "late"), complete=True)
-    assert caught.value.status == 422
+    assert caught.value.status_code == 422
     assert decisions([CallAnswer("c0", approve=True)], history("ask", "late"), complete=True) == {0: Approve()}
 
 
@@ -439,7 +456,7 @@ def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results()
         {"role": "assistant", "content": None, "tool_calls": [chat_call("toast")]},
         {"role": "tool", "tool_call_id": "c1", "content": "shown"},
     ]
-    assert list(found.answers) == [CallAnswer("c1", content="shown"), CallAnswer("c2", content="forged")]
+    assert list(found.answers) == [CallAnswer("c1", data="shown"), CallAnswer("c2", data="forged")]
     assert [tool.name for tool in found.tools] == ["toast"]
     assert list(found.messages) == []
     assert not found.include_usage
@@ -482,7 +499,7 @@ def test_ids_and_images_of_the_wrong_form_are_left_out() -> None:
 )
 def test_a_chat_request_is_refused_where_ignoring_would_lie(change: Json, param: str) -> None:
     """The error names the parameter; its answer is 400."""
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(InvalidRequest) as caught:
         chat_request({"model": "triage", "messages": [user("Hi")], **change})
     assert caught.value.param == param
     assert openai_error(refusal_of(caught.value)).status_code == 400
@@ -491,4 +508,4 @@ def test_a_chat_request_is_refused_where_ignoring_would_lie(change: Json, param:
 def test_an_unknown_model_is_404() -> None:
     """The code is the one that clients know."""
     error = unknown_model("gpt-9")
-    assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
+    assert (error.status_code, error.code, error.param) == (404, "model_not_found", "model")

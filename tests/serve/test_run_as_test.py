@@ -13,7 +13,7 @@ from served import served
 
 from aswarm import Agent, AsyncSwarm, Hold, current_call, tool
 from aswarm.conversations import MemoryStore
-from aswarm.serve import CallAnswer, Entry, LocalRuns, NewRun, Run
+from aswarm.runs import CallAnswer, Entry, LocalRuns, NewRun, Run
 from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
@@ -54,12 +54,12 @@ async def logs_of(
     """The logs of runs that follow each other in one conversation, and its messages before the last one."""
     logs, before = [], list[Any]()
     store = MemoryStore()
-    async with AsyncSwarm(ScriptedModel(script).client()) as swarm, LocalRuns(swarm, store, agents=agent) as runs:
+    async with AsyncSwarm(ScriptedModel(script).client()) as swarm, LocalRuns(swarm, store=store, agents=agent) as runs:
         for each in asked:
             stored = await store.load("ann/c")
             before = [] if stored is None else stored.messages
             said = (
-                {"answers": [replace(each, run=logs[-1][0].fields["run_id"])]}
+                {"answers": [replace(each, run_id=logs[-1][0].fields["run_id"])]}
                 if isinstance(each, CallAnswer)
                 else {"messages": [{"role": "user", "content": each}]}
             )
@@ -121,7 +121,7 @@ DECISIONS = {
         "{'approve': {'arguments': {'name': 'b'}}}",
     ),
     "deny": (call("erase", call_id="c", name="a"), CallAnswer("c", approve=False, reason="no"), "{'deny': 'no'}"),
-    "answer": (call("ask", call_id="c"), CallAnswer("c", content="both"), "{'answer': 'both'}"),
+    "answer": (call("ask", call_id="c"), CallAnswer("c", data="both"), "{'answer': 'both'}"),
 }
 
 
@@ -148,7 +148,7 @@ async def test_other_forms_of_decisions_are_kept() -> None:
         (True, "True"),
         (False, "True"),
     ):
-        changed = Entry(0, started.at, "RunStarted", {**started.fields, "resume": resume})
+        changed = Entry(0, started.at_ms, "RunStarted", {**started.fields, "resume": resume})
         assert f", resume={literal})" in run_as_test([changed, *second[1:]], before)
     assert "resume" not in run_as_test(first, [])
 

@@ -20,29 +20,33 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError
+from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
 from aswarm._record.entries import Entry
 from aswarm.conversations import MemoryStore
-from aswarm.serve import (
+from aswarm.runs import (
     AnswersRefused,
     ConversationNotFound,
+    InvalidRequest,
     KeyReused,
     Limits,
     LocalRuns,
-    NativeWire,
-    RequestError,
+    RequestRefused,
     RunActive,
-    RunLimit,
     RunNotFound,
-    RunsError,
+    TooManyRuns,
+    show_answers_with,
+    show_everything,
+)
+from aswarm.serve import (
+    NativeWire,
     Service,
-    answer_error,
-    answers_with,
-    app,
     bearer,
-    everything,
+    create_app,
+    error_response,
+    frames,
     local_only,
     respond,
+    stream_response,
 )
 from aswarm.serve._service import ServiceSettings
 from aswarm.testing import ScriptedModel, call
@@ -59,13 +63,13 @@ def request_of(host: str | None) -> Request:
 async def test_auth_is_required_and_a_function() -> None:
     """There is no default, and a token alone is not a function."""
     with pytest.raises(TypeError):
-        app(agents=Agent())  # type: ignore[call-arg]
+        create_app(agents=Agent())  # type: ignore[call-arg]
     with pytest.raises(ConfigurationError, match="bearer"):
-        app(agents=Agent(), auth="token")  # type: ignore[arg-type]
+        create_app(agents=Agent(), auth="token")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="origins must not contain"):
-        app(agents=Agent(), auth=bearer("t"), origins=["*"])
+        create_app(agents=Agent(), auth=bearer("t"), origins=["*"])
     with pytest.raises(ConfigurationError, match=r"wires must be a list of .*, not 'ag-ui'"):
-        app(agents=Agent(), auth=bearer("t"), wires=["ag-ui"])  # type: ignore[list-item]
+        create_app(agents=Agent(), auth=bearer("t"), wires=["ag-ui"])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match=r"runs must be a Runs, .*, not Agent"):
         Service(Agent(), auth=bearer("t"))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"needs a token, .*, not NoneType"):
@@ -135,7 +139,7 @@ async def test_a_user_id_is_text(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are opened and closed with its lifespan, more than once; a path is that of an SQLite file."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    made = app(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
+    made = create_app(agents=Agent(), auth=bearer("t"), store=tmp_path / "chats.sqlite")
     for _ in range(2):
         async with made.lifespan():
             assert await made.runs.list(user="user") == []
@@ -146,7 +150,7 @@ async def test_the_short_way_takes_what_the_service_takes() -> None:
     """`app` has each keyword of `Service`, and the rest of its keywords are of `LocalRuns`."""
     of_service = set(signature(Service).parameters) - {"runs", "auth"}
     assert of_service == set(ServiceSettings.__annotations__)
-    assert set(signature(app).parameters) - {"auth", "settings"} <= set(signature(LocalRuns).parameters)
+    assert set(signature(create_app).parameters) - {"auth", "settings"} <= set(signature(LocalRuns).parameters)
 
 
 async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
@@ -154,12 +158,12 @@ async def test_open_runs_belong_to_their_owner(workshop: Workshop) -> None:
     async with (
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
         MemoryStore() as store,
-        LocalRuns(swarm, store, agents=workshop.agents()) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
     ):
         made = Service(runs, auth=bearer("t"))
         async with made.lifespan():
             run = await made.start("Hi!", conversation="c", user="user")
-            assert (await run.result()).type == "RunFinished"
+            assert (await run.last_entry()).type == "RunFinished"
         assert (await runs.get(run.id, user="user")).status == "finished"
 
 
@@ -180,7 +184,7 @@ async def test_a_signal_begins_to_drain(workshop: Workshop) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
-        made = service([call("slow"), "Done."], workshop, drain=5)
+        made = service([call("slow"), "Done."], workshop, drain_seconds=5)
         async with listening(made) as url, client(url, "token-of-ann") as ann:
             run = (await ann.post("/conversations/c/runs", json={"text": "Hi!"})).json()["run"]
             await workshop.began.wait()
@@ -224,7 +228,7 @@ async def test_a_client_that_takes_nothing_does_not_hold_the_end_up(
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
             group.create_task(respond(run, NativeWire(), Request(scope))(scope, receive, send))
             await asyncio.sleep(0.05)
-            run.draining.set()
+            run._draining.set()
 
 
 async def test_the_page_loads_nothing_from_elsewhere() -> None:
@@ -243,18 +247,35 @@ async def test_the_page_is_served_only_if_it_is_wanted() -> None:
 
 
 async def test_what_readers_get() -> None:
-    """`everything` changes nothing; `answers_with` leaves what its keys do not name, and what an agent as a tool has left."""
+    """`show_everything` changes nothing; `show_answers_with` leaves what its keys do not name, and what an agent as a tool has left."""
     changed = Entry(3, 0, "ContextChanged", {"agent": "A", "changes": {"a": 1, "b": 2}, "removed": ["c"], "by": []})
     nested = Entry(4, 0, "ToolProgress", {"value": {"type": "RunFinished", "response": {"secret": 1}}})
     error = Entry(5, 0, "ToolCallFinished", {"content": "Error", "error": "ValueError: secret"})
-    show = answers_with(["a"])
-    assert everything(changed) is changed
+    show = show_answers_with(["a"])
+    assert show_everything(changed) is changed
     assert show(Entry(2, 0, "RequestSent", {})) is None
     assert show(changed).fields["changes"] == {"a": 1}  # type: ignore[union-attr]
-    assert answers_with()(changed) is None
+    assert show_answers_with()(changed) is None
     assert show(nested).fields == {"value": {"type": "RunFinished"}}  # type: ignore[union-attr]
     assert show(Entry(4, 0, "ToolProgress", {"value": 1})).fields == {"value": 1}  # type: ignore[union-attr]
     assert show(error).fields["error"] == "ValueError"  # type: ignore[union-attr]
+
+
+async def test_a_filter_is_a_function(workshop: Workshop) -> None:
+    """`show=None` is no filter: it could mean the default, and also that readers get everything."""
+    nothing: Any = None
+    made = service([call("look", number=1), "Done."], workshop)
+    async with made.lifespan(), AsyncSwarm(ScriptedModel([]).client()) as swarm:
+        run = await made.start("Hi!", conversation="c", user="ann")
+        for refused in (
+            lambda: create_app(agents=Agent(), auth=bearer("t"), show=nothing),
+            lambda: respond(run, NativeWire(), request_of(None), show=nothing),
+            lambda: stream_response(swarm.stream(Agent(), "Hi!"), NativeWire(), on_end=nothing, show=nothing),
+        ):
+            with pytest.raises(ConfigurationError, match="show must be a function, such as show_answers"):
+                refused()
+        with pytest.raises(ConfigurationError, match="show must be a function"):
+            await anext(frames(run, NativeWire(), show=nothing))
 
 
 @pytest.fixture
@@ -272,18 +293,24 @@ def _own_app(it: Service, framework: type[Starlette]) -> Starlette:
         return respond(run, NativeWire(), request)
 
     async def read(request: Request) -> Response:
-        return respond(await it.run(request.path_params["run"], user="ann"), NativeWire(), request)
+        return respond(await it.get_run(request.path_params["run"], user="ann"), NativeWire(), request)
 
     app = framework(lifespan=it.lifespan)
     app.add_route("/ask", ask, methods=["POST"])
     app.add_route("/runs/{run}", read)
-    app.add_exception_handler(RunsError, answer_error)
+
+    async def store(request: Request) -> Response:
+        raise StoreError("the file s3cret cannot be read")
+
+    app.add_route("/store", store)
+    for kind in (RequestRefused, StoreError):
+        app.add_exception_handler(kind, error_response)
     return app
 
 
 @pytest.mark.parametrize("framework", ["starlette.applications:Starlette", "fastapi:FastAPI"])
 async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework: str, workshop: Workshop) -> None:
-    """`answer_error` is the exception handler: the same status and the same body as the ready routes, and no traceback."""
+    """`error_response` is the exception handler: the same status and the same body as the ready routes, and no traceback."""
     module, _, name = framework.partition(":")
     kind = getattr(pytest.importorskip(module), name)
     made = service([call("slow")], workshop, limits=Limits(runs_per_user=1))
@@ -304,6 +331,12 @@ async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework
                 assert answer.json()["error"]["run"] == run.id
             assert ("retry-after" in answer.headers) is (status == 429)
         assert (await browser.get("/runs/none")).json()["error"]["code"] == "run_not_found"
+        broken = await browser.get("/store")
+        assert (broken.status_code, broken.json()["error"]["code"], "s3cret" in broken.text) == (
+            503,
+            "unavailable",
+            False,
+        )
         await run.cancel()
         refused = await browser.post("/ask", json={"more": {"answers": ()}})
         assert refused.status_code == 500  # a fault of the program, which is no error of `Runs`
@@ -311,8 +344,8 @@ async def test_a_route_of_a_program_answers_errors_as_the_service_does(framework
 
 async def test_errors_of_runs_have_one_base() -> None:
     """So one handler, and one `except`, is enough."""
-    for each in (AnswersRefused, ConversationNotFound, KeyReused, RequestError, RunActive, RunLimit, RunNotFound):
-        assert issubclass(each, RunsError)
+    for each in (AnswersRefused, ConversationNotFound, KeyReused, InvalidRequest, RunActive, TooManyRuns, RunNotFound):
+        assert issubclass(each, RequestRefused)
 
 
 @pytest.mark.processes

@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
 from aswarm.conversations import _statements
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool
-from aswarm.serve import CallAnswer, ClientTool, LocalRuns, NewRun, everything
+from aswarm.runs import CallAnswer, ClientTool, LocalRuns, NewRun, show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.asyncio
@@ -233,7 +233,9 @@ async def test_an_approval_is_no_result_of_a_tool_of_the_client(workshop: Worksh
     ) as it:
         await agui(it, said("Open it.", tools=tools))
         approval = [CallAnswer("p", approve=True)]
-        run = await it.service.runs.start(NewRun("ann", "t", answers=approval, tools=[ClientTool("open_page", "", {})]))
+        run = await it.service.runs.start(
+            NewRun("ann", "t", answers=approval, tools=[ClientTool(name="open_page", description="", parameters={})])
+        )
         await it.ended(run.id)
         assert [each.name for each in (await history(it, "t")).waiting] == ["open_page"]
         await it.ended((await it.service.start(conversation="t", user="ann", answers=approval)).id)
@@ -533,7 +535,7 @@ async def test_the_tools_of_a_client_are_tool_calls() -> None:
 
 async def test_requests_are_in_the_log_where_everything_is_shown() -> None:
     """Model, instructions and tools as sent, for the page; by default they are not even recorded."""
-    for show, count in ((everything, 1), (None, 0)):
+    for show, count in ((show_everything, 1), (show_answers, 0)):
         async with served(["Hello."], show=show) as it:
             text = (await it.ann.get(f"/runs/{await it.say()}/events")).text
             assert text.count('"RequestSent"') == count

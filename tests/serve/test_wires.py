@@ -13,7 +13,7 @@ from wire_checks import AguiReader, ChatReader, VercelReader, data_of
 
 from aswarm._record.entries import Entry, call_id, joined
 from aswarm._record.fold import fold
-from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.openai.encoder import OpenAIWire, whole_completion
 from aswarm.serve.wires.vercel.encoder import VercelWire
@@ -27,7 +27,7 @@ _fewer = settings(max_examples=15) if _is_default else settings()  # for example
 
 
 def agui(log: list[Entry]) -> AguiReader:
-    reader, wire = AguiReader(call_id(each) for each in log[0].fields["calls"]), AguiWire()
+    reader, wire = AguiReader(call_id(each) for each in log[0].fields["calls"]), AGUIWire()
     for entry in log:
         reader.read(wire.encode(entry))
     return reader

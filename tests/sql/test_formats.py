@@ -32,7 +32,7 @@ from aswarm._sql.databases import PostgresServer, SQLiteFile
 from aswarm._sql.transactions import Schema, Transaction, single
 from aswarm.conversations import PostgresStore, SQLiteStore
 from aswarm.conversations._statements import SCHEMA as STORE
-from aswarm.runs import CallAnswer, LocalRuns, Run
+from aswarm.runs import LocalRuns, Run
 from aswarm.testing import ScriptedModel
 
 pytestmark = pytest.mark.asyncio
@@ -105,14 +105,14 @@ async def test_the_runs_of_a_store_of_each_format_go_on(number: int, place: Path
     async with (
         made(number, place) as store,
         AsyncSwarm(model.client(), model="gpt-6") as swarm,
-        LocalRuns(swarm, store, agents=agents(notes), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=agents(notes), version="1") as runs,
     ):
         died = Run(runs, await runs.get("run-died", user="ann"))
-        assert (await died.result()).type == "RunFinished"
+        assert (await died.last_entry()).type == "RunFinished"
         assert notes == ["slow"]
         waits = Run(runs, await runs.get("run-waits", user="ann"))
-        answered = await waits.answer(CallAnswer("call_3", approve=True))
-        assert (await answered.result()).type == "RunFinished"
+        answered = await waits.answer({"call_3": True})
+        assert (await answered.last_entry()).type == "RunFinished"
         ended = Run(runs, await runs.get("run-ended", user="ann"))
         kinds = [entry.type async for entry in ended.entries()]
         stored = await store.load("ann/died")
@@ -146,13 +146,13 @@ async def test_fields_and_entries_that_only_a_newer_version_knows_are_ignored(tm
     async with (
         SQLiteStore(tmp_path / "data") as store,
         AsyncSwarm(ScriptedModel(["It is 8.", "It is erased."]).client(), model="gpt-6") as swarm,
-        LocalRuns(swarm, store, agents=agents(notes), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=agents(notes), version="1") as runs,
     ):
         died = Run(runs, await runs.get("run-died", user="ann"))
-        end = await died.result()
+        end = await died.last_entry()
         waits = Run(runs, await runs.get("run-waits", user="ann"))
-        answered = await waits.answer(CallAnswer("call_3", approve=True))
-        assert (await answered.result()).type == "RunFinished"
+        answered = await waits.answer({"call_3": True})
+        assert (await answered.last_entry()).type == "RunFinished"
         ended = await store.load("ann/ended")
     assert (end.type, end.response["text"], notes) == ("RunFinished", "It is 8.", ["slow", "erase a file"])
     assert ended is not None

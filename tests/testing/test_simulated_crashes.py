@@ -194,7 +194,7 @@ def test_a_run_continues_after_crashes_and_its_function_runs_once() -> None:
 
         async def main() -> None:
             path = world.path("runs.sqlite")
-            async with LocalRuns(world.swarm(model), path, agents=Agent(functions=[charge]), version="1") as runs:
+            async with LocalRuns(world.swarm(model), store=path, agents=Agent(functions=[charge]), version="1") as runs:
                 await crash.serve(runs)
 
         async def client() -> None:
@@ -234,7 +234,7 @@ def test_a_failure_after_a_crash_is_confirmed_with_a_crash_nearby_on_the_real_lo
 
         async def main() -> None:
             path, swarm = world.path("runs.sqlite"), world.swarm(model)
-            async with LocalRuns(swarm, path, agents=Agent(functions=[charge]), version="1") as runs:
+            async with LocalRuns(swarm, store=path, agents=Agent(functions=[charge]), version="1") as runs:
                 await crash.serve(runs)
 
         async def client() -> None:
@@ -329,16 +329,16 @@ def test_clients_leave_come_back_and_answer_twice() -> None:
             return "Done." if request.messages[-1]["role"] == "tool" else ScriptedCall("pay", "{}", "1")
 
         swarm = world.swarm(Provider(world, answer))
-        async with LocalRuns(swarm, MemoryStore(), agents=Agent(functions=[pay])) as runs:
+        async with LocalRuns(swarm, store=MemoryStore(), agents=Agent(functions=[pay])) as runs:
             clients = Clients(world, runs)
             record = await clients.start(NewRun("ann", "1", messages=[{"role": "user", "content": "Hi"}], key="1"))
             log = await clients.read(record.id, user="ann")
             assert log[-1].response["stop"] == "waiting"
-            again = await clients.start(NewRun("ann", "1", answers=[CallAnswer("1", approve=True, run=record.id)]))
+            again = await clients.start(NewRun("ann", "1", answers=[CallAnswer("1", approve=True, run_id=record.id)]))
             assert (await clients.read(again.id, user="ann"))[-1].response["text"] == "Done."
             with pytest.raises(AgentNotFound):
                 await clients.start(NewRun("ann", "2", agent="nobody", messages=[{"role": "user", "content": "Hi"}]))
-            assert (await Run(runs, again).result()).is_last
+            assert (await Run(runs, again).last_entry()).is_last
 
     worlds = in_universes(program)
     assert ran == [world.seed for world in worlds]

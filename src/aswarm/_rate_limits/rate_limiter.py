@@ -260,7 +260,7 @@ class RateLimiter:
             fields = pending.run.log_fields
             logger.log(level, "all runs of this swarm pause for %.1f s: %s", seconds, error, extra=fields)
         if rejections.are_enough:
-            give_up(error, pending.run.id)
+            give_up(error, pending.run.run_id)
             return None
         if rejections.yields and (queue := self._queues.get(current_loop())):
             pending.number = max(pending.number, queue.number_behind(_YIELDS_TO))

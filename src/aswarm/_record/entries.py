@@ -67,14 +67,14 @@ class Entry:
 
     Args:
         seq: The number of the entry in its log, from 0.
-        at: The time in milliseconds since the epoch.
+        at_ms: The time in milliseconds since the epoch.
         type: The kind of the entry, such as "TextDelta".
         fields: The data of the entry, as JSON data.
         first: The `seq` of the first entry that was joined into this one; None for an entry that was not joined.
     """
 
     seq: int
-    at: int
+    at_ms: int
     type: str
     fields: Mapping[str, Any]
     first: int | None = None
@@ -94,7 +94,7 @@ class Entry:
         """Return the entry as a JSON object for readers: `seq`, `at`, `type`, then the public fields."""
         joined = {} if self.first is None else {"first": self.first}
         shown = {key: value for key, value in self.fields.items() if key[0] != "_"}
-        return {"seq": self.seq, "at": self.at, "type": self.type, **joined, **shown}
+        return {"seq": self.seq, "at": self.at_ms, "type": self.type, **joined, **shown}
 
     def to_log(self) -> bytes:
         """Return the line of the entry in the log. Half a surrogate pair, which a model may send, does not change."""
@@ -102,7 +102,7 @@ class Entry:
         if self.type in ENDINGS and fields.get("response"):
             kept = {key: None if key in _ALSO_IN_RESPONSE else value for key, value in self.response.items()}
             fields = {**fields, "response": kept}
-        text = _ENCODER.encode({"seq": self.seq, "at": self.at, "type": self.type, **fields})
+        text = _ENCODER.encode({"seq": self.seq, "at": self.at_ms, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
         if fields is self.fields and '"_' not in text and b"\xed" not in line:
             # A private field starts with "_". Half a surrogate pair starts with 0xED. A line without these is also for readers.
@@ -184,7 +184,7 @@ def _join(entries: Sequence[Entry]) -> Entry:
     key = "arguments" if first.type == "ToolCallDelta" else "text"
     text = "".join(entry.fields[key] or "" for entry in entries)
     start = first.seq if first.first is None else first.first
-    return Entry(last.seq, first.at, first.type, {**first.fields, key: text}, start)
+    return Entry(last.seq, first.at_ms, first.type, {**first.fields, key: text}, start)
 
 
 # --- ids of calls -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ The module decides the content of the log of a run. It reads the clock, and does
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from aswarm._run.plan import ToolCall
 from aswarm._tools.tool import Tool
@@ -40,7 +40,8 @@ from .fold import Folded
 
 # The data of a call to a tool that the client itself has defined. An external tool is defined by the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
-ErrorText = Callable[[BaseException], str]
+ErrorText: TypeAlias = Callable[[BaseException], str]
+"""Type of an `error_text` function: it gets the exception of a failed run and returns the error text for readers."""
 
 
 def general_error(error: BaseException) -> str:
@@ -78,7 +79,7 @@ class EntryMaker:
         entry = Entry(self.seq, self._clock(), kind, fields)
         self.seq += 1
         if kind not in JOINED:  # no later entry needs the text of a delta
-            self.folded.add(entry)
+            self.folded._add(entry)
         return entry
 
     # --- start and end ---

@@ -50,25 +50,23 @@ class Folded:
     Args:
         agent: The name of the active agent.
         context: The context variables as JSON data.
-        asked: The new messages of the user.
-        made: The messages of the run, without the tool messages of the current turn.
         usage: The tokens of the completions.
         run_id: The id of the run.
-        ending: The last entry of the log, None while the run is running.
-        calls: The calls of the current turn, by index.
-        is_resumed_turn: Whether `calls` are calls of an earlier run.
     """
 
     agent: str | None = None
     context: dict[str, Any] = field(default_factory=dict[str, Any])
-    asked: list[Message] = field(default_factory=list[Message])
-    made: list[Message] = field(default_factory=list[Message])
     usage: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
     run_id: str = ""
-    ending: Entry | None = None
-    calls: dict[int, CallState] = field(default_factory=dict[int, CallState])
-    is_resumed_turn: bool = False
-    _pieces: list[str] = field(default_factory=list[str])
+    # The new messages of the user, and the messages of the run without the tool messages of the current turn.
+    _asked: list[Message] = field(init=False, default_factory=list[Message])
+    _made: list[Message] = field(init=False, default_factory=list[Message])
+    _ending: Entry | None = field(init=False, default=None)  # the last entry of the log
+    _calls: dict[int, CallState] = field(
+        init=False, default_factory=dict[int, CallState]
+    )  # of the current turn, by index
+    _is_resumed_turn: bool = field(init=False, default=False)  # whether `_calls` are calls of an earlier run
+    _pieces: list[str] = field(init=False, default_factory=list[str])
 
     @property
     def partial(self) -> str:
@@ -78,7 +76,7 @@ class Folded:
     @property
     def messages(self) -> list[Message]:
         """All messages that the run adds to the history: the new messages of the user, and `response_messages`."""
-        return [*self.asked, *self.response_messages]
+        return [*self._asked, *self.response_messages]
 
     @property
     def response_messages(self) -> list[Message]:
@@ -94,8 +92,8 @@ class Folded:
 
     def _as_stopped(self) -> tuple[list[Message], str | None]:
         """Return the messages and the agent, as if the run stopped now."""
-        if not self.calls:
-            return self.made.copy(), self.agent
+        if not self._calls:
+            return self._made.copy(), self.agent
         calls, finished, held, agent = self._turn()
         open_calls = [] if len(finished) == len(calls) else _open_calls(calls, finished)
         answers: list[Message] = []
@@ -105,17 +103,17 @@ class Folded:
             elif call not in open_calls:
                 answers.append(tool_message(call.message, _text_without_outcome(call)))
         if not held:
-            return [*self.made, *answers], agent
+            return [*self._made, *answers], agent
         marks = [_mark(call.held) for call in held]
-        if self.is_resumed_turn:
+        if self._is_resumed_turn:
             waiting = [tool_message(call.message, call.held["reason"]) for call in held]
             marked = [{**message, WAITING: [mark]} for message, mark in zip(waiting, marks, strict=True)]
-            return [*self.made, *marked, *answers], agent
-        return [*self.made[:-1], {**self.made[-1], WAITING: marks}, *answers], agent
+            return [*self._made, *marked, *answers], agent
+        return [*self._made[:-1], {**self._made[-1], WAITING: marks}, *answers], agent
 
     def _turn(self) -> tuple[list[CallState], list[CallState], list[CallState], str | None]:
         """Return all calls, finished calls and waiting calls of the turn, in call order, and the agent after the turn."""
-        calls = [self.calls[index] for index in sorted(self.calls)]
+        calls = [self._calls[index] for index in sorted(self._calls)]
         finished, held, agent = list[CallState](), list[CallState](), self.agent
         for call in calls:
             if call.finished:
@@ -132,19 +130,19 @@ class Folded:
         return calls, finished, held, agent
 
     def _settle(self) -> None:
-        if self.calls:
-            self.made, self.agent = self._as_stopped()
-            self.calls = {}
+        if self._calls:
+            self._made, self.agent = self._as_stopped()
+            self._calls = {}
 
     def _call(self, fields: Mapping[str, Any]) -> CallState:
         index = fields["index"]
-        if index not in self.calls:
-            self.calls[index] = CallState(_call_message(fields))
-        return self.calls[index]
+        if index not in self._calls:
+            self._calls[index] = CallState(_call_message(fields))
+        return self._calls[index]
 
     # --- entries ---
 
-    def add(self, entry: Entry) -> None:
+    def _add(self, entry: Entry) -> None:
         """Add the next entry of the log. Entries of unknown types are ignored."""
         fields = entry.fields
         match entry.type:
@@ -177,19 +175,19 @@ class Folded:
 
     def _start(self, fields: Mapping[str, Any]) -> None:
         self.run_id, self.agent = fields["run_id"], fields["agent"]
-        self.asked, self.context = list(fields["messages"]), dict(fields.get("context_variables") or {})
-        self.calls = {
+        self._asked, self.context = list(fields["messages"]), dict(fields.get("context_variables") or {})
+        self._calls = {
             call["index"]: CallState(_call_message(call), has_started_inside=call.get(STARTED_INSIDE, False))
             for call in fields["calls"]
         }
-        self.is_resumed_turn = True
+        self._is_resumed_turn = True
 
     def _add_completion(self, fields: Mapping[str, Any]) -> None:
         message = fields["message"]
-        self.made.append(message)
+        self._made.append(message)
         self._pieces.clear()
-        self.calls = {index: CallState(call) for index, call in enumerate(message.get("tool_calls") or ())}
-        self.is_resumed_turn = False
+        self._calls = {index: CallState(call) for index, call in enumerate(message.get("tool_calls") or ())}
+        self._is_resumed_turn = False
         for key in _COUNTS:
             self.usage[key] += fields["usage"].get(key, 0)
 
@@ -200,11 +198,11 @@ class Folded:
             self.context.update(fields["changes"])
         elif entry.type == "MessagesRecorded":
             self._settle()
-            self.made[fields["start"] :] = fields["messages"]
+            self._made[fields["start"] :] = fields["messages"]
         elif entry.is_last:
-            self.ending, response = entry, entry.response
+            self._ending, response = entry, entry.response
             self._settle()
-            self.made = list(response.get("messages", self.made))
+            self._made = list(response.get("messages", self._made))
             self.agent = response.get("agent") or self.agent
             self.context = dict(response.get("context_variables", self.context))
 
@@ -216,7 +214,7 @@ def fold(entries: Iterable[Entry]) -> Folded:
     """
     folded = Folded()
     for entry in entries:
-        folded.add(entry)
+        folded._add(entry)
     return folded
 
 
@@ -229,7 +227,7 @@ def whole_end(entries: Sequence[Entry]) -> Entry:
     contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
     response = {**last.response, "messages": messages, "text": text_of(next(contents, None))}
     fields = {key: value for key, value in last.fields.items() if key != "_closing"}
-    return Entry(last.seq, last.at, last.type, {**fields, "response": response})
+    return Entry(last.seq, last.at_ms, last.type, {**fields, "response": response})
 
 
 def _call_message(fields: Mapping[str, Any]) -> Message:

@@ -97,7 +97,7 @@ class Journal:
         at = now()
         entries = await self._file.run(entries_since, at - round(seconds * 1000))
         return [
-            (max(0, at - entry.at) / 1000, entry.fields["usage"]["total_tokens"])
+            (max(0, at - entry.at_ms) / 1000, entry.fields["usage"]["total_tokens"])
             for entry in entries
             if entry.type == "CompletionFinished"
         ]
@@ -193,7 +193,7 @@ class _ItemLog:
 
     def add(self, entry: Entry) -> None:
         # A completion is not written at once. It is written with the next entry: the start of a call or the end of the item.
-        line = _encode({"seq": self._number, "at": entry.at, "type": entry.type, **entry.fields})
+        line = _encode({"seq": self._number, "at": entry.at_ms, "type": entry.type, **entry.fields})
         self._writer.put(self._id, self._number, line.encode(), now=entry.type in _AT_ONCE)
         self._number += 1
 

@@ -160,7 +160,7 @@ def entries_since(at: int) -> Transaction[list[Entry]]:
     while rows := (
         yield "SELECT rowid, last, data FROM aswarm_entry WHERE rowid < ? ORDER BY rowid DESC LIMIT 200", (before,)
     ):
-        recent = [entry for entry in entries_of(rows) if entry.at >= at]
+        recent = [entry for entry in entries_of(rows) if entry.at_ms >= at]
         if not recent:
             break
         entries += recent

@@ -163,10 +163,13 @@ def append(run_id: str, attempt: int, row: LogRow) -> Transaction[bool]:
     return bool(rows[0][0])
 
 
-def end(run_id: str, attempt: int, row: LogRow, ending: Ending) -> Transaction[bool]:
-    """Append the last entries and end the run. Returns False for an ended run, or if another attempt has started."""
+def end(run_id: str, attempt: int, row: LogRow, ending: Ending, at: int) -> Transaction[bool]:
+    """Append the last entries and end the run. Returns False for an ended run, or if another attempt has started.
+
+    `at`: the time of the last entry.
+    """
     statement = f"UPDATE aswarm_run SET status = ?, reason = ?, ended = ? WHERE id = ? AND attempt = ? AND {ACTIVE}"
-    rows = yield statement, (*ending, now(), run_id, attempt)
+    rows = yield statement, (*ending, at, run_id, attempt)
     if not rows[0][0]:
         # This transaction may be a repetition: the first one was committed, but the answer of the database was lost.
         written = yield "SELECT data FROM aswarm_entry WHERE run = ? AND first = ?", (run_id, row.first)

@@ -60,7 +60,7 @@ class RunInfo:
         self._state = state
 
     @property
-    def id(self) -> str:
+    def run_id(self) -> str:
         """The id of the run."""
         return self._id
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text, as_result
@@ -27,6 +28,10 @@ DENIED_INSIDE = "stopped: denied by the user, after functions had run inside; it
 UNDECIDED = "not decided"
 _SHOWN = 200
 _SHOWN_IDS = 5  # the number of open calls in an error text
+
+# No decisions: open calls run as if the model had just made them, and calls that need a decision wait again. An empty mapping
+# is different: for a history without entries of waiting calls, all its open calls stay open.
+WITHOUT_DECISIONS: Decisions = MappingProxyType({})
 
 # The entry of a waiting call in the history: the `reason`, the `data` if there is any, and earlier decisions.
 Entry = Mapping[str, Any]
@@ -58,6 +63,8 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
     no open call, or does not suit its call.
     """
     recorded = entries or {}
+    if decisions is WITHOUT_DECISIONS:
+        entries = recorded
     earlier = {call.index: _restored(call, recorded.get(call.index, {})) for call in calls}
     if isinstance(decisions, bool):
         for call in calls:
@@ -137,7 +144,7 @@ def named_ids(ids: Sequence[str]) -> str:
 def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Decided) -> None:
     seen = _seen(call, entry or {})
     has_started = has_started_inside(earlier.data)
-    match _as_decision(call, decision):
+    match as_decision(call.id, decision):
         case str() as text:
             call._outcome = ToolOutcome(text, unknown=has_started)
             call._started = _is_external(call)  # the client has executed a call of an external tool
@@ -178,11 +185,13 @@ def _is_external(call: ToolCall) -> bool:
     return call.tool is not None and call.tool.is_external
 
 
-def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Answer:
-    """Return the decision as a str or one of the three classes."""
+def as_decision(call_id: str, decision: object) -> str | Approve | Deny | Answer:
+    """Return the decision as a str or one of the three classes. Raises ConfigurationError for any other value."""
     if isinstance(decision, str | Approve | Deny | Answer):
         return decision
     form = {"approve": decision} if isinstance(decision, bool) else decision
+    if is_object(form) and set(form) == {"answer", "expected"}:
+        return Answer(form["answer"], expected=form["expected"])
     if is_object(form) and len(form) == 1:
         match next(iter(form.items())):
             case "approve", bool(value):
@@ -197,7 +206,7 @@ def _as_decision(call: ToolCall, decision: object) -> str | Approve | Deny | Ans
                 pass
     # Any other mapping is an error. For example, a denial with a typing error must not let the call run.
     raise ConfigurationError(
-        f"resume has {shown(decision, _SHOWN)} for the call {call.id!r}; a decision is True, False, a str (the result for the "
+        f"resume has {shown(decision, _SHOWN)} for the call {call_id!r}; a decision is True, False, a str (the result for the "
         'model), Approve, Deny or Answer; in JSON {"approve": {"arguments": {...}}}, {"deny": "reason"} or {"answer": data}'
     )
 
@@ -209,11 +218,18 @@ def _seen(call: ToolCall, entry: Entry) -> Mapping[str, Any] | str:
 
 
 def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None, seen: Mapping[str, Any] | str) -> None:
-    if expected is not None and seen != expected:
-        raise ConfigurationError(
-            f"the decision on the call {call.id!r} was made for the arguments {shown(expected, _SHOWN)}, but the call has "
-            f"{shown(seen, _SHOWN)}; show the user the current arguments, and let them decide again"
-        )
+    if (fault := fault_of_expected(call.id, expected, seen)) is not None:
+        raise ConfigurationError(fault)
+
+
+def fault_of_expected(call_id: str, expected: Mapping[str, Any] | None, seen: Mapping[str, Any] | str) -> str | None:
+    """Return the error text if the user decided on other arguments than `seen`; otherwise None."""
+    if expected is None or seen == expected:
+        return None
+    return (
+        f"the decision on the call {call_id!r} was made for the arguments {shown(expected, _SHOWN)}, but the call has "
+        f"{shown(seen, _SHOWN)}; show the user the current arguments, and let them decide again"
+    )
 
 
 def _are_equal(seen: Mapping[str, Any] | str, arguments: object) -> bool:

@@ -91,8 +91,8 @@ Decision: TypeAlias = bool | str | Approve | Deny | Answer | Mapping[str, Any]
 """A decision of a user on a waiting call.
 
 True means `Approve()`, and False means `Deny()`. A str becomes the result of the call, and its function does not run. A
-mapping is the JSON form: `{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`. Any other mapping is
-an error. An `Answer` does not approve a call: for a call that waits for an approval, it is an error.
+mapping is the JSON form: `{"approve": {"arguments": {...}}}`, `{"deny": "reason"}` or `{"answer": data}`. `"expected": {...}` may
+stand next to "arguments" or "answer". Any other mapping is an error. An `Answer` does not approve a call: for a call that waits for an approval, it is an error.
 """
 # The type of the keys is Any, because Mapping is invariant in it. With a union of mappings instead, mypy could not infer the
 # type of `{"a": True, "b": Deny("no")}`.
@@ -190,8 +190,8 @@ def as_json(decision: Any) -> Any:
             return {"approve": {"arguments": jsonable(arguments), "expected": jsonable(expected)}}
         case Deny(reason):
             return {"deny": reason}
-        case Answer(data):
-            return {"answer": as_json(data)}
+        case Answer(data, expected=expected):
+            return {"answer": as_json(data), **({} if expected is None else {"expected": jsonable(expected)})}
         case _ if is_object(decision):
             return {str(key): as_json(each) for key, each in decision.items()}
         case _:

@@ -29,7 +29,7 @@ from aswarm.testing import ScriptedModel
 from ._exits import SetupError
 
 if TYPE_CHECKING:
-    from aswarm.serve import Runs
+    from aswarm.runs import Runs
 
 Logs: TypeAlias = Mapping[str, Sequence[Entry]]
 _ANSWER = "This page shows the runs of a file, and no model answers. To continue with your agents: aswarm serve AGENT --open FILE"
@@ -48,8 +48,10 @@ def read_logs(path: str) -> Logs:
         raise SetupError(f"{path} has no runs: each line must be an entry of a log, with the id of its run") from error
     if any(entries[0].type != "RunStarted" for entries in logs.values()):
         raise SetupError(f"{path} has a run without its first entry, RunStarted")
-    later = now() - max((entry.at for entries in logs.values() for entry in entries), default=0)
-    return {run: [replace(entry, at=entry.at + later) for entry in _ended(entries)] for run, entries in logs.items()}
+    later = now() - max((entry.at_ms for entries in logs.values() for entry in entries), default=0)
+    return {
+        run: [replace(entry, at_ms=entry.at_ms + later) for entry in _ended(entries)] for run, entries in logs.items()
+    }
 
 
 def _ended(entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -57,7 +59,7 @@ def _ended(entries: Sequence[Entry]) -> Sequence[Entry]:
         return entries
     last = entries[-1]
     (end,) = EntryMaker().stopped("process_died")
-    return [*entries, replace(end, seq=last.seq + 1, at=last.at)]
+    return [*entries, replace(end, seq=last.seq + 1, at_ms=last.at_ms)]
 
 
 def shown_swarm() -> AsyncSwarm:
@@ -74,12 +76,12 @@ def shown_agents(logs: Logs) -> list[Agent]:
 async def show_logs(runs: Runs, user: str, logs: Logs) -> None:
     """Write the runs and their conversations to the database of `runs`, for a user."""
     conversations: dict[str, dict[str, Sequence[Entry]]] = defaultdict(dict)
-    for run, entries in sorted(logs.items(), key=lambda item: item[1][0].at):
+    for run, entries in sorted(logs.items(), key=lambda item: item[1][0].at_ms):
         conversations[entries[0].fields["conversation"] or run][run] = entries
     for conversation, its_runs in conversations.items():
         await runs.store.write(conversation_key(user, conversation), _change(list(its_runs.values())))
         for run, entries in its_runs.items():
-            await runs.store.database.run(_insert, RunToStart(run, user, "", conversation), entries)
+            await runs.store._database.run(_insert, RunToStart(run, user, "", conversation), entries)
 
 
 def _change(logs: Iterable[Sequence[Entry]]) -> Change:
@@ -88,13 +90,13 @@ def _change(logs: Iterable[Sequence[Entry]]) -> Change:
     for entries in logs:
         state = fold(entries)
         messages = [*messages[: entries[0].fields["before"]], *state.messages]
-    stop = state.ending.response.get("stop", "cancelled")
+    stop = state._ending.response.get("stop", "cancelled")
     return Change("", "opened", 0, messages, state.active_agent or "", state.context, stop)
 
 
 def _insert(run: RunToStart, entries: Sequence[Entry]) -> Transaction[None]:
     first, *more = entries
     run = run._replace(agent=first.fields["agent"], owner="opened#")
-    yield from log.insert(run, first.at, LogRow(0, first.seq, first.to_log()))
+    yield from log.insert(run, first.at_ms, LogRow(0, first.seq, first.to_log()))
     row = LogRow(first.seq + 1, more[-1].seq, b"\n".join(entry.to_log() for entry in more))
-    yield from log.end(run.id, 1, row, ending_of(more[-1]))
+    yield from log.end(run.id, 1, row, ending_of(more[-1]), more[-1].at_ms)

@@ -18,7 +18,7 @@ from ._options import with_mcp_servers
 if TYPE_CHECKING:
     from aswarm._swarm import AsyncSwarm
     from aswarm._values.agent import Agent
-    from aswarm.serve import Runs
+    from aswarm.runs import Runs
 
     from ._opened import Logs
 
@@ -90,13 +90,14 @@ def serve_until_stopped(
     with extra("serve", "serving needs"):
         import uvicorn  # noqa: PLC0415 - of an extra
 
+        from aswarm.runs import show_everything  # noqa: PLC0415 - as above
         from aswarm.serve import Service, bearer, local_only  # noqa: PLC0415 - it needs starlette
 
         from ._opened import show_logs  # noqa: PLC0415 - as above
 
         runs = _runs(swarm, agents, store, code_version)
     auth, user = (local_only, "local") if token is None else (bearer(token), "user")
-    service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True)
+    service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True, show=show_everything)
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:
 
@@ -113,11 +114,11 @@ def serve_until_stopped(
 
 
 def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> Runs:
-    from aswarm.serve import Limits, LocalRuns  # noqa: PLC0415 - it needs starlette
+    from aswarm.runs import Limits, LocalRuns  # noqa: PLC0415 - it needs starlette
 
-    limits = Limits(body=10_000_000)  # the playground sends images
+    limits = Limits(body_bytes=10_000_000)  # the playground sends images
     if store is None or "://" not in store:
-        return LocalRuns(swarm, store, agents=agents, limits=limits)
+        return LocalRuns(swarm, store=store, agents=agents, limits=limits)
     if version is None:
         raise SetupError(
             "durable runs need --code-version: a process continues only runs of its own version of the agents' code"

@@ -15,7 +15,7 @@ functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 
 | the process died | the store has |
 |---|---|
-| before a function started | the open call: `resume()` runs it, a new message closes it |
+| before a function started | the open call: `resume()` runs it if it needs no approval, a new message closes it |
 | while a function was running | the call, answered "cancelled; its outcome is unknown" |
 | after a function finished | the result of the function |
 """
@@ -23,7 +23,7 @@ functions for `Agent(history=...)`, such as `last(20)`, do no I/O.
 from aswarm._values import public as _public
 from aswarm._values.messages import MessageBlock
 
-from ._base import MemoryStore, PostgresStore, SQLiteStore
+from ._base import MemoryStore, PostgresStore, SQLiteStore, SQLStore
 from ._conversation import Conversation
 from ._history import HistoryFunction, last, own_turns, since_handoff, without_tool_results
 from ._recorded_run import ConversationStream
@@ -39,6 +39,7 @@ __all__ = [
     "MemoryStore",
     "MessageBlock",
     "PostgresStore",
+    "SQLStore",
     "SQLiteStore",
     "Store",
     "Stored",

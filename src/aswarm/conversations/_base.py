@@ -31,9 +31,9 @@ CLOSING_SECONDS = 5.0
 
 
 class SQLStore(Store):
-    """A store in a database. The same database also keeps the runs of `aswarm.runs`. `database`: runs the transactions."""
+    """A store in a database. The same database also keeps the runs of `aswarm.runs`."""
 
-    database: Database
+    _database: Database
 
     def conversation(
         self,
@@ -52,18 +52,18 @@ class SQLStore(Store):
     async def load(self, conversation_id: str, /, *, until: int | None = None) -> Stored | None:
         """See `Store`."""
         key = checked_id(conversation_id)
-        return await self.database.submit(partial(_statements.load, key, until), reads_only=True, snapshot=True)
+        return await self._database.submit(partial(_statements.load, key, until), reads_only=True, snapshot=True)
 
     async def write(self, conversation_id: str, change: Change, /) -> None:
         """See `Store`."""
         key, now = checked_id(conversation_id), clocks.time()
-        await self.database.submit(partial(_statements.write, key, change, now), durable=True)
+        await self._database.submit(partial(_statements.write, key, change, now), durable=True)
 
     async def fork(self, conversation_id: str, new_id: str, /, *, until: int | None = None) -> None:
         """See `Store`."""
         source, copy, revision = checked_id(conversation_id), checked_id(new_id), clocks.urandom(8).hex()
         now = clocks.time()
-        await self.database.submit(partial(_statements.fork, source, copy, until, revision, now), durable=True)
+        await self._database.submit(partial(_statements.fork, source, copy, until, revision, now), durable=True)
 
     async def list(
         self, *, prefix: str = "", limit: int = 100, before: float | None = None, search: str = ""
@@ -73,7 +73,7 @@ class SQLStore(Store):
         The search ignores case. It does not include results of tools.
         """
         summaries = partial(_statements.summaries, prefix, limit, before, search)
-        return await self.database.submit(summaries, reads_only=True, snapshot=True)
+        return await self._database.submit(summaries, reads_only=True, snapshot=True)
 
     async def rename(self, conversation_id: str, title: str, /) -> bool:
         """Set the title of the conversation; an empty text removes it. Returns False for an unknown conversation.
@@ -83,29 +83,29 @@ class SQLStore(Store):
         rename = partial(
             single, "UPDATE aswarm_conversation SET title = ? WHERE id = ?", title, checked_id(conversation_id)
         )
-        return bool((await self.database.submit(rename, durable=True))[0][0])
+        return bool((await self._database.submit(rename, durable=True))[0][0])
 
     async def delete(self, conversation_id: str, /) -> bool:
         """See `Store`."""
         delete = partial(single, "DELETE FROM aswarm_conversation WHERE id = ?", checked_id(conversation_id))
-        return bool((await self.database.submit(delete, durable=True))[0][0])
+        return bool((await self._database.submit(delete, durable=True))[0][0])
 
-    async def purge(self, older_than: float) -> int:
+    async def purge(self, *, older_than_seconds: float) -> int:
         """See `Store`."""
-        if not older_than >= 0:
-            raise ConfigurationError(f"older_than must be a number of seconds, at least 0, not {older_than!r}")
-        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", clocks.time() - older_than)
-        return int((await self.database.submit(purge, durable=True))[0][0])
+        if not older_than_seconds >= 0:
+            raise ConfigurationError(f"older_than_seconds must be a number, at least 0, not {older_than_seconds!r}")
+        purge = partial(single, "DELETE FROM aswarm_conversation WHERE updated < ?", clocks.time() - older_than_seconds)
+        return int((await self._database.submit(purge, durable=True))[0][0])
 
     async def aclose(self) -> None:
         """Run the pending transactions, and close the file or the connection.
 
         The end of an `async with` block first waits for the runs of this event loop, at most five seconds.
         """
-        await self.database.aclose()
+        await self._database.aclose()
 
     async def __aenter__(self) -> Self:
-        await self.database.open()
+        await self._database.open()
         return self
 
     async def __aexit__(
@@ -122,7 +122,7 @@ class MemoryStore(SQLStore):
     """
 
     def __init__(self) -> None:
-        self.database = memory(_statements.SCHEMA)
+        self._database = memory(_statements.SCHEMA)
 
 
 class SQLiteStore(SQLStore):
@@ -138,7 +138,7 @@ class SQLiteStore(SQLStore):
         if path in ("", ":memory:"):  # with these names, SQLite would keep nothing on disk
             raise ConfigurationError(f"a SQLiteStore needs the path of a file, not {path!r}; use a MemoryStore")
         self.path = fspath(path)
-        self.database = SQLiteFile(path, _statements.SCHEMA)
+        self._database = SQLiteFile(path, _statements.SCHEMA)
 
 
 class PostgresStore(SQLStore):
@@ -151,4 +151,4 @@ class PostgresStore(SQLStore):
     """
 
     def __init__(self, conninfo: str) -> None:
-        self.database = PostgresServer(conninfo, _statements.SCHEMA)
+        self._database = PostgresServer(conninfo, _statements.SCHEMA)

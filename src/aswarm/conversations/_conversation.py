@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, TypeVar, Unpack, overload
 
 from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keywords
+from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
@@ -81,11 +82,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: type[T] | Output[T],
         **keywords: Unpack[NewRunKeywords],
@@ -96,11 +97,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: Any = None,
         **keywords: Unpack[NewRunKeywords],
@@ -110,11 +111,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: Any = None,
         **keywords: Unpack[NewRunKeywords],
@@ -145,11 +146,11 @@ class Conversation:
         self,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         agent: Agent | None = None,
         output: Any = None,
         deltas: bool = True,
@@ -166,13 +167,13 @@ class Conversation:
 
     async def resume(
         self,
-        decisions: bool | Decisions = True,
+        decisions: bool | Decisions | None = None,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         revision: str | None = None,
         agent: Agent | None = None,
         output: Any = None,
@@ -181,7 +182,8 @@ class Conversation:
         """Continue the last run: run its open calls. Without open calls, for example after an error, repeat its last request.
 
         Args:
-            decisions: See `resume=` of `AsyncSwarm.run`; True runs all open calls.
+            decisions: The decisions on the open calls; see `resume=` of `AsyncSwarm.run`. With None, open calls that need no
+                decision run, and calls that need one wait again. True approves all open calls.
             context_variables: See `run`.
             model_override: See `run`.
             debug: See `run`.
@@ -202,13 +204,13 @@ class Conversation:
 
     def resume_stream(
         self,
-        decisions: bool | Decisions = True,
+        decisions: bool | Decisions | None = None,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         revision: str | None = None,
         agent: Agent | None = None,
         output: Any = None,
@@ -223,17 +225,19 @@ class Conversation:
 
     # --- the conversation as a whole ---
 
-    async def fork(self, new_id: str, *, at: int | None = None) -> Conversation:
-        """Copy the conversation, or its first `at` messages, to a new id. Returns the new conversation.
+    async def fork(self, new_id: str, *, until: int | None = None) -> Conversation:
+        """Copy the conversation, or its first `until` messages, to a new id. Returns the new conversation.
 
-        The copy has the agent and the context variables from the time when the conversation had `at` messages. Raises `Conflict`
-        if the store already has `new_id`. Raises ConfigurationError if the conversation has fewer than `at` messages.
+        The copy has the agent and the context variables from the time when the conversation had `until` messages. Raises `Conflict`
+        if the store already has `new_id`. Raises ConfigurationError if the conversation has fewer than `until` messages.
         """
         target = self._target
         length = len((await self.load()).messages)
-        if at is not None and not 0 <= at <= length:
-            raise ConfigurationError(f"the conversation {self.id!r} has {length} messages and cannot be forked at {at}")
-        await target.store.fork(self.id, checked_id(new_id), until=at)
+        if until is not None and not 0 <= until <= length:
+            raise ConfigurationError(
+                f"the conversation {self.id!r} has {length} messages and cannot be forked at {until}"
+            )
+        await target.store.fork(self.id, checked_id(new_id), until=until)
         agents = target.agents
         return Conversation(
             target.store,
@@ -294,13 +298,15 @@ def _options(
 
 def _resumed(
     options: partial[RunOptions],
-    decisions: bool | Decisions,
+    decisions: bool | Decisions | None,
     context_variables: Mapping[str, Any] | None,
     agent: Agent | None,
     revision: str | None,
 ) -> RunRequest:
+    if decisions is None:
+        decisions = WITHOUT_DECISIONS
     if decisions is False:
         raise ConfigurationError(
-            "resume must be True, or a dict of decisions by call id, such as {'call_1': False}; not False"
+            "resume() takes no argument, True, or a dict of decisions by call id, such as {'call_1': False}; not False"
         )
     return RunRequest(options, (), context_variables, agent, decisions, revision)

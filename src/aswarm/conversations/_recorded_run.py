@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from aswarm._run.options import Messages, RunOptions
+from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._swarm import AsyncSwarm, prepare
@@ -116,7 +117,8 @@ class RecordedRun:
             conflict = Conflict(target.id, stored if stored.revision else None)
             conflict.messages = history
             raise conflict
-        if request.resume is True and (not history or (history[-1]["role"] == "assistant" and not open_calls(history))):
+        is_answered = not history or (history[-1]["role"] == "assistant" and not open_calls(history))
+        if is_answered and (request.resume is True or request.resume is WITHOUT_DECISIONS):
             raise ConfigurationError(
                 f"the conversation {target.id!r} has nothing to resume: its last message is an answer. Use run() with a new message"
             )

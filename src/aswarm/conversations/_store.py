@@ -142,6 +142,6 @@ class Store(Protocol):
         """Delete the conversation. Returns whether it existed."""
         ...
 
-    async def purge(self, older_than: float) -> int:
-        """Delete the conversations whose last write is more than `older_than` seconds ago. Returns their number."""
+    async def purge(self, *, older_than_seconds: float) -> int:
+        """Delete the conversations whose last write is more than `older_than_seconds` ago. Returns their number."""
         ...

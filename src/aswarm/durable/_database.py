@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 
 from aswarm._sql.databases import SQLiteFile
 from aswarm._values.errors import ConfigurationError
@@ -13,15 +14,29 @@ from aswarm.conversations._statements import SCHEMA
 _SQLITE = "sqlite:///"
 
 
+def _is_url(url: object) -> bool:
+    """Return whether durable runs support this URL."""
+    return isinstance(url, str) and url.startswith((_SQLITE, "postgresql://", "postgres://"))
+
+
+def _without_secret(url: object) -> str:
+    """Return the value for an error text. A URL may have a password, so only its scheme is shown."""
+    text = str(url)
+    if "://" in text:
+        return repr(text.partition("://")[0])
+    is_path = isinstance(url, str | os.PathLike)
+    return f"{url!r}; for this file, use {_SQLITE}{text}" if is_path else type(url).__name__
+
+
 def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     """Return the store of a URL: "sqlite:///path", or "postgresql://...".
 
     `sync`: if "full", each commit of SQLite waits for the disk. Raises ConfigurationError for another URL, or if a package is
     missing.
     """
-    if not url.startswith((_SQLITE, "postgresql://", "postgres://")):
+    if not _is_url(url):
         raise ConfigurationError(
-            f"store must be a URL, sqlite:///runs.db or postgresql://user@host/database, not {url!r}"
+            f"store must be a URL, sqlite:///runs.db or postgresql://user@host/database, not {_without_secret(url)}"
         )
     is_server = not url.startswith(_SQLITE)
     for package in ("dbos", "psycopg") if is_server else ("dbos",):
@@ -33,5 +48,5 @@ def store_of(url: str, sync: str) -> SQLiteStore | PostgresStore:
     if not path or ":memory:" in path:
         raise ConfigurationError("durable runs need a file: use sqlite:///runs.db, or LocalRuns for runs in memory")
     store = SQLiteStore(path)
-    store.database = SQLiteFile(path, SCHEMA, is_durable=sync == "full")
+    store._database = SQLiteFile(path, SCHEMA, is_durable=sync == "full")
     return store

@@ -50,7 +50,7 @@ logger = logging.getLogger("aswarm")
 
 NO_USER = "-"  # the user of a run that was started without a user; an empty id is not allowed
 _IDS_AT_ONCE = 500
-_LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
+_LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, run_seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
 
 
 class DurableRuns(LoggedRuns):
@@ -88,7 +88,7 @@ class DurableRuns(LoggedRuns):
             cannot be used, if the event loop is not asyncio's, or if this process already executes durable runs.
     """
 
-    stop_reason = REQUEUED
+    _stop_reason = REQUEUED
     _stops_waiting = True
 
     def __init__(
@@ -139,13 +139,13 @@ class DurableRuns(LoggedRuns):
         self._last_attempts: anyio.Lock
         self._ends = Ends(self._ended_elsewhere)
 
-    def as_client(self) -> DurableRuns:
+    def _as_client(self) -> DurableRuns:
         """Execute no runs in this process, which can still start, read, cancel and answer runs. Returns this object.
 
         Call this method before `async with`; later, it raises RuntimeError.
         """
         if self.is_open:
-            raise RuntimeError("these runs are already open; call as_client() before `async with`")
+            raise RuntimeError("these runs are already open; call _as_client() before `async with`")
         self.concurrency = 0
         self._settings = replace(self._settings, works=False)
         return self
@@ -167,11 +167,11 @@ class DurableRuns(LoggedRuns):
         if self._settings.works:
             await self._warn()
         self._watch()
-        self.readers.background.start_soon(self._ends.watch, self._changes)
+        self._readers.background.start_soon(self._ends.watch, self._changes)
 
     async def _warn(self) -> None:
         """Log warnings: for queued runs that this process cannot execute, and for limits of this process alone."""
-        agents = list(self.factory.known)
+        agents = list(self._factory.known)
         out_of_reach = await self._database.submit(lambda: log.out_of_reach(self.version, agents), reads_only=True)
         for version, agent, number in out_of_reach:
             logger.warning(
@@ -179,7 +179,7 @@ class DurableRuns(LoggedRuns):
                 "version %r)",
                 number, version, agent, self.version, extra=NO_RUN,
             )  # fmt: skip
-        if has_rate_limits(self.factory.swarm):
+        if has_rate_limits(self._factory.swarm):
             logger.warning(
                 "the RateLimits of the swarm apply to this process alone; divide them by the number of processes, or limit the "
                 "runs of all processes with global_concurrency or starts_per",
@@ -210,7 +210,7 @@ class DurableRuns(LoggedRuns):
     @overload
     async def start(
         self,
-        new: str,
+        new: str | Agent,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
         *,
@@ -222,7 +222,7 @@ class DurableRuns(LoggedRuns):
 
     async def start(
         self,
-        new: NewRun | str,
+        new: NewRun | str | Agent,
         messages: Messages = (),
         context_variables: Mapping[str, Any] | None = None,
         *,
@@ -234,7 +234,7 @@ class DurableRuns(LoggedRuns):
         """Start a run, or return the existing run with this `run_id` or `key`. With a `NewRun`, this is `Runs.start`.
 
         Args:
-            new: The name of the agent.
+            new: The agent, or its name. Another process finds the agent by its name.
             messages: The new messages; a str is a message of the user.
             context_variables: The context variables of a new conversation.
             run_id: The id of the run; with None, this creates an id.
@@ -246,23 +246,33 @@ class DurableRuns(LoggedRuns):
         """
         if isinstance(new, NewRun):
             return await super().start(new)
+        agent = self._name_of(new)
         run_id = os.urandom(16).hex() if run_id is None else run_id
         request = NewRun(
             user or NO_USER,
             run_id if conversation is None else conversation,
             normalize(messages),
-            agent=new,
+            agent=agent,
             run_id=run_id,
             key=key,
             context_variables=context_variables,
         )
         return DurableRun(self, await super().start(request))
 
-    async def run(self, run_id: str, *, user: str = "") -> DurableRun:
+    def _name_of(self, agent: str | Agent) -> str:
+        if not isinstance(agent, Agent):
+            return agent
+        if agent.name not in self.agents:
+            raise ConfigurationError(
+                f"these runs do not have the agent {agent.name!r}; add it to agents=, because each process finds an agent by its name"
+            )
+        return agent.name
+
+    async def get_run(self, run_id: str, *, user: str = "") -> DurableRun:
         """Return the run with this id. Raises RunNotFound."""
         return DurableRun(self, await self.get(run_id, user=user or NO_USER))
 
-    async def find(self, run_id: str) -> DurableRun:
+    async def find_run(self, run_id: str) -> DurableRun:
         """Return the run with this id, of any user, for the tools of an operator. Raises RunNotFound."""
         return DurableRun(self, await self._find(run_id, None))
 
@@ -275,7 +285,7 @@ class DurableRuns(LoggedRuns):
         queued runs that this process cannot execute, because they need another version or another agent.
         """
         if status == "unreachable":
-            agents = list(self.factory.known)
+            agents = list(self._factory.known)
             rows = await self._database.submit(lambda: log.unreachable(self.version, agents, limit), reads_only=True)
         else:
             rows = await self._database.submit(lambda: log.of_all(status, limit), reads_only=True)
@@ -295,7 +305,7 @@ class DurableRuns(LoggedRuns):
             if taken is None:
                 return
             row = taken.row
-            if row.agent not in self.factory.known:
+            if row.agent not in self._factory.known:
                 await self._database.run(log.release, row.id, row.attempt)
                 raise asyncio.CancelledError  # the engine requeues the run later
             attempt = self._next_attempt(taken)
@@ -304,7 +314,7 @@ class DurableRuns(LoggedRuns):
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
     async def _take(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
-        if self.draining.is_set:
+        if self._draining.is_set:
             raise asyncio.CancelledError
         return await self._take_run(run_id, most_deaths)
 
@@ -321,11 +331,11 @@ class DurableRuns(LoggedRuns):
         logger.error("the run %s failed: %s", row.id, reason, extra=attempt.live.record.log_fields)
         return attempt.close("", RunError(reason))
 
-    async def requeue(self, live: LiveRun) -> None:
+    async def _requeue(self, live: LiveRun) -> None:
         """See `LoggedRuns`. This only releases the run; the engine puts it into the queue when the engine closes."""
         with logged("a run cannot be returned to the queue; another process takes it over when this process ends"):
             await self._database.run(log.release, live.record.id, live.attempt)
-        self.detach(live)
+        self._detach(live)
 
     # --- the other methods of `Runs` ---
 
@@ -334,7 +344,7 @@ class DurableRuns(LoggedRuns):
         record = await self.get(run_id, user=user)
         if record.is_running and not record.is_queued and run_id not in self._live:
             record = await self._released_if_dead(record)
-        if record.is_queued and (record.last <= 0 or record.agent in self.factory.known):
+        if record.is_queued and (record.last <= 0 or record.agent in self._factory.known):
             taken = await self._take(run_id)
             if taken is not None and self._is_own(taken.row):
                 await self._next_attempt(taken).close(reason)
@@ -383,13 +393,13 @@ class DurableRuns(LoggedRuns):
         old = partial(log.old, before, limits.kept_runs, limits.kept_bytes, but_user=NO_USER, keeps_waiting=True)
         return await self._database.submit(old, reads_only=True)
 
-    async def purge(self, older_than: float) -> int:
-        """Delete the runs that ended at least `older_than` seconds ago, with their logs. Returns their number.
+    async def purge(self, *, older_than_seconds: float) -> int:
+        """Delete the runs that ended at least `older_than_seconds` ago, with their logs. Returns their number.
 
-        A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(older_than)` deletes the
+        A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(...)` deletes the
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
-        run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than), reads_only=True)
+        run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than_seconds), reads_only=True)
         for user, conversation in conversations:
             await self.store.delete(conversation_key(user, conversation))
         await self._delete(run_ids)
@@ -404,9 +414,9 @@ class DurableRuns(LoggedRuns):
 
     # --- many runs ---
 
-    def detach(self, live: LiveRun, last: Entry | None = None) -> None:
+    def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
         """See `LoggedRuns`."""
-        super().detach(live, last)
+        super()._detach(live, last)
         if last is not None:
             self._ends.note(live.record.id, last)
 
@@ -415,7 +425,7 @@ class DurableRuns(LoggedRuns):
         elsewhere = [run_id for run_id in run_ids if run_id not in here]
         return await self._database.submit(lambda: log.ended(elsewhere), reads_only=True) if elsewhere else []
 
-    async def wait_for(self, record: RunRecord) -> Entry | None:
+    async def _wait_for(self, record: RunRecord) -> Entry | None:
         """Wait for the end of a run in any process. Returns the last entry if the run ended in this process, otherwise None.
 
         Raises RuntimeError if this object is closed before the run ends.
@@ -424,7 +434,7 @@ class DurableRuns(LoggedRuns):
 
     def map(
         self,
-        agent: str,
+        agent: str | Agent,
         items: Iterable[Messages | Item] | AsyncIterable[Messages | Item],
         *,
         run_ids: Iterable[str] | Callable[[int], str] | None = None,
@@ -436,7 +446,7 @@ class DurableRuns(LoggedRuns):
         A second call with the same ids continues the first call: it also yields the runs that have ended, and runs no item twice.
 
         Args:
-            agent: The name of the agent.
+            agent: The agent, or its name.
             items: Messages, or `Item`s of `aswarm.batch`. The agent of an item must be one of the `agents` of this object.
             run_ids: An id for each item, or a function that returns the id for a position, from 0. By default, the ids of the
                 items.

@@ -7,7 +7,7 @@
     async with MCPServer(StdioServerParameters(command="npx", args=["-y", "a-server"])) as files: ...
     with MCPServer(...) as github: Swarm().run(Agent(functions=[*github.functions]), "...")
 
-    serve_agents(triage, swarm).streamable_http_app()   # the other way round: a server of the SDK, one tool for each agent
+    serve_agents(swarm, agents=triage).streamable_http_app()   # the other way round: a server of the SDK, one tool for each agent
 
 The package turns the tools of a server into functions, calls them, and returns their results to the model. If a session is
 lost, the package opens a new session. If the lost call may have run, the package repeats it only if the server marks the tool

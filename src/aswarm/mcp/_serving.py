@@ -60,9 +60,9 @@ _LIMITS = {"budget": "the budget is used up", "max_turns": "its turns are used u
 
 
 def serve_agents(
-    agents: Agent | Iterable[Agent],
     swarm: AsyncSwarm,
     *,
+    agents: Agent | Iterable[Agent],
     name: str = "aswarm",
     max_turns: float = MAX_TURNS,
     model_override: str | None = None,
@@ -74,8 +74,8 @@ def serve_agents(
     run. If a call of the run waits for a decision, the client asks its user. If the client cannot ask, the result is an error.
 
     Args:
-        agents: The agents to serve. If this is a single agent, all agents that it can hand off to are served too.
         swarm: The swarm that runs the agents.
+        agents: The agents to serve. If this is a single agent, all agents that it can hand off to are served too.
         name: The name of the server for its clients.
         max_turns: The maximum number of completions in one call.
         model_override: The model for all agents.

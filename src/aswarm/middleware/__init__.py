@@ -9,7 +9,7 @@ that gets the `Handlers` of one run and returns new `Handlers`. Usually it wraps
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
-            print(handlers.run.id, handlers.run.agent.name, time.monotonic() - start)
+            print(handlers.run.run_id, handlers.run.agent.name, time.monotonic() - start)
 
         return replace(handlers, complete=complete)
 

@@ -83,7 +83,7 @@ class Retries:
                             has_started = True
                             yield chunk
                 except CompletionError as error:
-                    if has_started or not self._should_retry(attempt, error, handlers.run.id):
+                    if has_started or not self._should_retry(attempt, error, handlers.run.run_id):
                         raise
                     own_wait = ATTEMPT_BACKOFF.seconds(attempt, random.random())  # noqa: S311 - not used for security
                     seconds = max(own_wait, requested_wait(error.retry_after))

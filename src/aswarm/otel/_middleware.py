@@ -92,7 +92,7 @@ class _TracedRun:
         self._telemetry = telemetry
         self._handlers = handlers
         self._provider: Attributes = {names.PROVIDER_NAME: provider}
-        self._common: Attributes = {names.RUN_ID: sendable(run.id)}
+        self._common: Attributes = {names.RUN_ID: sendable(run.run_id)}
         parent = get_current()
         if any_id is not None:
             self._common[names.CONVERSATION_ID] = conversation_id = sendable(str(any_id))

@@ -32,7 +32,7 @@ STOPPED = "[stopped by the user]"  # added to an answer that was not read to its
 class StartRun:
     """Run the agent. `new_message`: the last of the `messages`, if it is a new message of the user; otherwise None.
 
-    `resume`: the decisions about the calls that are open at the end of `messages`; True runs these calls first.
+    `resume`: the decisions about the calls that are open at the end of `messages`; True first runs the calls that need no decision.
     """
 
     agent: Agent

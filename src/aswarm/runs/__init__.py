@@ -6,11 +6,13 @@ package does not use HTTP: `aswarm.serve` adds it.
 """
 
 from aswarm._record.entries import Entry
+from aswarm._record.entry_maker import ErrorText
 from aswarm._record.fold import Folded, fold
 from aswarm._values import public as _public
 
 from ._local_runs import LocalRuns
-from ._requests import CallAnswer, ClientTool, RequestError, RunsError
+from ._requests import CallAnswer, ClientTool, InvalidRequest, RequestRefused
+from ._run import Run
 from ._runs import (
     AgentNotFound,
     AnswersRefused,
@@ -19,16 +21,16 @@ from ._runs import (
     KeyReused,
     Limits,
     NewRun,
-    Run,
     RunActive,
-    RunLimit,
     RunNotFound,
     RunRecord,
     Runs,
+    RunStatus,
     ShuttingDown,
+    TooManyRuns,
+    WhileRunning,
 )
-from ._show import answers, answers_with, everything
-from ._shutdown import Draining
+from ._show import Show, show_answers, show_answers_with, show_everything
 
 __all__ = [
     "AgentNotFound",
@@ -37,26 +39,29 @@ __all__ = [
     "ClientTool",
     "ConversationNotFound",
     "DisconnectPolicy",
-    "Draining",
     "Entry",
+    "ErrorText",
     "Folded",
+    "InvalidRequest",
     "KeyReused",
     "Limits",
     "LocalRuns",
     "NewRun",
-    "RequestError",
+    "RequestRefused",
     "Run",
     "RunActive",
-    "RunLimit",
     "RunNotFound",
     "RunRecord",
+    "RunStatus",
     "Runs",
-    "RunsError",
+    "Show",
     "ShuttingDown",
-    "answers",
-    "answers_with",
-    "everything",
+    "TooManyRuns",
+    "WhileRunning",
     "fold",
+    "show_answers",
+    "show_answers_with",
+    "show_everything",
 ]
 
 _public.publish(globals())

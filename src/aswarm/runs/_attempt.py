@@ -48,11 +48,11 @@ class RunAttempt:
         """Execute the run until its end is written, or until another attempt can continue it."""
         live, record = self.live, self.live.record
         if record.on_disconnect not in ("finish", "cancel") and not live.readers:
-            self._runs.readers.mark_unread(live)
+            self._runs._readers.mark_unread(live)
         error: Exception | None = None
-        reason: str | None = self._runs.stop_reason
+        reason: str | None = self._runs._stop_reason
         try:
-            with in_trace(self._run.start.trace), live.scope, anyio.move_on_after(self._runs.limits.seconds):
+            with in_trace(self._run.start.trace), live.scope, anyio.move_on_after(self._runs.limits.run_seconds):
                 try:
                     async with aclosing(self._events()) as events:
                         async for _ in events:
@@ -90,25 +90,25 @@ class RunAttempt:
         """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `Recorder`."""
         run, facts = self._run, Facts(self._recorded)
         recorder = Recorder(self, run.maker, run.agents, self._mismatch, facts=facts, stop=stop)
-        return run.open(recorder, logs_requests=self._runs.logs_requests)
+        return run.open(recorder, logs_requests=self._runs._logs_requests)
 
     async def _conclude(self, reason: str | None, error: Exception | None) -> None:
         live, run = self.live, self._run
         if live.is_fenced:
-            self._runs.detach(live)
+            self._runs._detach(live)
             return
         if live.reason == REQUEUED and error is None and not run.has_finished:
-            await self._runs.requeue(live)
+            await self._runs._requeue(live)
             return
         if self._recorded and not run.has_finished and (run.recorder is None or run.recorder.is_behind):
             with suppress(StoreError):  # `_end` gets the same error, and logs it
-                if await self._runs.retry(live.flush):
+                if await self._runs._retry(live.flush):
                     await self._replay_again(error)
         await self._end(reason or "cancelled", error)
 
     async def _replay_again(self, error: Exception | None) -> None:
         """Replay all entries of the run, because the attempt ended before it had replayed them."""
-        self._recorded = await self._runs.recorded(self._run.run_id)
+        self._recorded = await self._runs._recorded(self._run.run_id)
         self._run.restart()
         await self._replay()
         if isinstance(error, AswarmError):
@@ -131,12 +131,12 @@ class RunAttempt:
             except Exception as failure:  # a bug, or a failing __repr__, must not stop other runs
                 what = "the response of the run %s cannot be recorded"
                 logger.exception(what, run.run_id, extra=live.record.log_fields)
-                maker = EntryMaker(error_text=self._runs.factory.error_text)
+                maker = EntryMaker(error_text=self._runs._factory.error_text)
                 last = await self._write_end(maker.failed(failure))
-        except StoreError:  # `retry` raises it only while this process drains; the next process ends the run
+        except StoreError:  # `_retry` raises it only while this process drains; the next process ends the run
             logger.exception("the end of the run %s cannot be recorded", run.run_id, extra=live.record.log_fields)
             live.schedule(0)  # so that the next attempt can use the entries before the end
-        self._runs.detach(live, last)
+        self._runs._detach(live, last)
 
     async def _write_end(self, endings: Sequence[Entry], change: Change | None = None) -> Entry | None:
         """Write the last entries. Returns the last entry, or None if another attempt has taken over the run."""
@@ -146,7 +146,7 @@ class RunAttempt:
             self.add(entry)
         last = replace(last, seq=live.last + 1)
         finish = partial(_starting.finish, live, last, self._run.key, change)
-        return last if await self._runs.write_end(finish, live.fail) else None
+        return last if await self._runs._write_end(finish, live.fail) else None
 
     # --- the sink of the recorder ---
 
@@ -159,7 +159,7 @@ class RunAttempt:
 
     async def commit(self) -> None:
         """Wait until all entries are committed."""
-        await self._runs.retry(self.live.commit)
+        await self._runs._retry(self.live.commit)
 
     def _mismatch(self, turn: int, parts: str) -> ConfigurationError:
         return ConfigurationError(

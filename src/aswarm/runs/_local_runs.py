@@ -34,19 +34,18 @@ _MOST_DEATHS = 3  # a run is closed after so many of its processes died, because
 
 
 class LocalRuns(LoggedRuns):
-    """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, store, agents=[...]) as runs: ...`.
+    """Implements `Runs` for the processes of one machine: `async with LocalRuns(swarm, agents=[...], store=store) as runs: ...`.
 
     Processes with the same store share their runs: a process can read and stop the runs of another process. If a process dies,
     another process with the same `version` continues its runs.
 
     Args:
         swarm: The swarm that runs the agents; by default an `AsyncSwarm()`, which is closed at the end of the block.
+        agents: A list, or a dict by name. A new conversation starts with the first agent.
         store: The store of the conversations and the runs: an open `SQLiteStore`, `PostgresStore` or `MemoryStore`, the path
             of a SQLite file, or None for memory.
-        agents: A list, or a dict by name. A new conversation starts with the first agent.
         limits: The limits for clients.
         version: The version of the agents' code. Without a version, the runs of a dead process are closed with RunStopped.
-        continues: Whether to continue the runs of a dead process; if False, they are closed with RunStopped.
         failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run also
             starts this check.
         error_text: A function that gets the exception of a failed run, and returns its text for readers.
@@ -59,12 +58,11 @@ class LocalRuns(LoggedRuns):
     def __init__(
         self,
         swarm: AsyncSwarm | None = None,
-        store: Store | str | os.PathLike[str] | None = None,
         *,
         agents: Agent | Iterable[Agent] | Mapping[str, Agent],
+        store: Store | str | os.PathLike[str] | None = None,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         version: str | None = None,
-        continues: bool = True,
         failover_seconds: float = 3,
         error_text: ErrorText | None = None,
         task_agent: Agent | None = None,
@@ -75,7 +73,6 @@ class LocalRuns(LoggedRuns):
         if self.store is not store:
             self._owned.append(self.store)
         self.version = version or ""
-        self._continues = continues and version is not None
         # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory
         # lock that it already holds.
         self._takeover: anyio.Lock
@@ -89,7 +86,7 @@ class LocalRuns(LoggedRuns):
         self.is_open = True  # before the takeover, because the functions of a continued run may start runs
         await self._take_over()
         self._watch()
-        self.readers.background.start_soon(self._processes.watch)
+        self._readers.background.start_soon(self._processes.watch)
 
     async def _take_over(self) -> bool:
         is_over = False
@@ -112,7 +109,7 @@ class LocalRuns(LoggedRuns):
             return True
         attempt = self._next_attempt(taken)
         row, first = taken.row, taken.entries[0]
-        can_continue = self._continues and row.version == self.version and row.deaths < _MOST_DEATHS
+        can_continue = bool(self.version) and row.version == self.version and row.deaths < _MOST_DEATHS
         if row.cancel is None and can_continue and not first.fields.get("_is_inexact"):
             logger.info("the run %s is continued", row.id, extra=attempt.live.record.log_fields)
             self._tasks.start_soon(attempt.execute)
@@ -124,6 +121,11 @@ class LocalRuns(LoggedRuns):
 def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:
     if store is None:
         return MemoryStore()
+    if isinstance(store, str) and "://" in store:
+        raise ConfigurationError(
+            f"store must be the path of a SQLite file, or a store, and not a URL with {store.partition('://')[0]!r}; open a "
+            "PostgresStore(...) or SQLiteStore(...) yourself and pass it. Only DurableRuns take a URL"
+        )
     if isinstance(store, str | os.PathLike):
         return SQLiteStore(store)
     if not isinstance(store, SQLStore):

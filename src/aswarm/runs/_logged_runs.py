@@ -29,7 +29,7 @@ from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
-from aswarm._values.errors import StoreError
+from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
 
@@ -39,18 +39,18 @@ from ._changes import Changes
 from ._live import LiveRun
 from ._prepared import RunFactory, conversation_key
 from ._readers import Readers, logged
+from ._run import Run
 from ._runs import (
     AnswersRefused,
     DisconnectPolicy,
     KeyReused,
     NewRun,
-    Run,
     RunActive,
-    RunLimit,
     RunNotFound,
     RunRecord,
     RunStatus,
     ShuttingDown,
+    TooManyRuns,
 )
 from ._shutdown import Draining
 from ._starting import Taken
@@ -67,11 +67,11 @@ _FORGET_EVERY = 60.0
 class LoggedRuns(ABC):
     """Starts, reads and cancels runs, and keeps their entries in a log.
 
-    `factory`: prepares the runs. `stop_reason`: the reason with which `drain` stops runs after its timeout. `version`: the
+    `_factory`: prepares the runs. `_stop_reason`: the reason with which `drain` stops runs after its timeout. `version`: the
     version of the agents' code.
     """
 
-    stop_reason = "shutdown"
+    _stop_reason = "shutdown"
     version = ""
     _stops_waiting = False  # whether `cancel` stops a run that waits for an answer
     store: SQLStore
@@ -82,16 +82,16 @@ class LoggedRuns(ABC):
     _tasks: TaskGroup  # executes the attempts; not used by a subclass with a queue
 
     def __init__(self, factory: RunFactory, store: SQLStore, failover_seconds: float) -> None:
-        self.factory, self.store = factory, store
-        self.swarm, self.agents, self.known_agents = factory.swarm, factory.agents, factory.known
-        self.task_agent, self.limits = factory.task_agent, factory.limits
-        self.logs_requests = False
-        self._database = store.database
+        self._factory, self.store = factory, store
+        self.swarm, self.agents, self._known_agents = factory.swarm, factory.agents, factory.known
+        self._task_agent, self.limits = factory.task_agent, factory.limits
+        self._logs_requests = False
+        self._database = store._database
         self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set after the record
         self._live: dict[str, LiveRun] = {}
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
-        self.draining = Draining()
-        self.readers = Readers(store.database, self.draining)
+        self._draining = Draining()
+        self._readers = Readers(store._database, self._draining)
         self.is_open = False
         self._failover_seconds = failover_seconds
 
@@ -108,7 +108,7 @@ class LoggedRuns(ABC):
         """Take over the runs of dead processes. Returns True if one of these runs ended."""
 
     @property
-    def is_failing(self) -> bool:
+    def _is_failing(self) -> bool:
         """Whether runs cannot be recorded now."""
         return self._database.is_failing
 
@@ -117,7 +117,7 @@ class LoggedRuns(ABC):
             raise RuntimeError(
                 f"the runs are not open: use `async with {type(self).__name__}(...)`, or the lifespan of the service"
             )
-        if self.draining.is_set:
+        if self._draining.is_set:
             raise ShuttingDown
 
     # --- opening and closing ---
@@ -125,7 +125,7 @@ class LoggedRuns(ABC):
     async def __aenter__(self) -> Self:
         if self.is_open:
             raise RuntimeError("these runs are already open; share this object, or create another one")
-        self.draining = self.readers.draining = Draining()
+        self._draining = self._readers.draining = Draining()
         self._deadline, self._resources = math.inf, AsyncExitStack()
         # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
         self._closing = self._resources.enter_context(anyio.CancelScope())
@@ -148,16 +148,16 @@ class LoggedRuns(ABC):
         """
         self._processes, self._changes = processes, Changes(processes.version)
         locks = await stack.enter_async_context(processes.joined(holds=holds))
-        self.readers.background = await task_group(stack)
+        self._readers.background = await task_group(stack)
         return locks
 
     def _watch(self) -> None:
         """Start the tasks that watch the other processes."""
-        background = self.readers.background
+        background = self._readers.background
         background.start_soon(self._keep)
         if self._processes.is_shared:
             background.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: bool(self._live))
-            background.start_soon(self.readers.touch)
+            background.start_soon(self._readers.touch)
 
     async def _close(self) -> None:
         self.is_open, self._closing.shield = False, True
@@ -180,7 +180,7 @@ class LoggedRuns(ABC):
 
         A second call can shorten the time, but not extend it.
         """
-        self.draining.set()
+        self._draining.set()
         for live in self._live.values():
             live.wake()
         self._deadline = min(self._deadline, anyio.current_time() + seconds)
@@ -190,14 +190,18 @@ class LoggedRuns(ABC):
             while self._starts:
                 await next(iter(self._starts)).wait()
             for live in list(self._live.values()):
-                live.cancel(self.stop_reason)
+                live.cancel(self._stop_reason)
             await self._ended()
 
     # --- starting ---
 
     async def start(self, new: NewRun) -> RunRecord:
         """See `Runs.start`."""
-        self.factory.agent(new.agent)
+        if not isinstance(new, NewRun):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+            raise ConfigurationError(
+                f"start() needs a NewRun, such as NewRun('a user', 'a conversation', 'Hi!'), not {type(new).__name__}"
+            )
+        self._factory.agent(new.agent)
         has_changed = False
         while True:
             self._check_open()
@@ -226,12 +230,12 @@ class LoggedRuns(ABC):
             return record_of(same)
         if found.active is not None:
             raise RunActive(found.active)
-        stored = found.stored or self.factory.new_conversation(new, key)
+        stored = found.stored or self._factory.new_conversation(new, key)
         try:
             if has_changed and new.answers:  # the open calls may be different now
                 text = "another program has just changed the conversation; load its open calls again, and answer these"
-                raise AnswersRefused(text, "conflict", 409)
-            run = self.factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
+                raise AnswersRefused(text, code="conflict", status_code=409)
+            run = self._factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
         except AnswersRefused:
             if found.last is not None and new.answers and found.last.digest == new.digest:
                 return record_of(found.last)  # the request was sent twice
@@ -242,7 +246,7 @@ class LoggedRuns(ABC):
             # sent again, for example to a process of the other version during an upgrade.
             _ = run.agent
         record = RunRecord(
-            run_id, new.user, new.conversation, run.start.agent, "running", now(),
+            id=run_id, user=new.user, conversation=new.conversation, agent=run.start.agent, status="running", started_ms=now(),
             digest=new.digest, on_disconnect=new.on_disconnect, last=0, key=new.key, is_new=True, is_queued=owner is None,
         )  # fmt: skip
         return await self._record(_starting.Start(record, run, stored, self.version, owner, self.limits))
@@ -270,20 +274,20 @@ class LoggedRuns(ABC):
         if new.while_running == "refuse":
             raise active
         if self._waiting[new.user] >= self.limits.runs_per_user:
-            raise RunLimit("user")
+            raise TooManyRuns("user")
         self._waiting[new.user] += 1
         try:
-            with suppress(RunNotFound), self.draining.interrupts():
+            with suppress(RunNotFound), self._draining.interrupts():
                 if new.while_running == "replace":
                     await self.cancel(active.run_id, user=new.user, reason="replaced")
-                await Run(self, await self.get(active.run_id, user=new.user)).result()
+                await Run(self, await self.get(active.run_id, user=new.user)).last_entry()
         finally:
             self._waiting[new.user] -= 1
             self._waiting = +self._waiting  # removes zeros
 
     # --- the runs of this process ---
 
-    async def retry(
+    async def _retry(
         self, call: Callable[[], Awaitable[T]], on_failure: Callable[[StoreError], object] = lambda _: None
     ) -> T:
         """Repeat the call until the database answers. While this process drains, raise the error instead."""
@@ -292,18 +296,18 @@ class LoggedRuns(ABC):
                 return await call()
             except StoreError as failure:
                 on_failure(failure)
-                if self.draining.is_set:
+                if self._draining.is_set:
                     raise
                 logger.exception("the database cannot be used; another attempt follows", extra=NO_RUN)
                 await anyio.sleep(_SECONDS_AFTER_FAILURE)
 
-    async def write_end(
+    async def _write_end(
         self, finish: Callable[[], Transaction[bool]], on_failure: Callable[[StoreError], object]
     ) -> bool:
         """Run the transaction that ends a run. Returns False if another attempt has taken over the run."""
-        return await self.retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
+        return await self._retry(lambda: self._database.submit(finish, durable=True, notifies=True), on_failure)
 
-    def detach(self, live: LiveRun, last: Entry | None = None) -> None:
+    def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
         """Remove a run from this process. `last`: the last entry of the run; None if other processes continue the run."""
         if self._live.get(live.record.id) is live:
             self._live.pop(live.record.id)
@@ -314,7 +318,7 @@ class LoggedRuns(ABC):
             live.end()
         self._changes.notify()
 
-    async def requeue(self, live: LiveRun) -> None:
+    async def _requeue(self, live: LiveRun) -> None:
         """Return a run of this process to the queue."""
         raise NotImplementedError
 
@@ -323,6 +327,10 @@ class LoggedRuns(ABC):
     async def get(self, run_id: str, *, user: str) -> RunRecord:
         """See `Runs.get`."""
         return await self._find(run_id, user)
+
+    async def get_run(self, run_id: str, *, user: str) -> Run:
+        """Return a run of the user. Raises RunNotFound."""
+        return Run(self, await self.get(run_id, user=user))
 
     async def _find(self, run_id: str, user: str | None) -> RunRecord:
         row = await self._database.submit(lambda: log.find(run_id, user), reads_only=True)
@@ -350,11 +358,11 @@ class LoggedRuns(ABC):
             if rows or not is_active:
                 entries = entries_of(rows, after)
                 if entries and entries[-1].is_last:  # in the log, the last entry has no messages
-                    entries[-1] = whole_end(await self.recorded(run_id))
+                    entries[-1] = whole_end(await self._recorded(run_id))
                 return entries
             await wait()
 
-    async def recorded(self, run_id: str) -> _Entries:
+    async def _recorded(self, run_id: str) -> _Entries:
         """Return all entries of the log of a run."""
         return entries_of(await self._database.submit(lambda: log.entries(run_id), reads_only=True))
 
@@ -367,11 +375,11 @@ class LoggedRuns(ABC):
             await live.wait_for_end()
         elif record.is_running:
             await self._database.run(log.request_cancel, run_id, reason)
-        await Run(self, record).result()
+        await Run(self, record).last_entry()
         record = await self._find(run_id, user)
         # With `was_running`, the run finished just before this method could cancel it.
         if record.reason == "waiting" and (was_running or self._stops_waiting):
-            await _starting.stop_waiting(self._database, record, reason, await self.recorded(run_id))
+            await _starting.stop_waiting(self._database, record, reason, await self._recorded(run_id))
             record = await self._find(run_id, user)
         return record
 
@@ -388,9 +396,9 @@ class LoggedRuns(ABC):
         if run_ids:
             await self._database.run(log.delete, run_ids)
 
-    def reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
-        """See `Runs.reading`."""
-        return self.readers.reading(record, self._live.get(record.id))
+    def _reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
+        """See `Runs._reading`."""
+        return self._readers.reading(record, self._live.get(record.id))
 
     # --- other processes ---
 
@@ -410,7 +418,7 @@ class LoggedRuns(ABC):
         """Start the next attempt of a run in this process. Returns None for an ended run."""
         token = clocks.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
         take = partial(_starting.take, run_id, self._processes.name, token, most_deaths)
-        return await self.retry(lambda: self._database.submit(take, notifies=True))
+        return await self._retry(lambda: self._database.submit(take, notifies=True))
 
     def _next_attempt(self, taken: Taken) -> RunAttempt:
         row, entries, stored = taken
@@ -421,7 +429,7 @@ class LoggedRuns(ABC):
         live = LiveRun(record_of(row), row.attempt, self._database, first=first)
         self._live[row.id] = live
         self._changes.note_start()
-        return RunAttempt(self, live, self.factory.continued(row.id, entries[0], stored), entries)
+        return RunAttempt(self, live, self._factory.continued(row.id, entries[0], stored), entries)
 
     async def _apply_cancel_requests(self) -> None:
         """Cancel the runs of this process that another process has requested to cancel."""
@@ -451,7 +459,7 @@ def record_of(row: RunRow) -> RunRecord:
     policy, is_queued = _POLICIES.get(row.on_disconnect), row.status == "queued"
     status = "running" if is_queued else cast("RunStatus", row.status)
     return RunRecord(
-        row.id, row.user, row.conversation, row.agent, status, row.started, row.ended, row.reason,
-        row.digest, float(row.on_disconnect) if policy is None else policy, row.last, row.key,
-        is_queued=is_queued,
+        id=row.id, user=row.user, conversation=row.conversation, agent=row.agent, status=status, started_ms=row.started,
+        ended_ms=row.ended, reason=row.reason, digest=row.digest,
+        on_disconnect=float(row.on_disconnect) if policy is None else policy, last=row.last, key=row.key, is_queued=is_queued,
     )  # fmt: skip

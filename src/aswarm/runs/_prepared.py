@@ -34,7 +34,7 @@ from aswarm.conversations._records import checked_context, checked_id, faults
 from aswarm.graph._directory import AgentDirectory, listed_by_name
 
 from ._extras import offer_tools, with_request_log
-from ._requests import ClientTool, RequestError, decisions
+from ._requests import ClientTool, InvalidRequest, decisions
 from ._runs import AgentNotFound, AnswersRefused, ConversationNotFound, Limits, NewRun
 from ._trace import trace_headers
 
@@ -45,7 +45,7 @@ TASK_MODEL = "helper"  # the name under which clients find the agent for titles 
 def conversation_key(user: str, conversation: str) -> str:
     """Return the id of a user's conversation in the store. Two users never get the same id.
 
-    Raises RequestError if `conversation` is invalid, because it comes from the client. Raises ConfigurationError if `user` is
+    Raises InvalidRequest if `conversation` is invalid, because it comes from the client. Raises ConfigurationError if `user` is
     invalid, because it comes from `auth`.
     """
     if not 0 < len(user) <= _MAX_ID_LENGTH:
@@ -62,8 +62,8 @@ def conversation_key(user: str, conversation: str) -> str:
         raise _invalid_id("the id of a conversation must be text that a database accepts") from error
 
 
-def _invalid_id(text: str) -> RequestError:
-    return RequestError(422, "invalid_request", text, param="conversation")
+def _invalid_id(text: str) -> InvalidRequest:
+    return InvalidRequest(text, code="invalid_request", status_code=422, param="conversation")
 
 
 def user_prefix(user: str) -> str:
@@ -345,15 +345,17 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
         decided = decisions(
             new.answers, stored.messages, strict=new.strict, complete=bool(new.answers), last_run=last_run
         )
-    except RequestError as error:
-        raise AnswersRefused(error.message, error.code, error.status) from error
+    except InvalidRequest as error:
+        raise AnswersRefused(error.message, code=error.code, status_code=error.status_code) from error
     if decided:
         return decided
     last = stored.messages[-1]["role"] if stored.messages else None
     if last == "user" or (new.continues and last == "tool" and not stored.waiting):
         return True
     raise AnswersRefused(
-        "the request adds nothing to the conversation; send a new message or an answer", "nothing_new", 409
+        "the request adds nothing to the conversation; send a new message or an answer",
+        code="nothing_new",
+        status_code=409,
     )
 
 
@@ -371,14 +373,14 @@ def _new_messages(new: NewRun, stored: Stored) -> list[Message]:
         if new.answers and new.strict:
             # A client may send the messages of its history again, but without the message of the assistant.
             contents = [message["content"] for message in stored.messages if message["role"] == "user"]
-            if all(message["content"] in contents for message in new.messages):
+            if all(message["content"] in contents for message in new._messages):
                 return []
             text = "a request with answers cannot have a new message; send the message after the end of the resumed run"
-            raise AnswersRefused(text, "interrupt_open", 409)
+            raise AnswersRefused(text, code="interrupt_open", status_code=409)
         if stored.waiting and waiting_entries(stored.messages):
             text = "the conversation has a call that waits for an answer; answer this interrupt first"
-            raise AnswersRefused(text, "interrupt_open", 409)
-    messages = list(new.messages) if new.strict else not_stored(new.messages, stored.messages)
+            raise AnswersRefused(text, code="interrupt_open", status_code=409)
+    messages = new._messages if new.strict else not_stored(new._messages, stored.messages)
     return normalize(messages)
 
 

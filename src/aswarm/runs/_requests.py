@@ -1,7 +1,7 @@
 """Requests of clients as data: new messages of the user, answers to open calls, and tools of the client.
 
-Each wire converts its requests to these values. They have no field for an assistant message or for the result of a function
-that runs here. So a client cannot invent history.
+Each wire converts its requests to these values. They have no field for an assistant message. Only the program of the service
+sets the result of a function that runs here (`CallAnswer.result`). So a client cannot invent history.
 
 Security: On the native, Vercel and AG-UI wires, a request adds only messages of the user, and answers to calls that are open on
 the server.
@@ -10,15 +10,17 @@ the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from aswarm._record.entries import public_ids
 from aswarm._record.entry_maker import CLIENT_TOOL
+from aswarm._run.resuming import as_decision, fault_of_expected
+from aswarm._tools.conversion import arguments_or_text
 from aswarm._tools.tool import RUNS_ELSEWHERE
-from aswarm._values.decisions import Answer, Approve, Decision, Deny, waiting, waiting_entries
-from aswarm._values.errors import AswarmError
+from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting, waiting_entries
+from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message
 
@@ -27,26 +29,29 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-class RunsError(AswarmError):
-    """Base class of the errors of `Runs`. `code`: the name of the error for clients. `status`: the HTTP status of a service."""
+class RequestRefused(AswarmError):  # noqa: N818 - named after the event
+    """Base class of the errors of `Runs`: a request that was refused, and changed nothing.
+
+    `code`: the name of the error for clients. `status_code`: the HTTP status of a service.
+    """
 
     code = "refused"
-    status = 400
+    status_code = 400
 
 
-class RequestError(RunsError):
+class InvalidRequest(RequestRefused):
     """A request that cannot be served.
 
     Args:
-        status: The HTTP status.
-        code: The name of the error for programs.
         message: The text for people.
+        code: The name of the error for programs.
+        status_code: The HTTP status.
         param: The field of the body with the fault, or None.
     """
 
-    def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
+    def __init__(self, message: str, *, code: str, status_code: int = 400, param: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status_code = status_code
         self.code = code
         self.message = message
         self.param = param
@@ -70,24 +75,29 @@ class CallAnswer:
     """The answer of a client to an open call.
 
     Args:
-        call: The public id of the call.
-        approve: True or False for an approval; None for an answer in `content`.
+        call_id: The public id of the call. With `run_id`, it may also be the id from the model, or the index of the call.
+        run_id: The id of the run that waits. Without this id, a repeated answer could answer the next question of the same
+            call. The id may be None for the result of an external tool, and is None if the waiting run has no record.
+        approve: True or False for an approval; None for an answer in `data`.
         arguments: Arguments that replace the arguments of an approved call.
+        expected: The arguments that the user has seen. If the call has other arguments, AnswersRefused is raised.
         reason: The reason of a denial, for the model.
-        content: The answer.
-        run: The id of the run that waits. Without this id, a repeated answer could answer the next question of the same call.
-            The id may be None for the result of an external tool, and is None if the waiting run has no record.
+        data: The answer.
+        result: The result of the call, instead of running its function. No wire sets it.
     """
 
-    call: str
+    call_id: str
+    _: KW_ONLY
+    run_id: str | None = None
     approve: bool | None = None
     arguments: Mapping[str, Any] | None = None
+    expected: Mapping[str, Any] | None = None
     reason: str = ""
-    content: Any = None
-    run: str | None = None
+    data: Any = None
+    result: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTool:
     """A tool of the client. The run keeps its calls open, and the client answers them."""
 
@@ -139,7 +149,7 @@ def decisions(
     `last_run`: the id of the last run; an answer to an earlier run is not accepted. An answer to the last run may have the
     provider's id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer.
 
-    Raises RequestError with the status 409 for a call that is not open. The status is 422 if an answer is missing, does not
+    Raises InvalidRequest with the status 409 for a call that is not open. The status is 422 if an answer is missing, does not
     name its run, or has the wrong form.
     """
     ids = public_ids(history)
@@ -147,35 +157,63 @@ def decisions(
     marks = (waiting_entries(history) or {}) if open_calls else {}
     by_index: dict[int, Decision] = {}
     for answer in answers:
-        named = [
-            call.index
-            for call in open_calls.values()
-            if answer.run and (call.id, last_run) == (answer.call, answer.run)
-        ]
-        index = ids.get(answer.call, named[0] if len(named) == 1 else -1)
+        index = ids.get(answer.call_id, _index_of(answer, open_calls.values(), last_run))
         mark = marks.get(index, {})
-        is_current = last_run is None or answer.run == last_run or (answer.run is None and _takes_a_result(mark))
+        is_current = last_run is None or answer.run_id == last_run or (answer.run_id is None and _takes_a_result(mark))
         if index in open_calls and is_current:
-            by_index[index] = _decision(answer, is_approval=bool(mark.get("approval")))
-        elif strict and index in open_calls and answer.run is None:
-            raise RequestError(
-                422,
-                "run_missing",
-                f"the answer to the call {shown(answer.call, _SHOWN)} does not name the run that waits; send its id as run",
+            by_index[index] = _decision(answer, open_calls[index], is_approval=bool(mark.get("approval")))
+        elif strict and index in open_calls and answer.run_id is None:
+            raise InvalidRequest(
+                f"the answer to the call {shown(answer.call_id, _SHOWN)} does not name the run that waits; send its id as run",
+                code="run_missing",
+                status_code=422,
             )
         elif strict:
-            raise RequestError(
-                409,
-                "call_not_open",
-                f"the call {shown(answer.call, _SHOWN)} does not wait for an answer; it may already have one. Load the "
+            raise InvalidRequest(
+                f"the call {shown(answer.call_id, _SHOWN)} does not wait for an answer; it may already have one. Load the "
                 "conversation again to see which calls are open",
+                code="call_not_open",
+                status_code=409,
             )
     missing = [call.id for index, call in open_calls.items() if index in marks and index not in by_index]
     if complete and missing:
-        raise RequestError(
-            422, "answers_missing", f"the calls {', '.join(missing)} also wait for answers; send an answer to each call"
+        raise InvalidRequest(
+            f"the calls {', '.join(missing)} also wait for answers; send an answer to each call",
+            code="answers_missing",
+            status_code=422,
         )
     return by_index
+
+
+def _index_of(answer: CallAnswer, open_calls: Collection[OpenCall], last_run: str | None) -> int:
+    """Return the index of the call that an answer to the last run names by the id from the model, or by its index; otherwise -1."""
+    if not answer.run_id or answer.run_id != last_run:
+        return -1
+    named = [call.index for call in open_calls if call.id == answer.call_id]
+    by_index = [call.index for call in open_calls if str(call.index) == answer.call_id]
+    indexes = named or by_index
+    return indexes[0] if len(indexes) == 1 else -1
+
+
+def answers_of(decisions: Decisions, run_id: str) -> list[CallAnswer]:
+    """Return the answers to a run with these decisions. Raises ConfigurationError for a value that is no decision."""
+    if not isinstance(decisions, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may pass anything
+        raise ConfigurationError(
+            f"answer() needs a dict of decisions by call id, such as {{'call_1': True}}, not {shown(decisions, _SHOWN)}"
+        )
+    return [_answer_of(str(call), decision, run_id) for call, decision in decisions.items()]
+
+
+def _answer_of(call_id: str, decision: Decision, run_id: str) -> CallAnswer:
+    match as_decision(call_id, decision):
+        case str() as text:
+            return CallAnswer(call_id, run_id=run_id, result=text)
+        case Deny(reason):
+            return CallAnswer(call_id, run_id=run_id, approve=False, reason=reason)
+        case Approve(arguments, expected=expected):
+            return CallAnswer(call_id, run_id=run_id, approve=True, arguments=arguments, expected=expected)
+        case Answer(data, expected=expected):
+            return CallAnswer(call_id, run_id=run_id, data=data, expected=expected)
 
 
 def _takes_a_result(mark: Mapping[str, Any]) -> bool:
@@ -183,29 +221,38 @@ def _takes_a_result(mark: Mapping[str, Any]) -> bool:
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 
-def _decision(answer: CallAnswer, *, is_approval: bool) -> Decision:
+def _decision(answer: CallAnswer, call: OpenCall, *, is_approval: bool) -> Decision:
+    if answer.result is not None:
+        return answer.result
     if answer.approve is None and is_approval:
         answer = _approval(answer)
+    if answer.approve is False:
+        return Deny(answer.reason)
+    # A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
+    if (fault := fault_of_expected(call.id, answer.expected, arguments_or_text(call.arguments))) is not None:
+        raise InvalidRequest(fault, code="arguments_changed", status_code=409)
     if answer.approve is None:
-        return Answer(answer.content)
-    return Approve(answer.arguments) if answer.approve else Deny(answer.reason)
+        return Answer(answer.data, expected=answer.expected)
+    return Approve(answer.arguments, expected=answer.expected)
 
 
 def _approval(answer: CallAnswer) -> CallAnswer:
-    """Return the answer to an approval with `approve` set from its content. Raises RequestError for other content."""
-    content: Any = {"approved": answer.content} if isinstance(answer.content, bool) else answer.content
-    if not (is_object(content) and isinstance(content.get("approved"), bool)):
-        raise RequestError(
-            422,
-            "not_an_approval",
-            f"the call {shown(answer.call, _SHOWN)} waits for an approval, and the answer is {shown(answer.content, _SHOWN)}; "
+    """Return the answer to an approval with `approve` set from its data. Raises InvalidRequest for other data."""
+    data: Any = {"approved": answer.data} if isinstance(answer.data, bool) else answer.data
+    if not (is_object(data) and isinstance(data.get("approved"), bool)):
+        raise InvalidRequest(
+            f"the call {shown(answer.call_id, _SHOWN)} waits for an approval, and the answer is {shown(answer.data, _SHOWN)}; "
             'send {"approved": true} or {"approved": false, "reason": "..."}',
+            code="not_an_approval",
+            status_code=422,
         )
-    arguments, reason = content.get("arguments", content.get("editedArgs")), content.get("reason")
-    return CallAnswer(
-        answer.call,
-        approve=content["approved"],
+    arguments, reason = data.get("arguments", data.get("editedArgs")), data.get("reason")
+    expected = data.get("expected", answer.expected)
+    return replace(
+        answer,
+        approve=data["approved"],
         arguments=None if arguments is None else an_object(arguments, "arguments"),
+        expected=None if expected is None else an_object(expected, "expected"),
         reason=reason if isinstance(reason, str) else "",
     )
 
@@ -213,21 +260,21 @@ def _approval(answer: CallAnswer) -> CallAnswer:
 # --- reading a body ---------------------------------------------------------------------------------------------------
 
 
-def invalid(param: str, expected: str, value: object) -> RequestError:
+def invalid(param: str, expected: str, value: object) -> InvalidRequest:
     """Return the error for a value of the wrong form."""
     message = f"{param} must be {expected}, not {shown(value, _SHOWN)}"
-    return RequestError(422, "invalid_request", message, param=param)
+    return InvalidRequest(message, code="invalid_request", status_code=422, param=param)
 
 
 def an_object(value: object, param: str) -> Mapping[str, Any]:
-    """Return the value if it is a JSON object. Raises RequestError."""
+    """Return the value if it is a JSON object. Raises InvalidRequest."""
     if not is_object(value):
         raise invalid(param, "an object", value)
     return value
 
 
 def a_list(value: object, param: str) -> list[Any]:
-    """Return the value if it is a list; an empty list for None. Raises RequestError."""
+    """Return the value if it is a list; an empty list for None. Raises InvalidRequest."""
     if value is None:
         return []
     if not is_array(value):
@@ -236,39 +283,39 @@ def a_list(value: object, param: str) -> list[Any]:
 
 
 def a_text(value: object, param: str) -> str:
-    """Return the value if it is a text that is not empty. Raises RequestError."""
+    """Return the value if it is a text that is not empty. Raises InvalidRequest."""
     if not (isinstance(value, str) and value):
         raise invalid(param, "a text that is not empty", value)
     return value
 
 
 def a_string(value: object, param: str) -> str:
-    """Return the value if it is a text, which may be empty. Raises RequestError."""
+    """Return the value if it is a text, which may be empty. Raises InvalidRequest."""
     if not isinstance(value, str):
         raise invalid(param, "a text", value)
     return value
 
 
 def an_optional_text(value: object, param: str) -> str | None:
-    """Return the value if it is a text that is not empty, or None. Raises RequestError."""
+    """Return the value if it is a text that is not empty, or None. Raises InvalidRequest."""
     return None if value is None else a_text(value, param)
 
 
 def a_flag(value: object, param: str) -> bool:
-    """Return the value if it is true or false; False for None. Raises RequestError."""
+    """Return the value if it is true or false; False for None. Raises InvalidRequest."""
     if value is not None and not isinstance(value, bool):
         raise invalid(param, "true or false", value)
     return bool(value)
 
 
 def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
-    """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises RequestError."""
+    """Return a tool of the client from `name`, `description` and `parameters`, a JSON schema. Raises InvalidRequest."""
     name = a_text(data.get("name"), f"{param}.name")
     if not _TOOL_NAME.fullmatch(name):
         raise invalid(f"{param}.name", "1 to 64 letters, digits, _ or -", name)
     parameters = data.get("parameters")
     schema = _NO_PARAMETERS if parameters is None else an_object(parameters, f"{param}.parameters")
-    return ClientTool(name, str(data.get("description") or ""), schema)
+    return ClientTool(name=name, description=str(data.get("description") or ""), parameters=schema)
 
 
 def last_said(messages: Sequence[Any]) -> list[Mapping[str, Any]]:

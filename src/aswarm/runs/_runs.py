@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from aswarm._record.entries import Entry
@@ -27,44 +27,48 @@ from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
 
 from ._live import LiveEntries
-from ._requests import CallAnswer, ClientTool, RunsError
+from ._requests import CallAnswer, ClientTool, RequestRefused
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
+"""The status of a run: "running" until its end."""
 DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
 """What happens to a run without readers. "finish": the run continues to its end. "cancel": it is cancelled when its last
 reader disconnects. A number: it is cancelled after this number of seconds without a reader.
 """
 WhileRunning: TypeAlias = Literal["refuse", "wait", "replace"]
+"""What happens to a new message while a run of its conversation is active. "refuse": it raises RunActive. "wait": it waits for the
+end of the active run. "replace": the active run is stopped.
+"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The limits for clients.
 
     Args:
-        body: Bytes of one request.
+        body_bytes: Bytes of one request.
         runs_per_user: Concurrent runs of one user. The same number of messages may wait for these runs.
         runs: Concurrent runs of all users.
-        seconds: Seconds of one run.
+        run_seconds: Seconds of one run.
         max_turns: Completions of one run.
         log_bytes: Bytes of the log of one run; a run with a longer log is stopped.
         kept_seconds: Seconds after which the log of an ended run is deleted.
         kept_runs: Number of kept logs of ended runs; the oldest logs are deleted first.
         kept_bytes: Bytes of all kept logs of ended runs; the oldest logs are deleted first.
-        text: Characters of one message.
+        text_characters: Characters of one message.
     """
 
-    body: int = 1_000_000
+    body_bytes: int = 1_000_000
     runs_per_user: int = 4
     runs: int = 1_000
-    seconds: float = 3600
+    run_seconds: float = 3600
     max_turns: float = 50
     log_bytes: int = 20_000_000
     kept_seconds: float = 24 * 3600
     kept_runs: int = 10_000
     kept_bytes: int = 1_000_000_000
-    text: int = 100_000
+    text_characters: int = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ class NewRun:
     Args:
         user: The id of the user, who owns the run and the conversation.
         conversation: The id of the conversation, or None for a run without a conversation.
-        messages: The new messages of the user; for a run without a conversation, the whole history.
+        messages: The new messages of the user; for a run without a conversation, the whole history. A str is one message of
+            the user.
         answers: The answers to the open calls of the conversation.
         strict: If True, an answer to a call that is not open raises AnswersRefused. If False, such an answer is ignored.
             Messages that the conversation already ends with are ignored too.
@@ -98,7 +103,8 @@ class NewRun:
 
     user: str
     conversation: str | None = None
-    messages: Sequence[Message] = ()
+    messages: str | Sequence[Message] = ()
+    _: KW_ONLY
     answers: Sequence[CallAnswer] = ()
     strict: bool = True
     regenerate: bool = False
@@ -120,14 +126,19 @@ class NewRun:
             raise ConfigurationError("a run without a conversation needs messages")
 
     @property
+    def _messages(self) -> list[Message]:
+        """The messages as a list."""
+        return [{"role": "user", "content": self.messages}] if isinstance(self.messages, str) else list(self.messages)
+
+    @property
     def digest(self) -> str:
         """A hash of the request. Two equal requests have the same hash."""
         answers = [asdict(answer) for answer in self.answers]
-        work = [self.conversation, list(self.messages), answers, self.regenerate, self.continues, self.agent]
+        work = [self.conversation, self._messages, answers, self.regenerate, self.continues, self.agent]
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """The state of a run when the record was read.
 
@@ -137,8 +148,8 @@ class RunRecord:
         conversation: The id of its conversation, or None.
         agent: The name of the agent that starts the run, or None.
         status: "running" or, after the end, "finished", "failed" or "stopped".
-        started: The start, in milliseconds since the epoch.
-        ended: The end, in milliseconds since the epoch; None for a running run.
+        started_ms: The start, in milliseconds since the epoch.
+        ended_ms: The end, in milliseconds since the epoch; None for a running run.
         reason: For a stopped run, a code such as "cancelled". For a failed run, the name of the error. For a run that finished
             without an answer, the `stop` of its response, such as "waiting". When the next run of the conversation answers or
             closes its calls, "waiting" becomes "continued".
@@ -155,8 +166,8 @@ class RunRecord:
     conversation: str | None
     agent: str | None
     status: RunStatus
-    started: int
-    ended: int | None = None
+    started_ms: int
+    ended_ms: int | None = None
     reason: str | None = None
     digest: str = ""
     on_disconnect: DisconnectPolicy = "finish"
@@ -185,19 +196,23 @@ class RunRecord:
         """Return the record as JSON data for clients."""
         hidden = ("user", "digest", "on_disconnect", "key", "is_new", "is_queued")
         queued = {"is_queued": True} if self.is_queued else {}
-        return {key: value for key, value in asdict(self).items() if key not in hidden and value is not None} | queued
+        names = {"started_ms": "started", "ended_ms": "ended"}  # in the JSON data
+        fields = {names.get(key, key): value for key, value in asdict(self).items()}
+        return {key: value for key, value in fields.items() if key not in hidden and value is not None} | queued
 
 
 class Runs(AbstractAsyncContextManager[Any], Protocol):
-    """Starts, reads, cancels and lists runs. Use it in an `async with` block.
+    """Starts, reads, cancels and lists runs: the type of `LocalRuns` and `DurableRuns`. Use it in an `async with` block.
+
+    This type is for annotations. Do not implement it: it has private members, which any version may change.
 
     Each run belongs to a user. For a run of another user, the methods raise `RunNotFound`.
 
-    `logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=everything`
+    `_logs_requests`: whether the log of a run has an entry for each request to the model. A service with `show=show_everything`
     needs these entries.
     """
 
-    logs_requests: bool
+    _logs_requests: bool
 
     @property
     def swarm(self) -> AsyncSwarm:
@@ -210,12 +225,12 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def known_agents(self) -> Mapping[str, Agent]:
-        """`agents`, `task_agent`, and the agents that they can hand off to, by name."""
+    def _known_agents(self) -> Mapping[str, Agent]:
+        """`agents`, `_task_agent`, and the agents that they can hand off to, by name."""
         ...
 
     @property
-    def task_agent(self) -> Agent | None:
+    def _task_agent(self) -> Agent | None:
         """The agent for titles and similar tasks; its name for clients is "helper"."""
         ...
 
@@ -230,7 +245,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def is_failing(self) -> bool:
+    def _is_failing(self) -> bool:
         """Whether runs cannot be recorded now."""
         ...
 
@@ -242,7 +257,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def start(self, new: NewRun) -> RunRecord:
         """Start a run, and record it with its messages. If a run with this `run_id` or `key` exists, return that run.
 
-        Raises RunActive, RunLimit, KeyReused, AnswersRefused, ConversationNotFound, RequestError and ConfigurationError. If
+        Raises RunActive, TooManyRuns, KeyReused, AnswersRefused, ConversationNotFound, InvalidRequest and ConfigurationError. If
         `start` raises, no run was started.
         """
         ...
@@ -274,7 +289,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     @property
-    def draining(self) -> Draining:
+    def _draining(self) -> Draining:
         """A flag, set when the service shuts down and starts no more runs."""
         ...
 
@@ -282,7 +297,7 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         """Start no more runs, and wait until all runs end. After this number of seconds, stop them."""
         ...
 
-    def reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
+    def _reading(self, record: RunRecord) -> AbstractContextManager[LiveEntries | None]:
         """Count a reader of the run during the block. A run without readers may be cancelled: see `on_disconnect`.
 
         The block gets the live entries if this process executes the run, otherwise None.
@@ -290,163 +305,86 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
 
-class Run:
-    """Reads the log and the result of one run of `Runs`, cancels it, and answers its calls. `record`: its last known record."""
-
-    def __init__(self, runs: Runs, record: RunRecord) -> None:
-        self._runs = runs
-        self.record = record
-
-    def __repr__(self) -> str:
-        return f"<Run {self.id!r}: {self.record.state}>"
-
-    @property
-    def draining(self) -> Draining:
-        """A flag, set when the service shuts down."""
-        return self._runs.draining
-
-    @property
-    def id(self) -> str:
-        """The id of the run."""
-        return self.record.id
-
-    @property
-    def conversation(self) -> str | None:
-        """The id of its conversation, or None."""
-        return self.record.conversation
-
-    async def read(self, after: int = -1) -> Sequence[Entry]:
-        """Wait for entries with numbers above `after`, and return one or more. After the last entry, the result is empty."""
-        return await self._runs.read(self.record.id, after, user=self.record.user)
-
-    async def entries(self, after: int = -1) -> AsyncGenerator[Entry, None]:
-        """Yield all entries with numbers above `after`: first the existing entries, then live entries until the run ends."""
-        while batch := await self.read(after):
-            for entry in batch:
-                yield entry
-            if batch[-1].is_last:
-                return
-            after = batch[-1].seq
-
-    async def result(self) -> Entry:
-        """Wait for the end of the run. Returns the last entry: RunFinished, RunFailed or RunStopped.
-
-        Raises RunNotFound if the log has been deleted.
-        """
-        expected = (await self._runs.get(self.id, user=self.record.user)).last
-        while True:
-            after = max(-1, expected - 1)
-            while batch := await self.read(after):
-                if batch[-1].is_last:
-                    return batch[-1]
-                after = batch[-1].seq
-            # The entry `expected` may be lost: another attempt took over the run before the first attempt wrote it.
-            last = (await self._runs.get(self.id, user=self.record.user)).last
-            if last == expected:
-                raise RunNotFound(self.id)
-            expected = last
-
-    async def cancel(self, reason: str = "cancelled") -> Entry:
-        """Stop the run, wait until its tools have finished, and return the last entry."""
-        self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
-        return await self.result()
-
-    async def answer(self, *answers: CallAnswer, key: str | None = None) -> Run:
-        """Answer all waiting calls of this run. Returns a new run of the conversation, which continues with the answers.
-
-        A second call with the same answers returns the same run. Raises AnswersRefused, and RunActive while another run of the
-        conversation is running.
-        """
-        policy = self.record.on_disconnect
-        named = [replace(answer, run=answer.run or self.id) for answer in answers]
-        new = NewRun(self.record.user, self.conversation, answers=named, key=key, on_disconnect=policy)
-        return Run(self._runs, await self._runs.start(new))
-
-    def reading(self) -> AbstractContextManager[LiveEntries | None]:
-        """See `Runs.reading`."""
-        return self._runs.reading(self.record)
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-class RunNotFound(RunsError):  # noqa: N818 - named after the event
+class RunNotFound(RequestRefused):
     """The user has no such run, or its log was deleted."""
 
     code = "run_not_found"
-    status = 404
+    status_code = 404
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"there is no run {run_id!r}")
 
 
-class ConversationNotFound(RunsError):  # noqa: N818 - as above
+class ConversationNotFound(RequestRefused):
     """The user has no such conversation."""
 
     code = "conversation_not_found"
-    status = 404
+    status_code = 404
 
     def __init__(self, conversation: str) -> None:
         super().__init__(f"there is no conversation {conversation!r}")
 
 
-class AgentNotFound(RunsError):  # noqa: N818 - as above
+class AgentNotFound(RequestRefused):
     """There is no agent of this name."""
 
     code = "agent_not_found"
-    status = 404
+    status_code = 404
 
     def __init__(self, name: str) -> None:
         super().__init__(f"there is no agent {name!r}")
 
 
-class RunActive(RunsError):  # noqa: N818 - as above
+class RunActive(RequestRefused):
     """The conversation has an active run, `run_id`, which a client can read or cancel."""
 
     code = "run_active"
-    status = 409
+    status_code = 409
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"the conversation has a running run, {run_id!r}; read it, or cancel it")
         self.run_id = run_id
 
 
-class RunLimit(RunsError):  # noqa: N818 - as above
+class TooManyRuns(RequestRefused):
     """The user or the service (`whose`) has reached its limit of concurrent runs. `retry_after`: seconds to wait."""
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")
         self.code = "too_many_runs" if whose == "user" else "service_full"
-        self.status = 429 if whose == "user" else 503
+        self.status_code = 429 if whose == "user" else 503
         self.retry_after = math.ceil(retry_after)
 
 
-class ShuttingDown(RunsError):  # noqa: N818 - as above
+class ShuttingDown(RequestRefused):
     """The service is shutting down and starts no more runs. `retry_after`: seconds to wait."""
 
     code = "shutting_down"
-    status = 503
+    status_code = 503
     retry_after = 1
 
     def __init__(self) -> None:
         super().__init__("the service is shutting down; send the request again in a moment")
 
 
-class KeyReused(RunsError):  # noqa: N818 - as above
+class KeyReused(RequestRefused):
     """The idempotency key, or the run id, belongs to a run of another request."""
 
     code = "key_reused"
-    status = 422
+    status_code = 422
 
     def __init__(self, run_id: str) -> None:
         super().__init__(f"this key belongs to the run {run_id!r}, which another request started; send a new key")
         self.run_id = run_id
 
 
-class AnswersRefused(RunsError):  # noqa: N818 - as above
+class AnswersRefused(RequestRefused):
     """Answers that do not fit the open calls: 409 for an answer to a call that is not open, otherwise 422."""
 
-    def __init__(self, message: str, code: str, status: int) -> None:
+    def __init__(self, message: str, *, code: str, status_code: int) -> None:
         super().__init__(message)
         self.code = code
-        self.status = status
+        self.status_code = status_code

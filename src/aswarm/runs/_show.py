@@ -1,8 +1,8 @@
-"""Filters for the entries that a client may see: `everything`, or `answers` for users of a service.
+"""Filters for the entries that a client may see: `show_everything`, or `show_answers` for users of a service.
 
 The log has the unfiltered history, context variables and errors. Readers get them only if the service allows it.
 
-Security: Readers get neither context variables nor texts of errors, unless `show=everything`.
+Security: Readers get neither context variables nor texts of errors, unless `show=show_everything`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any, TypeAlias, get_args
 
 from aswarm._record.entries import ENDINGS, Entry
 from aswarm._values.decisions import public_data
+from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import Event
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import WAITING, Message
 
 Show: TypeAlias = Callable[[Entry], Entry | None]
+"""Type of a `show` function: it gets an entry of the log and returns the entry for readers, or None to hide the entry."""
 
 # Not a list of the hidden types: during an upgrade, a process of a newer version may write a type that is not for users.
 _SHOWN = frozenset({"ToolCallWithdrawn", *(event.__name__ for event in get_args(Event))})
@@ -32,12 +34,12 @@ _CODE_FAILED = re.compile(
 )
 
 
-def everything(entry: Entry) -> Entry | None:
+def show_everything(entry: Entry) -> Entry | None:
     """Return the entry unchanged. This `show` is for developers."""
     return entry
 
 
-def answers_with(context: Collection[str] = ()) -> Show:
+def show_answers_with(context: Collection[str] = ()) -> Show:
     """Return a `show` for users of a service. It includes only the context variables named in `context`.
 
     This filter removes requests, the recorded history, all other context variables, and entries of types that only a newer version
@@ -58,12 +60,20 @@ def answers_with(context: Collection[str] = ()) -> Show:
     return show
 
 
-answers: Show = answers_with()
+show_answers: Show = show_answers_with()
 """The default `show`: answers and calls, without context variables and error texts."""
 
 
+def check_show(show: object) -> None:
+    """Raise ConfigurationError if `show` is not a function."""
+    if not callable(show):
+        raise ConfigurationError(
+            f"show must be a function, such as show_answers or show_everything, not {type(show).__name__}"
+        )
+
+
 def _with(entry: Entry, fields: Mapping[str, Any]) -> Entry:
-    return Entry(entry.seq, entry.at, entry.type, fields, entry.first)
+    return Entry(entry.seq, entry.at_ms, entry.type, fields, entry.first)
 
 
 def _with_keys(entry: Entry, keys: frozenset[str]) -> Entry | None:

@@ -20,7 +20,7 @@ from aswarm.conversations._recorder import common_messages
 
 from ._live import LiveRun
 from ._prepared import PreparedRun, conversation_key
-from ._runs import AnswersRefused, Limits, NewRun, RunLimit, RunRecord
+from ._runs import AnswersRefused, Limits, NewRun, RunRecord, TooManyRuns
 
 _COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
 
@@ -66,7 +66,9 @@ def _without_answer(stored: Stored) -> Transaction[Stored]:
     before = (yield from _statements.load(stored.id, users[-1] + 1)) if users else None
     if before is None:
         raise AnswersRefused(
-            "the conversation has no message of the user, so there is no answer to regenerate", "nothing_new", 409
+            "the conversation has no message of the user, so there is no answer to regenerate",
+            code="nothing_new",
+            status_code=409,
         )
     return replace(before, revision=stored.revision)
 
@@ -105,7 +107,7 @@ class Start:
 def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transaction[None]:
     """Record a run: its row, its first entry and its new messages. `enqueue`: puts the run into the queue.
 
-    Raises RunLimit; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
+    Raises TooManyRuns; Conflict if the conversation has changed since it was loaded; StartAgain if the id, the key or the
     conversation is in use.
     """
     record, run = start.record, start.run
@@ -116,16 +118,16 @@ def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transac
         record.id, record.user, record.digest, record.conversation, record.agent, record.key, str(record.on_disconnect),
         start.version, start.owner,
     )  # fmt: skip
-    if not (yield from log.insert(row, record.started, LogRow(0, 0, run.first.to_log()))):
+    if not (yield from log.insert(row, record.started_ms, LogRow(0, 0, run.first.to_log()))):
         raise StartAgain
     yield from enqueue(record.id)
 
 
 def _check_limits(user: str, limits: Limits) -> Transaction[None]:
     if limits.runs_per_user < _COUNTED and (yield from log.count(user, limits.runs_per_user)) >= limits.runs_per_user:
-        raise RunLimit("user")
+        raise TooManyRuns("user")
     if limits.runs < _COUNTED and (yield from log.count(None, limits.runs)) >= limits.runs:
-        raise RunLimit("service")
+        raise TooManyRuns("service")
 
 
 def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Transaction[bool]:
@@ -135,7 +137,7 @@ def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Trans
     """
     row = live.unwritten(last)
     assert row is not None  # noqa: S101 - the row has at least the last entry
-    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last))):
+    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last), last.at_ms)):
         return False
     if change is not None:
         yield from _statements.write(key, change, clocks.time())
@@ -182,7 +184,7 @@ def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transact
     (stopped,) = EntryMaker().stopped(reason)
     response: dict[str, Any] = {**was.response, "stop": "cancelled", "waiting": []}
     fields: dict[str, Any] = {**stopped.fields, "response": response, "_closing": closing}
-    data = b"\n".join([*lines, Entry(was.seq, was.at, stopped.type, fields).to_log()])
+    data = b"\n".join([*lines, Entry(was.seq, was.at_ms, stopped.type, fields).to_log()])
     yield from log.replace_last(record.id, LogRow(row.first, row.last, data), Ending("stopped", reason))
 
 

@@ -10,42 +10,14 @@ Security: A service does not start without `auth`, and answers a request without
 from aswarm._values import public as _public
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
-from aswarm.runs import (
-    AgentNotFound,
-    AnswersRefused,
-    CallAnswer,
-    ClientTool,
-    ConversationNotFound,
-    DisconnectPolicy,
-    Draining,
-    Entry,
-    Folded,
-    KeyReused,
-    Limits,
-    LocalRuns,
-    NewRun,
-    RequestError,
-    Run,
-    RunActive,
-    RunLimit,
-    RunNotFound,
-    RunRecord,
-    Runs,
-    RunsError,
-    ShuttingDown,
-    answers,
-    answers_with,
-    everything,
-    fold,
-)
 
 try:
     from ._auth import Auth, bearer, local_only
-    from ._endpoints import answer_error
+    from ._endpoints import error_response
     from ._own_routes import respond, stream_response
-    from ._responses import Encoder, frames
-    from ._service import Service, app
-    from .wires.agui.encoder import AguiWire
+    from ._responses import Wire, frames
+    from ._service import Service, create_app
+    from .wires.agui.encoder import AGUIWire
     from .wires.native.encoder import NativeWire
     from .wires.openai.encoder import OpenAIWire
     from .wires.vercel.encoder import VercelWire
@@ -53,42 +25,16 @@ except ImportError as error:
     raise ConfigurationError(f"serving needs the package starlette: {how_to_install('serve')} ({error})") from error
 
 __all__ = [
-    "AgentNotFound",
-    "AguiWire",
-    "AnswersRefused",
+    "AGUIWire",
     "Auth",
-    "CallAnswer",
-    "ClientTool",
-    "ConversationNotFound",
-    "DisconnectPolicy",
-    "Draining",
-    "Encoder",
-    "Entry",
-    "Folded",
-    "KeyReused",
-    "Limits",
-    "LocalRuns",
     "NativeWire",
-    "NewRun",
     "OpenAIWire",
-    "RequestError",
-    "Run",
-    "RunActive",
-    "RunLimit",
-    "RunNotFound",
-    "RunRecord",
-    "Runs",
-    "RunsError",
     "Service",
-    "ShuttingDown",
     "VercelWire",
-    "answer_error",
-    "answers",
-    "answers_with",
-    "app",
+    "Wire",
     "bearer",
-    "everything",
-    "fold",
+    "create_app",
+    "error_response",
     "frames",
     "local_only",
     "respond",

@@ -18,7 +18,7 @@ from aswarm.conversations import Conflict, Stored
 from aswarm.runs._prepared import conversation_id, conversation_key, user_prefix
 from aswarm.runs._requests import a_string, an_object, an_optional_text, invalid
 from aswarm.runs._runs import ConversationNotFound
-from aswarm.runs._show import everything, shown_messages
+from aswarm.runs._show import show_everything, shown_messages
 
 from ._endpoints import Refusal, endpoint, json_response, place_of, read_json
 
@@ -64,7 +64,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
     stored = await stored_conversation(service, user, name)
     runs = await service.runs.list(user=user, conversation=name, limit=1)
-    shows_all = service.show is everything
+    shows_all = service._show is show_everything
     waiting = _waiting(service, stored, runs[0].id if runs else None)
     content = {
         "id": name,
@@ -73,7 +73,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
         "messages": stored.messages if shows_all else shown_messages(stored.messages),
         "waiting": waiting,
         "context_variables": {
-            key: value for key, value in stored.context_variables.items() if shows_all or key in service.client_context
+            key: value for key, value in stored.context_variables.items() if shows_all or key in service._client_context
         },
         "stop": stored.stop,
         "active_run": next((run.id for run in runs if run.is_running), None),
@@ -91,7 +91,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
     calls = stored.waiting
     ids = {index: public for public, index in public_ids(stored.messages).items()} if calls else {}
     marks = (waiting_entries(stored.messages) or {}) if calls else {}
-    agents = service.runs.known_agents
+    agents = service.runs._known_agents
     return [
         {
             **asdict(call),
@@ -106,7 +106,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
 async def _rename(service: Service, request: Request, user: str) -> Response:
     """Set the title. An empty title restores the default title, which is the start of the first message."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service.runs.limits.body), "body")
+    body = an_object(await read_json(request, service.runs.limits.body_bytes), "body")
     title = a_string(body.get("title"), "title")
     if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL cannot store the NUL character
         raise invalid("title", f"a text of at most {_LONGEST_TITLE} characters", title)
@@ -127,7 +127,7 @@ async def _delete(service: Service, request: Request, user: str) -> Response:
 async def _fork(service: Service, request: Request, user: str) -> Response:
     """Fork a conversation. The body has `after`, the number of messages to keep (default: all), and `id` (default: random)."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service.runs.limits.body), "body")
+    body = an_object(await read_json(request, service.runs.limits.body_bytes), "body")
     after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or clocks.urandom(12).hex()
     if not body.keys() <= {"after", "id"}:
         raise invalid("body", "an object with only the keys after and id", body)

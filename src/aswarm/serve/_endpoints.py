@@ -21,10 +21,14 @@ from aswarm._run.handlers import NO_RUN
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
 from aswarm._values.json import jsonable, shown
 from aswarm._values.messages import text_of
-from aswarm.runs._requests import ClientRequest, NewMessage, RequestError, RunsError
-from aswarm.runs._runs import NewRun, Run, RunActive
+from aswarm.runs._requests import ClientRequest, InvalidRequest, NewMessage, RequestRefused
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    NewRun,
+    RunActive,
+)
 
-from ._responses import Encoder, RunStream, while_connected
+from ._responses import RunStream, Wire, while_connected
 
 if TYPE_CHECKING:
     from ._service import Service
@@ -40,7 +44,7 @@ class Refusal(AswarmError):  # noqa: N818 - not an error of the service
 
     def __init__(
         self,
-        status: int,
+        status_code: int,
         code: str,
         message: str,
         *,
@@ -48,7 +52,7 @@ class Refusal(AswarmError):  # noqa: N818 - not an error of the service
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status_code = status_code
         self.code = code
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
@@ -58,21 +62,21 @@ def refusal_of(error: AswarmError) -> Refusal:
     """Return the refusal for an error of `Runs` or of a store. Do not pass a ConfigurationError: it is a fault of the service."""
     if isinstance(error, Refusal):
         return error
-    if isinstance(error, RequestError):
+    if isinstance(error, InvalidRequest):
         extra = {} if error.param is None else {"param": error.param}
-        return Refusal(error.status, error.code, error.message, extra=extra)
-    if isinstance(error, RunsError):
+        return Refusal(error.status_code, error.code, error.message, extra=extra)
+    if isinstance(error, RequestRefused):
         retry_after: float | None = getattr(error, "retry_after", None)
         headers = {} if retry_after is None else {"retry-after": str(retry_after)}
         extra = {"run": error.run_id} if isinstance(error, RunActive) else {}
-        return Refusal(error.status, error.code, str(error), headers=headers, extra=extra)
+        return Refusal(error.status_code, error.code, str(error), headers=headers, extra=extra)
     return Refusal(503, "unavailable", "the service cannot do this now; try again later", headers={"retry-after": "5"})
 
 
-def error_response(refusal: Refusal) -> Response:
+def refusal_response(refusal: Refusal) -> Response:
     """Return the response `{"error": {"code", "message", ...}}`."""
     content = {"error": {"code": refusal.code, "message": str(refusal), **refusal.extra}}
-    return json_response(content, refusal.status, refusal.headers)
+    return json_response(content, refusal.status_code, refusal.headers)
 
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -96,7 +100,7 @@ def place_of(request: Request, path: str) -> str:
 def endpoint(
     service: Service,
     handler: Callable[[Service, Request, str], Awaitable[Response]],
-    refuse: Callable[[Refusal], Response] = error_response,
+    refuse: Callable[[Refusal], Response] = refusal_response,
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint for Starlette. `refuse` makes the error response in the form of the protocol."""
 
@@ -117,20 +121,21 @@ def _refusal(request: Request, error: Exception) -> Refusal:
         logger.error("an endpoint failed: %s %s", request.method, request.url.path, exc_info=error, extra=NO_RUN)
         return Refusal(500, "internal", "the service failed; see its log for the cause")
     refusal = refusal_of(error)
-    if refusal.status == 503:  # noqa: PLR2004 - not a mistake of the client
+    if refusal.status_code == 503:  # noqa: PLR2004 - not a mistake of the client
         logger.warning("refused a request: %s", error, extra=NO_RUN)
     return refusal
 
 
-async def answer_error(request: Request, error: Exception) -> Response:
-    """Return the response for an error of `Runs`. Use it as the exception handler of your own Starlette or FastAPI app.
+async def error_response(request: Request, error: Exception) -> Response:
+    """Return the response for an error of `Runs` or of a store. It is an exception handler for your own Starlette or FastAPI app.
 
-        app.add_exception_handler(RunsError, answer_error)
+        for kind in (RequestRefused, StoreError):
+            app.add_exception_handler(kind, error_response)
 
     A service responds in the same way: with the status of the error, and `{"error": {"code", "message"}}`. For RunActive, the
     error also has `run`, the id of the active run.
     """
-    return error_response(_refusal(request, error))
+    return refusal_response(_refusal(request, error))
 
 
 async def require_user(service: Service, request: Request) -> str:
@@ -138,7 +143,7 @@ async def require_user(service: Service, request: Request) -> str:
 
     Raises Refusal (401) if there is none, ConfigurationError for a wrong return value of `auth`.
     """
-    result = service.auth(request)
+    result = service._auth(request)
     user: Any = await result if inspect.isawaitable(result) else result
     if user is not None and not isinstance(user, str):
         raise ConfigurationError(f"auth must return the id of a user, a str or None, not {shown(user, 100)}")
@@ -173,10 +178,12 @@ async def read_json(request: Request, limit: int) -> Any:
 
 
 def stream(
-    service: Service, run: Run, wire: Encoder, *, after: int = -1, headers: Mapping[str, str] | None = None
+    service: Service, run: Run, wire: Wire, *, after: int = -1, headers: Mapping[str, str] | None = None
 ) -> RunStream:
     """Return the response that streams a run to the client."""
-    return RunStream(run, wire, after=after, heartbeat=service.heartbeat, show=service.show, headers=headers)
+    return RunStream(
+        run, wire, after=after, heartbeat_seconds=service._heartbeat_seconds, show=service._show, headers=headers
+    )
 
 
 async def start(service: Service, request: Request, new: NewRun) -> Run:
@@ -197,7 +204,7 @@ async def new_run(
     service: Service, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
 ) -> NewRun:
     """Return the requested run of a conversation. `agent`: the agent of the route."""
-    check_length(asked.messages, service.runs.limits.text)
+    check_length(asked.messages, service.runs.limits.text_characters)
     if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
         raise Refusal(
             422, "invalid_request", "the request must have a message of the user, or an answer to an open call"
@@ -206,17 +213,17 @@ async def new_run(
         user,
         conversation,
         [message.message for message in asked.messages],
-        asked.answers,
-        asked.strict,
-        asked.regenerate,
-        asked.agent if agent is None else agent,
+        answers=asked.answers,
+        strict=asked.strict,
+        regenerate=asked.regenerate,
+        agent=asked.agent if agent is None else agent,
         continues=asked.continues,
         key=idempotency_key(request),
-        context_variables=None if service.context is None else await service.context(request),
-        client_context={key: value for key, value in (asked.state or {}).items() if key in service.client_context},
-        tools=asked.tools if service.client_tools == "offer" else (),
-        on_disconnect=service.on_disconnect,
-        while_running=service.while_running,
+        context_variables=None if service._context is None else await service._context(request),
+        client_context={key: value for key, value in (asked.state or {}).items() if key in service._client_context},
+        tools=asked.tools if service._client_tools == "offer" else (),
+        on_disconnect=service._on_disconnect,
+        while_running=service._while_running,
     )
 
 

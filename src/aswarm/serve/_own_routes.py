@@ -17,12 +17,12 @@ from aswarm._run.streams import EventStream
 from aswarm._values.agent import Response
 from aswarm._values.messages import Message
 from aswarm.runs._live import LiveEntries
-from aswarm.runs._runs import Run
-from aswarm.runs._show import Show, answers
+from aswarm.runs._run import Run
+from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
-from ._endpoints import Refusal, error_response
-from ._responses import HEARTBEAT_SECONDS, Encoder, RunStream, StreamResponse, read_frames, while_connected
+from ._endpoints import Refusal, refusal_response
+from ._responses import HEARTBEAT_SECONDS, RunStream, StreamResponse, Wire, read_frames, while_connected
 from .wires.native.encoder import NativeWire
 
 logger = logging.getLogger("aswarm")
@@ -30,28 +30,29 @@ logger = logging.getLogger("aswarm")
 
 def respond(
     run: Run,
-    wire: Encoder,
+    wire: Wire,
     request: Request,
     *,
-    heartbeat: float = HEARTBEAT_SECONDS,
-    show: Show | None = answers,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    show: Show = show_answers,
 ) -> HttpResponse:
     """Return the response that streams a run of a service, for a route of Starlette or FastAPI.
 
     If a client reconnects on the native wire, the stream continues after the `Last-Event-ID` of the request. On the other
     wires, the client gets the whole run again. A client that already has all entries of a finished run gets 204. `show`:
-    filters the entries; None shows all. `heartbeat`: seconds of silence before a comment is sent.
+    filters the entries; `show_everything` shows all. `heartbeat_seconds`: seconds of silence before a comment is sent.
     """
+    check_show(show)
     try:
         after = _position_of(request) if isinstance(wire, NativeWire) else -1
     except Refusal as refusal:
-        return error_response(refusal)
+        return refusal_response(refusal)
     # For a running run, do not send 204: readers may have entries that its record lacks, because they are not written yet.
     if not run.record.is_running and 0 <= run.record.last <= after:
         # A browser's EventSource reconnects after a 200, and stops after a 204:
         # https://html.spec.whatwg.org/multipage/server-sent-events.html
         return HttpResponse(status_code=204)
-    return RunStream(run, wire, after=after, heartbeat=heartbeat, show=show)
+    return RunStream(run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show)
 
 
 def _position_of(request: Request) -> int:
@@ -66,12 +67,12 @@ def _position_of(request: Request) -> int:
 
 def stream_response(
     run: AbstractAsyncContextManager[EventStream],
-    wire: Encoder,
+    wire: Wire,
     *,
     on_end: Callable[[Response], Awaitable[None]],
     history: Sequence[Message] = (),
-    heartbeat: float = HEARTBEAT_SECONDS,
-    show: Show | None = answers,
+    heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    show: Show = show_answers,
     error_text: ErrorText = general_error,
 ) -> HttpResponse:
     """Return a response that runs `swarm.stream(...)`, or the stream of a conversation, until its client disconnects.
@@ -84,22 +85,23 @@ def stream_response(
         on_end: An async function that gets the response at the end of the run, even if the run failed or was cancelled, and can
             save it. If the run could not start, the function is not called.
         history: The messages with which the run starts.
-        heartbeat: Seconds of silence before a comment is sent.
-        show: Filters the entries; None shows all.
+        heartbeat_seconds: Seconds of silence before a comment is sent.
+        show: Filters the entries. `show_everything` shows all.
         error_text: A function that gets an exception and returns the error text for the client.
     """
-    return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat, show)
+    check_show(show)
+    return _BoundStream(run, wire, on_end, EntryMaker(history, error_text=error_text), heartbeat_seconds, show)
 
 
 class _BoundStream(StreamResponse):
     def __init__(
         self,
         stream: AbstractAsyncContextManager[EventStream],
-        wire: Encoder,
+        wire: Wire,
         on_end: Callable[[Response], Awaitable[None]],
         maker: EntryMaker,
-        heartbeat: float,
-        show: Show | None,
+        heartbeat_seconds: float,
+        show: Show,
     ) -> None:
         super().__init__(wire)
         self._stream = stream
@@ -107,7 +109,7 @@ class _BoundStream(StreamResponse):
         self._maker = maker
         self._entries = LiveEntries()
         self._frames = read_frames(
-            self._entries, wire, self._entries, heartbeat=heartbeat, show=show, draining=Draining()
+            self._entries, wire, self._entries, heartbeat_seconds=heartbeat_seconds, show=show, draining=Draining()
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

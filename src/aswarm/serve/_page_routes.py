@@ -47,7 +47,7 @@ class _PageFiles(StaticFiles):
 def page_routes(service: Service) -> list[BaseRoute]:
     """Return the route of the graph and, if the service has the page, its routes. The files of the page need no user."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
-    if service.page:
+    if service._page:
         routes += [
             Route("/runs/{run}/test", endpoint(service, _test)),
             Route("/", _index),
@@ -61,12 +61,12 @@ async def _index(request: Request) -> Response:
 
 
 async def _test(service: Service, request: Request, user: str) -> Response:
-    run = await service.run(request.path_params["run"], user=user)
+    run = await service.get_run(request.path_params["run"], user=user)
     log = [entry async for entry in run.entries()]
     before: list[Message] = []
     if run.conversation is not None and (count := log[0].fields["before"]):
         before = (await stored_conversation(service, user, run.conversation)).messages[:count]
-    agent = service.runs.known_agents.get(log[0].fields["agent"])
+    agent = service.runs._known_agents.get(log[0].fields["agent"])
     return json_response({"test": run_as_test(log, before, agent)})
 
 

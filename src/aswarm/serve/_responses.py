@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from aswarm._record.entries import Entry, joined
 from aswarm.runs._live import LiveEntries
-from aswarm.runs._runs import Run
-from aswarm.runs._show import Show, answers
+from aswarm.runs._run import Run
+from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
 from .wires.sse import HEARTBEAT, retry
@@ -33,7 +33,7 @@ _RECONNECT_AFTER = 1000  # milliseconds before a reader reconnects to a service 
 _GRACE = 3.0  # when the service stops, a client has these seconds to read the last frames
 
 
-class Encoder(Protocol):
+class Wire(Protocol):
     """A wire for one reader: encodes the entries of a run as frames."""
 
     @property
@@ -52,7 +52,7 @@ class Encoder(Protocol):
 
 
 async def frames(
-    run: Run, wire: Encoder, *, after: int = -1, heartbeat: float = HEARTBEAT_SECONDS, show: Show | None = answers
+    run: Run, wire: Wire, *, after: int = -1, heartbeat_seconds: float = HEARTBEAT_SECONDS, show: Show = show_answers
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run until it ends: first the recorded entries, then live entries. Works with any web framework.
 
@@ -60,11 +60,14 @@ async def frames(
         run: The run.
         wire: A new wire for this reader.
         after: The number of the last entry that the reader has.
-        heartbeat: Seconds of silence before a comment is sent.
-        show: Filters the entries; None shows all.
+        heartbeat_seconds: Seconds of silence before a comment is sent.
+        show: Filters the entries. `show_everything` shows all.
     """
-    with run.reading() as live:
-        pieces = read_frames(run, wire, live, after=after, heartbeat=heartbeat, show=show, draining=run.draining)
+    check_show(show)
+    with run._reading() as live:
+        pieces = read_frames(
+            run, wire, live, after=after, heartbeat_seconds=heartbeat_seconds, show=show, draining=run._draining
+        )
         async with aclosing(pieces):
             async for data in pieces:
                 yield data
@@ -72,12 +75,12 @@ async def frames(
 
 async def read_frames(
     run: Run | LiveEntries,
-    wire: Encoder,
+    wire: Wire,
     live: LiveEntries | None,
     *,
     after: int = -1,
-    heartbeat: float,
-    show: Show | None,
+    heartbeat_seconds: float,
+    show: Show,
     draining: Draining,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a run, and heartbeats.
@@ -85,7 +88,7 @@ async def read_frames(
     `live`: the live entries of the run, if this process executes the run. `draining`: when it is set, the generator stops
     early, with a frame that makes a browser reconnect.
     """
-    seconds = heartbeat / 2  # a heartbeat follows two silent waits in a row, so no clock is read
+    seconds = heartbeat_seconds / 2  # a heartbeat follows two silent waits in a row, so no clock is read
     is_last = is_silent = False
     while not is_last:
         entries: Sequence[Entry] | None
@@ -115,16 +118,15 @@ async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining
     return None
 
 
-def _encoded(entries: Sequence[Entry], wire: Encoder, show: Show | None) -> bytes:
-    if show is not None:
-        entries = [each for entry in entries if (each := show(entry)) is not None]
-    return b"".join(chain.from_iterable(map(wire.encode, joined(entries) if len(entries) > 1 else entries)))
+def _encoded(entries: Sequence[Entry], wire: Wire, show: Show) -> bytes:
+    shown = [each for entry in entries if (each := show(entry)) is not None]
+    return b"".join(chain.from_iterable(map(wire.encode, joined(shown) if len(shown) > 1 else shown)))
 
 
 class StreamResponse(HttpResponse):
     """Base class of responses that stream the frames of a wire."""
 
-    def __init__(self, wire: Encoder, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, wire: Wire, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(None, headers={**HEADERS, **wire.headers, **(headers or {})}, media_type=wire.media_type)
         del self.headers["content-length"]
 
@@ -156,11 +158,11 @@ class RunStream(StreamResponse):
     def __init__(
         self,
         run: Run,
-        wire: Encoder,
+        wire: Wire,
         *,
         after: int = -1,
-        heartbeat: float,
-        show: Show | None,
+        heartbeat_seconds: float,
+        show: Show,
         headers: Mapping[str, str] | None = None,
         patience: float | None = None,
     ) -> None:
@@ -168,14 +170,16 @@ class RunStream(StreamResponse):
         super().__init__(wire, headers)
         self._run = run
         self._patience = patience or 0
-        draining = run.draining if patience is None else Draining()
-        self._read = partial(read_frames, run, wire, after=after, heartbeat=heartbeat, show=show, draining=draining)
+        draining = run._draining if patience is None else Draining()
+        self._read = partial(
+            read_frames, run, wire, after=after, heartbeat_seconds=heartbeat_seconds, show=show, draining=draining
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the frames until the run ends or the client disconnects."""
-        with nullcontext() if scope["method"] == "HEAD" else self._run.reading() as live:
+        with nullcontext() if scope["method"] == "HEAD" else self._run._reading() as live:
             if await self.send_start(scope, send):
-                async with while_connected(receive, self._run.draining, self._patience):
+                async with while_connected(receive, self._run._draining, self._patience):
                     await self.send_frames(self._read(live), send)
 
 

@@ -59,7 +59,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
     """
     log = list(entries)
     folded, started = fold(log), log[0].fields
-    answers = [message for message in folded.made if message["role"] == "assistant"]
+    answers = [message for message in folded._made if message["role"] == "assistant"]
     called = [call["function"]["name"] for message in answers for call in message.get("tool_calls") or ()]
     steps = [_step(message) for message in answers]
     names = [
@@ -68,9 +68,9 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
         *(["call"] if called else []),
         "check_history",
     ]
-    response: Mapping[str, Any] = {} if folded.ending is None else folded.ending.response
+    response: Mapping[str, Any] = {} if folded._ending is None else folded._ending.response
     module, variable, note = _place_of(agent, started["agent"])
-    question = next((text_of(message["content"]) for message in folded.asked if message["role"] == "user"), "")
+    question = next((text_of(message["content"]) for message in folded._asked if message["role"] == "user"), "")
     return _TEST.format(
         names=", ".join(names),
         module=module,
@@ -78,7 +78,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
         note=note,
         name=_identifier(question, "this_run"),
         steps="\n".join(f"            {step}," for step in steps),
-        messages=_literal([_plain(message) for message in [*history, *folded.asked]]),
+        messages=_literal([_plain(message) for message in [*history, *folded._asked]]),
         more=_settings(started),
         called=_literal(called),
         last_agent=folded.agent or "",

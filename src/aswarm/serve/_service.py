@@ -1,4 +1,4 @@
-"""`Service` is an ASGI app over `Runs`. `app` makes both. The service runs alone, or mounted in Starlette or FastAPI.
+"""`Service` is an ASGI app over `Runs`. `create_app` makes both. The service runs alone, or mounted in Starlette or FastAPI.
 
 `Service` decides which requests are accepted (`auth`, `Host`, `Origin`), and handles the start and the end of the process.
 `Runs` has the agents, the conversations and the limits, and decides everything about runs.
@@ -30,13 +30,20 @@ from aswarm._values.errors import ConfigurationError
 from aswarm.conversations import Store
 from aswarm.runs._local_runs import LocalRuns
 from aswarm.runs._requests import CallAnswer
-from aswarm.runs._runs import DisconnectPolicy, Limits, NewRun, Run, Runs, WhileRunning
-from aswarm.runs._show import Show, answers_with, everything
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    DisconnectPolicy,
+    Limits,
+    NewRun,
+    Runs,
+    WhileRunning,
+)
+from aswarm.runs._show import Show, check_show, show_answers, show_answers_with, show_everything
 from aswarm.runs._shutdown import on_shutdown_signal
 
 from ._auth import Auth, host_name, is_origin_allowed, without_port
 from ._conversation_routes import conversation_routes
-from ._endpoints import Refusal, error_response, json_response
+from ._endpoints import Refusal, json_response, refusal_response
 from ._page_routes import page_routes
 from .wires.agui.routes import agui_routes
 from .wires.native.routes import native_routes
@@ -59,21 +66,21 @@ class Service:
         auth: A plain or async function that gets a request and returns the id of its user, or None to refuse the request with
             401. `bearer(...)` and `local_only` are ready-made.
         wires: Protocols to serve in addition to the native routes: "agui", "vercel", "openai".
-        page: Whether to serve the playground, a page for developers, at the root. With the page, `show` is `everything` by
-            default.
+        page: Whether to serve the playground, a page for developers, at the root. With `show=show_everything` the page also
+            shows requests to the model, context variables and error texts.
         context: An async function that gets the request of a new conversation and returns its context variables.
         client_context: Names of the context variables that a client may see. A client may also set them, if its protocol has
             a state.
-        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. By default,
-            readers get answers, calls and results of functions, but no context variables and no error texts. `everything` shows
-            all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
+        show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. With
+            `show_answers`, readers get answers, calls and results of functions, but no error texts, and only the context
+            variables in `client_context`. `show_everything` shows all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
         on_disconnect: What happens to a run when its last reader disconnects. "finish": it continues to its end. "cancel": it is
             cancelled. A number: it is cancelled after this number of seconds without a reader.
         while_running: What happens to a new message while a run of its conversation is active. "refuse": the request gets 409,
             with the id of the active run. "wait": the message waits for the end of the active run. "replace": the active run is
             stopped.
-        heartbeat: Seconds of silence before a stream sends a comment.
-        drain: Seconds in which running runs can finish when the process shuts down.
+        heartbeat_seconds: Seconds of silence before a stream sends a comment.
+        drain_seconds: Seconds in which running runs can finish when the process shuts down.
         origins: Origins of other sites whose pages may use the service, such as "https://shop.example".
         hosts: Accepted host names; by default all.
         activity: Whether to show calls and handoffs as reasoning on the OpenAI wire.
@@ -95,11 +102,11 @@ class Service:
         page: bool = False,
         context: ContextHook | None = None,
         client_context: Collection[str] = (),
-        show: Show | None = None,
+        show: Show = show_answers,
         on_disconnect: DisconnectPolicy = "finish",
         while_running: WhileRunning = "refuse",
-        heartbeat: float = 15,
-        drain: float = 20,
+        heartbeat_seconds: float = 15,
+        drain_seconds: float = 20,
         origins: Sequence[str] = (),
         hosts: Sequence[str] = (),
         activity: bool = False,
@@ -107,20 +114,21 @@ class Service:
         client_system: bool = False,
     ) -> None:
         _check(runs, auth, wires, origins)
-        self.auth = auth
-        self.wires, self.page = frozenset(wires), page
-        self.context = context
-        self.client_context = frozenset(client_context)
-        self.show = show or (everything if page else answers_with(client_context))
-        self.heartbeat = heartbeat
-        self.on_disconnect: DisconnectPolicy = on_disconnect
-        self.while_running: WhileRunning = while_running
-        self.activity = activity
-        self.client_tools, self.client_system = client_tools, client_system
-        self.drain_seconds = drain
+        check_show(show)
+        self._auth = auth
+        self._wires, self._page = frozenset(wires), page
+        self._context = context
+        self._client_context = frozenset(client_context)
+        self._show = show_answers_with(client_context) if show is show_answers else show
+        self._heartbeat_seconds = heartbeat_seconds
+        self._on_disconnect: DisconnectPolicy = on_disconnect
+        self._while_running: WhileRunning = while_running
+        self._activity = activity
+        self._client_tools, self._client_system = client_tools, client_system
+        self._drain_seconds = drain_seconds
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
-        runs.logs_requests |= self.show is everything
+        runs._logs_requests |= self._show is show_everything
         self._app = self._make_app()
 
     def _make_app(self) -> ASGIApp:
@@ -169,14 +177,14 @@ class Service:
         try:
             yield
         finally:
-            await self._runs.drain(self.drain_seconds)
+            await self._runs.drain(self._drain_seconds)
             self._has_started = False
             await resources.aclose()  # not with `async with`: the task group would wrap an exception of the block
 
     async def _drain_on(self, signalled: anyio.Event) -> None:
         # The handler of a signal cannot start a task, so this task waits for the signal.
         await signalled.wait()
-        await self._runs.drain(self.drain_seconds)
+        await self._runs.drain(self._drain_seconds)
 
     # --- requests ---
 
@@ -231,17 +239,17 @@ class Service:
         new = NewRun(
             user,
             conversation,
-            () if text is None else ({"role": "user", "content": text},),
-            answers,
+            () if text is None else text,
+            answers=answers,
             agent=agent,
             key=key,
             context_variables=context_variables,
-            on_disconnect=self.on_disconnect if on_disconnect is None else on_disconnect,
-            while_running=self.while_running,
+            on_disconnect=self._on_disconnect if on_disconnect is None else on_disconnect,
+            while_running=self._while_running,
         )
         return Run(self.runs, await self.runs.start(new))
 
-    async def run(self, run_id: str, *, user: str) -> Run:
+    async def get_run(self, run_id: str, *, user: str) -> Run:
         """Return a run of a user. Raises RunNotFound."""
         return Run(self.runs, await self.runs.get(run_id, user=user))
 
@@ -273,11 +281,11 @@ class ServiceSettings(TypedDict, total=False):
     page: bool
     context: ContextHook | None
     client_context: Collection[str]
-    show: Show | None
+    show: Show
     on_disconnect: DisconnectPolicy
     while_running: WhileRunning
-    heartbeat: float
-    drain: float
+    heartbeat_seconds: float
+    drain_seconds: float
     origins: Sequence[str]
     hosts: Sequence[str]
     activity: bool
@@ -285,7 +293,7 @@ class ServiceSettings(TypedDict, total=False):
     client_system: bool
 
 
-def app(
+def create_app(
     swarm: AsyncSwarm | None = None,
     *,
     agents: Agent | Iterable[Agent] | Mapping[str, Agent],
@@ -314,8 +322,8 @@ def app(
     """
     runs = LocalRuns(
         swarm,
-        store,
         agents=agents,
+        store=store,
         limits=limits,
         error_text=error_text,
         task_agent=task_agent,
@@ -332,9 +340,9 @@ def routes_of(service: Service) -> list[BaseRoute]:
         Route("/health", _health_of(service)),
         *native_routes(service),
         *conversation_routes(service),
-        *(agui_routes(service) if "agui" in service.wires else ()),
-        *(vercel_routes(service) if "vercel" in service.wires else ()),
-        *(openai_routes(service) if "openai" in service.wires else ()),
+        *(agui_routes(service) if "agui" in service._wires else ()),
+        *(vercel_routes(service) if "vercel" in service._wires else ()),
+        *(openai_routes(service) if "openai" in service._wires else ()),
         *page_routes(service),
     ]
 
@@ -342,7 +350,7 @@ def routes_of(service: Service) -> list[BaseRoute]:
 def _refuse(scope: Scope, refusal: Refusal) -> Response:
     """Return the response to a request that reaches no endpoint. The path decides the protocol of the response."""
     path = scope["path"].removeprefix(scope.get("root_path", ""))
-    return (openai_error if path.startswith("/v1/") else error_response)(refusal)
+    return (openai_error if path.startswith("/v1/") else refusal_response)(refusal)
 
 
 async def _no_route(request: Request, error: Exception) -> Response:
@@ -355,9 +363,9 @@ async def _no_route(request: Request, error: Exception) -> Response:
 
 def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:
     async def health(request: Request) -> Response:
-        if service.runs.draining.is_set:
+        if service.runs._draining.is_set:
             return json_response({"status": "draining"}, 503, {"retry-after": "1"})
-        if service.runs.is_failing:
+        if service.runs._is_failing:
             return json_response({"status": "failing"}, 503, {"retry-after": "1"})
         return json_response({"status": "ok"})
 

@@ -18,4 +18,4 @@ triage = Agent(name="Triage", functions=[orders])
 
 if __name__ == "__main__":
     swarm = AsyncSwarm(ScriptedModel(lambda _: "It has left.").client())
-    uvicorn.run(serve_agents(triage, swarm).streamable_http_app(), port=int(sys.argv[1]), log_level="warning")
+    uvicorn.run(serve_agents(swarm, agents=triage).streamable_http_app(), port=int(sys.argv[1]), log_level="warning")

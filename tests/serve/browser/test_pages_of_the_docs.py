@@ -23,7 +23,8 @@ from desk import triage
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from aswarm.serve import LocalRuns, Service, local_only
+from aswarm.runs import LocalRuns
+from aswarm.serve import local_only, Service
 from aswarm.testing import ScriptedModel
 
 fastapi_app.swarm = fastapi_app.AsyncSwarm(ScriptedModel(["Your order is on its way."], cut=4).client())

@@ -14,7 +14,7 @@ from run_logs import Scene, logged_now
 
 from aswarm import Answer, Approve, Deny
 from aswarm.runs._requests import ClientRequest, decisions
-from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.agui.input import agui_request
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.serve.wires.vercel.input import vercel_request
@@ -98,7 +98,7 @@ def test_a_chat_answers_a_call_of_its_own(client: str, name: str, tmp_path: Path
 def test_an_agent_resumes_an_interrupt(tmp_path: Path) -> None:
     """`HttpAgent` knows what is open, sends the answer, and has each call and each result once."""
     calls = [call("look", call_id="c0", n=0), call("ask", call_id="c1", n=1)]
-    bodies, history = answers(Scene([calls, "Done."], decided={"ask": True}), AguiWire)
+    bodies, history = answers(Scene([calls, "Done."], decided={"ask": True}), AGUIWire)
     found = play(tmp_path, {"client": "agui", "answers": bodies, "payload": {"approved": True, "editedArgs": {"n": 5}}})
     assert [each["id"] for each in found["interrupts"]] == ["run0/c1"]
     assert decide(agui_request(found["bodies"][1]), history) == {1: Approve({"n": 5})}
@@ -111,7 +111,7 @@ def test_an_agent_resumes_an_interrupt(tmp_path: Path) -> None:
 def test_an_agent_answers_a_call_of_its_own(tmp_path: Path) -> None:
     """The call is pending; the tool message that the client adds is the answer."""
     scene = Scene([call("page_open", call_id="c1", n=1), "Done."], decided={"page_open": Answer("Home")})
-    bodies, history = answers(scene, AguiWire)
+    bodies, history = answers(scene, AGUIWire)
     found = play(tmp_path, {"client": "agui", "answers": bodies, "output": "Home"})
     assert (found["interrupts"], found["pending"]) == ([], ["c1"])
     first, second = map(agui_request, found["bodies"])

@@ -10,7 +10,7 @@ from kept_runs import Workshop
 from npm_clients import play
 from served import served
 
-from aswarm.serve import Limits
+from aswarm.runs import Limits
 from aswarm.testing import Failure, ScriptedAnswer, call
 
 SCRIPT = "live_vercel.mjs"

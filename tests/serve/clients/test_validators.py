@@ -22,7 +22,7 @@ from run_logs import Scene, closed, logged_now, scenes
 from wire_checks import data_of
 
 from aswarm._record.entries import Entry, joined
-from aswarm.serve.wires.agui.encoder import AguiWire
+from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
@@ -35,7 +35,7 @@ BAD_ARGUMENTS = "AGUI204"
 
 
 def events(log: Sequence[Entry]) -> list[Json]:
-    wire = AguiWire()
+    wire = AGUIWire()
     return [json.loads(text) for entry in log for text in data_of(wire.encode(entry))]
 
 

@@ -87,7 +87,7 @@ async def main(folder: Path) -> None:
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
         AsyncSwarm(ScriptedModel(answer).client()) as swarm,
-        LocalRuns(swarm, store, agents=Agent(name="A", functions=[code_tool(work)]), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=Agent(name="A", functions=[code_tool(work)]), version="1") as runs,
     ):
         try:
             record = await runs.get("r", user="ann")

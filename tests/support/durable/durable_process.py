@@ -209,7 +209,7 @@ class User:
     async def answer(self, record: RunRecord) -> None:
         """Answer a waiting run; other processes do the same, so it may be answered twice."""
         try:
-            run = await self.runs.find(record.id)
+            run = await self.runs.find_run(record.id)
             waiting = (await run.result()).waiting
             await run.answer({call.id: is_approved(record.id) for call in waiting})
             note("answered", record.id)
@@ -262,7 +262,7 @@ async def main(ready: Any = None) -> None:
             for name in names:
                 await runs.start("Boss", name, run_id=name)
             for name in names:
-                await (await runs.run(name)).wait()
+                await (await runs.get_run(name)).wait()
             return
         using = asyncio.create_task(User(runs).use())
         await asked_to_end.wait()
@@ -329,7 +329,7 @@ async def _faults_of_records(url: str) -> list[str]:
             stored = await runs.store.load(kept.id)
             histories[kept.id.partition("/")[2]] = stored.messages if stored else []
         for record in await runs.records(limit=1_000_000):
-            entries = [entry async for entry in (await runs.find(record.id)).entries()]
+            entries = [entry async for entry in (await runs.find_run(record.id)).entries()]
             history = histories.get(record.conversation, [])
             faults += [f"{record.id}: {fault[:400]}" for fault in record_faults(entries, history)]
     return faults

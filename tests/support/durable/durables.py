@@ -96,7 +96,7 @@ async def durable(
         DurableRuns(swarm, store=store, **given) as runs,
     ):
         if retry_seconds is not None:
-            runs.store.database._retry_seconds = retry_seconds
+            runs.store._database._retry_seconds = retry_seconds
         yield runs
 
 
@@ -105,5 +105,5 @@ def die(runs: DurableRuns) -> None:
     for live in runs._live.values():
         live.fence()
     runs._live.clear()
-    runs.draining.set()
+    runs._draining.set()
     runs._engine._requeue = lambda run_ids: None  # type: ignore[method-assign]

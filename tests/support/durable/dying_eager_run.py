@@ -81,7 +81,7 @@ async def main() -> None:
     ):
         if ROLE != "next":
             await runs.start("Boss", "Go", run_id=RUN)
-        response = await (await runs.find(RUN)).result()
+        response = await (await runs.find_run(RUN)).result()
         messages = [{key: value for key, value in each.items() if value} for each in response.messages]
         print(
             json.dumps({"messages": messages, "stop": response.stop, "unknown": len(response.unknown_calls)}),

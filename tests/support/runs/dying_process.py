@@ -91,7 +91,7 @@ async def main(folder: Path, place: str, version: str) -> None:
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
         AsyncSwarm(ScriptedModel(answer, cut=4).client()) as swarm,
-        LocalRuns(swarm, store, agents=Agent(name="A", functions=[count]), version=version or None) as runs,
+        LocalRuns(swarm, store=store, agents=Agent(name="A", functions=[count]), version=version or None) as runs,
     ):
         try:
             record = await runs.get("r", user="ann")

@@ -97,7 +97,7 @@ async def in_memory(
     async with (
         store,
         AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), limits=limits) as runs,
     ):
         yield Place(runs, store)
 
@@ -109,7 +109,7 @@ async def in_file(
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
         AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), limits=limits) as runs,
     ):
         yield Place(runs, store)
 
@@ -121,7 +121,7 @@ async def in_postgres(
     async with (
         PostgresStore(empty_schema(server())) as store,
         AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        LocalRuns(swarm, store, agents=workshop.agents(), limits=limits) as runs,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), limits=limits) as runs,
     ):
         yield Place(runs, store)
 

@@ -234,7 +234,7 @@ def closed(log: Sequence[Entry], end: str, *, with_response: bool = True) -> lis
             "usage": folded.usage,
             "waiting": [],
         }
-    return [*log, Entry(log[-1].seq + 1, log[-1].at + 1, end, fields)]
+    return [*log, Entry(log[-1].seq + 1, log[-1].at_ms + 1, end, fields)]
 
 
 # --- drawn scenes -----------------------------------------------------------------------------------------------------

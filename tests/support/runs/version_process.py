@@ -19,7 +19,7 @@ import aswarm.testing as scripted
 from aswarm import Agent, AsyncSwarm, current_call, tool
 from aswarm.batch import Item
 from aswarm.conversations import Conversation, PostgresStore, SQLiteStore
-from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
+from aswarm.runs import LocalRuns, NewRun, Run
 
 ANN = "ann"
 LONG = "words " * 40
@@ -114,7 +114,7 @@ class Actor:
             self.store = PostgresStore(store) if store.startswith("postgres") else SQLiteStore(store)
             await stack.enter_async_context(self.store)
         if kind in ("local", "service"):
-            self.runs = LocalRuns(self.swarm, self.store, agents=self.agents, version="1", failover_seconds=0.3)
+            self.runs = LocalRuns(self.swarm, store=self.store, agents=self.agents, version="1", failover_seconds=0.3)
         elif kind in ("durable", "durable service"):
             from aswarm.durable import DurableRuns
 
@@ -149,12 +149,12 @@ class Actor:
 
     async def end(self, run: str) -> Any:
         """Wait for the last entry of a run."""
-        return (await Run(self.runs, await self.runs.get(run, user=ANN)).result()).to_dict()
+        return (await Run(self.runs, await self.runs.get(run, user=ANN)).last_entry()).to_dict()
 
     async def answer(self, run: str, call: str, approve: bool) -> Any:
         """Answer the waiting call of a run. Returns the id of the run that continues."""
         waits = Run(self.runs, await self.runs.get(run, user=ANN))
-        return (await waits.answer(CallAnswer(call, approve=approve))).id
+        return (await waits.answer({call: approve})).id
 
     async def entries(self, run: str) -> Any:
         """Return the log of an ended run."""

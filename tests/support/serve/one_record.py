@@ -21,7 +21,8 @@ from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.durable import DurableRuns
-from aswarm.serve import Entry, LocalRuns, Service, bearer, everything
+from aswarm.runs import Entry, LocalRuns, show_everything
+from aswarm.serve import Service, bearer
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 SILENT_SECONDS = 1.0  # a process that is silent for a multiple of it is alive
@@ -92,8 +93,8 @@ def make_app() -> Service:
     if "://" in url:
         runs: Any = DurableRuns(swarm, agents=[CLERK], store=url, version="1", failover_seconds=0.2, max_deaths=1000)
     else:
-        runs = LocalRuns(swarm, url, agents=[CLERK], failover_seconds=SILENT_SECONDS)
-    return Service(runs, auth=bearer("token"), show=everything, drain=1)
+        runs = LocalRuns(swarm, store=url, agents=[CLERK], failover_seconds=SILENT_SECONDS)
+    return Service(runs, auth=bearer("token"), show=show_everything, drain_seconds=1)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from aswarm import Agent, AsyncSwarm, Hold, Image, Result, current_call, external_tool, tool
-from aswarm.serve import Service, app, bearer, local_only
+from aswarm.serve import Service, bearer, create_app, local_only
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, call
 
 ran: list[str] = []  # the functions that have run, in order
@@ -228,7 +228,7 @@ def script(request: Request) -> Any:
 def make_service(**settings: Any) -> Service:
     """Return the service with the page."""
     swarm = AsyncSwarm(ScriptedModel(script, cut=5).client())
-    return app(
+    return create_app(
         swarm,
         **{
             "agents": [triage, orders, refunds],

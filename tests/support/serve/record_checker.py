@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from aswarm.serve import Entry, fold
+from aswarm.runs import Entry, fold
 
 Json = dict[str, Any]
 Said = tuple[str, str, tuple[str, ...]]

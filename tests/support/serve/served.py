@@ -14,7 +14,7 @@ import uvicorn
 from kept_runs import Workshop
 
 from aswarm import AsyncSwarm
-from aswarm.serve import Service, app, bearer
+from aswarm.serve import Service, bearer, create_app
 from aswarm.testing import ScriptedModel
 
 TOKENS = {"token-of-ann": "ann", "token-of-bob": "bob"}
@@ -61,7 +61,7 @@ def service(
     model = ScriptedModel(script, cut=cut)
     agents = (workshop or Workshop()).agents()
     swarm = AsyncSwarm(model.client(), middleware=middleware)
-    return app(swarm, **{"agents": agents, "auth": bearer(TOKENS), **settings})
+    return create_app(swarm, **{"agents": agents, "auth": bearer(TOKENS), **settings})
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ import anyio
 import httpx
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.serve import app, bearer
+from aswarm.serve import bearer, create_app
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
 
@@ -45,12 +45,12 @@ def make_app() -> Any:
     """Return the service, from the environment. The servers call it as a factory."""
     swarm = AsyncSwarm(ScriptedModel(answer, cut=int(os.environ.get("SERVICE_CUT", "4"))).client())
     store = os.environ["SERVICE_STORE"]
-    made = app(
+    made = create_app(
         swarm,
         agents=Agent(name="Clerk", functions=[slow]),
         auth=bearer("token"),
         store=store,
-        drain=float(os.environ.get("SERVICE_DRAIN", "2")),
+        drain_seconds=float(os.environ.get("SERVICE_DRAIN", "2")),
         wires=("openai",),
     )
     version = os.environ.get("SERVICE_ASGI")

@@ -145,10 +145,10 @@ async def make_store(path: Path) -> None:
     async with (
         SQLiteStore(live) as store,
         AsyncSwarm(ScriptedModel(steps).client(), model="gpt-6") as swarm,
-        LocalRuns(swarm, store, agents=agents([], go, began), version="1") as runs,
+        LocalRuns(swarm, store=store, agents=agents([], go, began), version="1") as runs,
     ):
         for name in ("ended", "waits"):
-            await Run(runs, await runs.start(_new(name))).result()
+            await Run(runs, await runs.start(_new(name))).last_entry()
         await runs.start(_new("died"))
         await began.wait()
         with closing(sqlite3.connect(live)) as source, closing(sqlite3.connect(path)) as copy:

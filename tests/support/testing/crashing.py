@@ -13,7 +13,7 @@ from drawn import FAULTS, agent, answers, api, several
 from aswarm import Agent, AswarmError, tool
 from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.conversations import Conversation, SQLiteStore
-from aswarm.runs import CallAnswer, LocalRuns, NewRun, RunNotFound, RunsError
+from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused, RunNotFound
 from aswarm.testing import ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
 
@@ -32,9 +32,9 @@ def decisions(world: World, name: str, run: str, response: Mapping[str, Any]) ->
         which = call.get("call_id") or call["id"]
         if call.get("kind") == "approval":
             approve = not world.draw(f"{name}: denies", 3)
-            drawn.append(CallAnswer(which, approve=approve, run=run))
+            drawn.append(CallAnswer(which, approve=approve, run_id=run))
         else:
-            drawn.append(CallAnswer(which, content="yes", run=run))
+            drawn.append(CallAnswer(which, data="yes", run_id=run))
     return drawn
 
 
@@ -50,7 +50,7 @@ async def user(world: World, clients: Clients, name: str) -> None:
     for round_ in range(4):
         try:
             record = await clients.start(new)
-        except RunsError:
+        except RequestRefused:
             return  # another run is active, or the calls were answered or closed
         try:
             response = await follow(world, clients, name, record.id)
@@ -66,8 +66,8 @@ async def cancel(runs: LocalRuns, run: str) -> None:
     """Cancel a run: it does not wait for an answer afterwards, unless it waited before."""
     now = START + anyio.current_time()
     record = await runs.cancel(run, user="u")
-    last = (await runs.recorded(run))[-1]
-    assert record.reason != "waiting" or last.at <= now * 1000, "a cancelled run waits for an answer"
+    last = (await runs._recorded(run))[-1]
+    assert record.reason != "waiting" or last.at_ms <= now * 1000, "a cancelled run waits for an answer"
 
 
 async def follow(world: World, clients: Clients, name: str, run: str) -> Mapping[str, Any]:
@@ -87,7 +87,7 @@ async def check_stored(world: World, path: str) -> None:
     """The histories of all conversations are valid, no run is left, and no live process was taken for dead."""
     deaths = sum("dies" in text for _, text in world.notes)
     swarm = world.swarm(Provider(world, []))
-    async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
+    async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
         records = await runs.list(user="u")
         assert not [record for record in records if record.is_running], f"runs are left: {records}"
         for summary in await runs.store.list():
@@ -95,7 +95,7 @@ async def check_stored(world: World, path: str) -> None:
             assert stored is not None
             check_history(stored.messages, allow_open=True, ordered=False)
         for record in records:
-            entries = await runs.recorded(record.id)
+            entries = await runs._recorded(record.id)
             attempts = {1, *(1 + entry.seq // ATTEMPT_NUMBERS for entry in entries)}
             assert max(attempts) <= 1 + deaths, f"{deaths} processes died, and {record.id} has the attempts {attempts}"
             last = [entry.is_last for entry in entries]
@@ -111,7 +111,7 @@ async def crashed_runs(world: World) -> None:
 
     async def main() -> None:
         swarm = world.swarm(model)
-        async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
+        async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
             await crash.serve(runs)
 
     async def one(name: str) -> None:
@@ -134,7 +134,7 @@ async def two_processes(world: World) -> None:
     def main(crash: Crash[LocalRuns]) -> Any:
         async def process() -> None:
             swarm = world.swarm(model)
-            async with LocalRuns(swarm, path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
+            async with LocalRuns(swarm, store=path, agents=[agent("agent")], version="1", failover_seconds=1) as runs:
                 await crash.serve(runs)
 
         return process
@@ -163,7 +163,7 @@ async def cancelled_approvals(world: World) -> None:
         )
 
     swarm = world.swarm(Provider(world, answer))
-    async with LocalRuns(swarm, world.path("runs.sqlite"), agents=[agent("agent")]) as runs:
+    async with LocalRuns(swarm, store=world.path("runs.sqlite"), agents=[agent("agent")]) as runs:
 
         async def one(name: str) -> None:
             clients = Clients(world, runs, name=name)
@@ -194,7 +194,7 @@ async def crashed_conversations(world: World) -> None:
                 try:
                     async with asyncio.timeout((None, 0.02)[world.draw("timeout", 2)]):
                         if text in texts:
-                            await conversation.resume()
+                            await conversation.resume(True)
                         else:
                             await conversation.run(text)
                 except (AswarmError, TimeoutError):

@@ -105,8 +105,8 @@ async def served_runs(world: World) -> None:
     crash = Crash[httpx.AsyncClient](world, most=2, power=True)
 
     async def main() -> None:
-        runs = LocalRuns(world.swarm(model), path, agents=[agent("agent")], version="1", failover_seconds=1)
-        service = Service(runs, auth=lambda _: "u", drain=0)
+        runs = LocalRuns(world.swarm(model), store=path, agents=[agent("agent")], version="1", failover_seconds=1)
+        service = Service(runs, auth=lambda _: "u", drain_seconds=0)
         transport = httpx.ASGITransport(app=service)
         async with service.lifespan(), httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             await crash.serve(http)

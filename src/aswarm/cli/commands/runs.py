@@ -22,7 +22,7 @@ from aswarm.cli._signals import received
 if TYPE_CHECKING:
     from aswarm._values.decisions import Decision
     from aswarm.durable import DurableRun, DurableRuns
-    from aswarm.serve import RunRecord
+    from aswarm.runs import RunRecord
 
 _STATUSES = ("queued", "running", "waiting", "finished", "failed", "stopped", "unreachable")
 _SECONDS_FOR_OTHERS = 30.0
@@ -58,7 +58,7 @@ async def _work(runs: DurableRuns, drain: float) -> None:
     if runs.concurrency < 1:
         raise SetupError("these runs have concurrency=0, so no process executes them; a worker needs at least 1")
     with received(signal.SIGTERM, signal.SIGINT) as signals:
-        async with runs.factory.swarm, runs:
+        async with runs.swarm, runs:
             click.echo(
                 f"executing runs of the version {runs.version}, {runs.concurrency} at once (Ctrl-C ends it)", err=True
             )
@@ -87,7 +87,7 @@ def _durable(target: str) -> DurableRuns:
 def _client(target: str) -> DurableRuns:
     """Return a `DurableRuns` that executes no runs in this process."""
     if "://" not in target:
-        return _durable(target).as_client()
+        return _durable(target)._as_client()
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - as above
     return DurableRuns(AsyncSwarm(), agents=Agent(name="-"), store=target, version="-", concurrency=0)
@@ -132,7 +132,7 @@ def _runs_command(
 
         async def main(target: str, **options: Any) -> None:
             client = _client(target)
-            async with client.factory.swarm, client:
+            async with client.swarm, client:
                 await work(client, **options)
 
         return command(name, text=text)(click.argument("target")(run))
@@ -165,7 +165,7 @@ async def list_runs(client: DurableRuns, status: Any, limit: int) -> None:
 @click.argument("run_id")
 async def show(client: DurableRuns, run_id: str) -> None:
     """Print the record of a run. If the run has ended, add its last entry."""
-    run = await client.find(run_id)
+    run = await client.find_run(run_id)
     last = None if run.record.is_running else await run.last_entry()
     _print_record(run.record, **({} if last is None else {"end": last.to_dict()}))
 
@@ -178,7 +178,7 @@ async def show(client: DurableRuns, run_id: str) -> None:
 @click.argument("run_id")
 async def cancel(client: DurableRuns, run_id: str) -> None:
     """Stop the run, and print its record."""
-    run: DurableRun = await client.find(run_id)
+    run: DurableRun = await client.find_run(run_id)
     has_agents = "://" not in click.get_current_context().params["target"]
     try:
         with anyio.fail_after(None if has_agents else _SECONDS_FOR_OTHERS):
@@ -199,7 +199,7 @@ async def cancel(client: DurableRuns, run_id: str) -> None:
 async def release(client: DurableRuns, run_id: str) -> None:
     """Return the run to the queue, and print its record."""
     await client.release(run_id)
-    _print_record((await client.find(run_id)).record)
+    _print_record((await client.find_run(run_id)).record)
 
 
 def _decisions(_: click.Context, __: click.Parameter, answers: tuple[str, ...]) -> dict[str, Decision]:
@@ -230,7 +230,7 @@ def _decision(text: str) -> tuple[str, Decision]:
 @click.argument("answer", nargs=-1, required=True, callback=_decisions)
 async def answer(client: DurableRuns, run_id: str, answer: dict[str, Decision]) -> None:
     """Answer the calls, and print the record of the new run."""
-    _print_record((await (await client.find(run_id)).answer(answer)).record)
+    _print_record((await (await client.find_run(run_id)).answer(answer)).record)
 
 
 def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
@@ -254,7 +254,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 )
 async def purge(client: DurableRuns, older_than: float) -> None:
     """Delete, and print the number of deleted runs."""
-    _print({"deleted": await client.purge(older_than)})
+    _print({"deleted": await client.purge(older_than_seconds=older_than)})
 
 
 for each in (list_runs, show, cancel, release, answer, purge):

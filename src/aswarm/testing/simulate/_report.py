@@ -26,7 +26,7 @@ def timeline(world: World) -> list[str]:
     for run_id, log in world.logs.items():
         at = 0.0
         for entry in log:
-            milliseconds = entry.at / 1000 - START
+            milliseconds = entry.at_ms / 1000 - START
             at = max(at, milliseconds, _start_of(world, run_id, entry))
             lines.append((at, f"{milliseconds:8.3f}   {run_id[:8]}: {_line(entry.to_dict())}"))
     lines = [line for line in lines if "Delta " not in line[1]]  # the pieces of texts and arguments
@@ -37,7 +37,7 @@ def _start_of(world: World, run_id: str, entry: Entry) -> float:
     """Return the time of the last start of the call that has finished, within the millisecond of the entry; otherwise 0."""
     if entry.type != "ToolCallFinished":
         return 0.0
-    until, index = (entry.at + 1) / 1000 - START, entry.fields["index"]
+    until, index = (entry.at_ms + 1) / 1000 - START, entry.fields["index"]
     starts = (call.at for call in world.calls if (call.run, call.index) == (run_id, index) and call.at < until)
     return max(starts, default=0.0)
 

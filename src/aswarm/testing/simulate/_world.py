@@ -248,7 +248,7 @@ class World:
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
     turn, now = handlers.run._state.turns, anyio.current_time()  # a middleware of aswarm itself
     return SimulatedCall(
-        now, handlers.run.id, turn, call.index, call.id, call.name, call.arguments, repeatable=call.is_repeatable
+        now, handlers.run.run_id, turn, call.index, call.id, call.name, call.arguments, repeatable=call.is_repeatable
     )
 
 

@@ -33,7 +33,7 @@ async def durable_batch(
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - only once it is needed
     at_once, version = cast("int", options.concurrency), cast("str", options.code_version)
     runs = DurableRuns(swarm, agents=agent, store=cast("str", options.store), version=version, concurrency=at_once)
-    runs.factory.limits = replace(runs.limits, max_turns=options.max_turns)
+    runs._factory.limits = replace(runs.limits, max_turns=options.max_turns)
     async with runs:
         yield _DurableBatch(runs, agent, options).outcomes(items)
 
@@ -80,7 +80,7 @@ class _DurableBatch:
             name = json.dumps([*named, failures] if failures else named)
             run_id = blake2b(name.encode(), digest_size=16).hexdigest()
             try:
-                if (await self._runs.find(run_id)).record.status != "failed":
+                if (await self._runs.find_run(run_id)).record.status != "failed":
                     return run_id
             except RunNotFound:
                 return run_id
@@ -92,7 +92,7 @@ class _DurableBatch:
             (last,) = await self._runs.list(user=run.record.user, conversation=run.conversation, limit=1)
             if last.id == run.id:
                 break
-            run = await self._runs.find(last.id)
+            run = await self._runs.find_run(last.id)
             await run.wait()
         return run
 
@@ -111,7 +111,7 @@ async def _outcome(run: DurableRun, index: int, item: Item) -> Outcome:
         index,
         response,
         error,
-        duration=((record.ended or record.started) - record.started) / 1000,
+        duration=((record.ended_ms or record.started_ms) - record.started_ms) / 1000,
         attempts=1,
         usage=Usage() if partial is None else partial.usage,
         metadata=item.metadata,

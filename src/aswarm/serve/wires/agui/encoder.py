@@ -1,4 +1,4 @@
-"""Encoder of AG-UI 1.0: turns the entries of a run into events of AG-UI.
+"""Wire of AG-UI 1.0: turns the entries of a run into events of AG-UI.
 
 Handoffs, the start of a function and progress become CUSTOM events, because AG-UI has no events for them and clients drop
 unknown events. An optional field without a value is left out, because clients reject null.
@@ -25,7 +25,7 @@ _APPROVAL_SCHEMA = {
 }
 
 
-class AguiWire:
+class AGUIWire:
     """The wire of AG-UI: encodes the entries of one run for one reader, from the first entry.
 
     Args:
@@ -61,7 +61,7 @@ class AguiWire:
 
     def encode(self, entry: Entry) -> list[bytes]:
         """Return the frames of the next entry."""
-        return [data_frame(as_json({**event, "timestamp": entry.at})) for event in self.events(entry)]
+        return [data_frame(as_json({**event, "timestamp": entry.at_ms})) for event in self.events(entry)]
 
     def events(self, entry: Entry) -> list[dict[str, Any]]:  # noqa: C901, PLR0911, PLR0912 - a case for each type
         """Return the events of the next entry, as JSON data."""

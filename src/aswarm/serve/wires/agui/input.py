@@ -28,7 +28,7 @@ from aswarm.runs._requests import (
 
 
 def agui_request(body: object) -> ClientRequest:
-    """Return the request in a body. Raises RequestError with the place of the fault.
+    """Return the request in a body. Raises InvalidRequest with the place of the fault.
 
     An answer in `resume` must be for an open call. Without `resume`, the results of tools in the messages are the answers. When
     the run starts, results of calls that are not open are ignored as old history.
@@ -62,16 +62,16 @@ def _resumed(entry: object, param: str) -> CallAnswer:
         run, call = "", run
     status = data.get("status")
     if status == "cancelled":
-        return CallAnswer(call, approve=False, run=run)
+        return CallAnswer(call, approve=False, run_id=run)
     if status != "resolved":
         raise invalid(f"{param}.status", '"resolved" or "cancelled"', status)
-    return CallAnswer(call, content=data.get("payload"), run=run)
+    return CallAnswer(call, data=data.get("payload"), run_id=run)
 
 
 def results_in(messages: Sequence[Any]) -> list[CallAnswer]:
     """Return the results of the client's tools. This ignores results of an unknown form."""
     return [
-        CallAnswer(message["toolCallId"], content=_result_text(message.get("content")))
+        CallAnswer(message["toolCallId"], data=_result_text(message.get("content")))
         for message in messages
         if is_object(message) and message.get("role") == "tool" and isinstance(message.get("toolCallId"), str)
     ]

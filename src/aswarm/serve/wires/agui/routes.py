@@ -15,7 +15,7 @@ from aswarm.serve._endpoints import Refusal, endpoint, last_run, new_run, read_j
 from aswarm.serve._responses import HEADERS
 from aswarm.serve.wires.sse import MEDIA_TYPE, data_frame
 
-from .encoder import VERSION, AguiWire
+from .encoder import VERSION, AGUIWire
 from .input import agui_request, results_in
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def agui_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _start(service: Service, request: Request, user: str) -> Response:
-    asked = agui_request(await read_json(request, service.runs.limits.body))
+    asked = agui_request(await read_json(request, service.runs.limits.body_bytes))
     thread, run_id = asked.conversation or "", asked.run_id or ""
     new = await new_run(service, request, user, asked, thread, agent=request.path_params["agent"])
     key = f"{_KEY}{thread}\n{run_id}" if new.key is None else new.key
@@ -44,12 +44,12 @@ async def _start(service: Service, request: Request, user: str) -> Response:
     # A repeated request gets the whole run again, so the client must drop the messages that it has of this run. Their ids
     # start with the id of the run.
     others = [message for message in asked.shown if not str(message.get("id")).startswith(f"{run.id}-")]
-    wire = AguiWire(
+    wire = AGUIWire(
         thread_id=thread,
         run_id=run_id,
         protocol_version=asked.protocol_version,
         # Without `resume`, the answers are results that the client has sent. These results must not be sent back.
-        known=() if asked.strict else [answer.call for answer in results_in(others)],
+        known=() if asked.strict else [answer.call_id for answer in results_in(others)],
         snapshot=others if len(others) < len(asked.shown) else None,
     )
     return stream(service, run, wire)
@@ -72,4 +72,4 @@ async def _attach(service: Service, request: Request, user: str) -> Response:
         raise Refusal(404, "run_not_found", "the thread has no run")
     key = run.record.key or ""
     run_id = key.rpartition("\n")[2] if key.startswith(_KEY) else run.id
-    return stream(service, run, AguiWire(thread_id=thread, run_id=run_id))
+    return stream(service, run, AGUIWire(thread_id=thread, run_id=run_id))

@@ -8,8 +8,8 @@ from typing import Any
 from aswarm.runs._requests import (
     CallAnswer,
     ClientRequest,
+    InvalidRequest,
     NewMessage,
-    RequestError,
     a_file_part,
     a_flag,
     a_list,
@@ -24,14 +24,14 @@ from aswarm.runs._requests import (
 
 
 def native_request(body: object) -> ClientRequest:
-    """Return the request in the body of `POST /conversations/{c}/runs`. Raises RequestError with the place of the fault.
+    """Return the request in the body of `POST /conversations/{c}/runs`. Raises InvalidRequest with the place of the fault.
 
     The body has `agent` and one of:
 
     - `text`: a message.
     - `content`: a message as a list of parts of Chat Completions, with the types "text", "image_url" and "file".
-    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "reason"?}]`. `run`: the id of the run that waits; null
-      if this run has no log.
+    - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "expected"?, "reason"?}]`. `run`: the id of the run that
+      waits; null if this run has no log. `expected`: the arguments that the user has seen.
     - `"continue": true`: the model continues without a new message.
     - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
     """
@@ -41,10 +41,10 @@ def native_request(body: object) -> ClientRequest:
     regenerate = a_flag(data.get("regenerate"), "regenerate")
     text, parts = data.get("text"), a_list(data.get("content"), "content")
     if [bool(answers), text is not None, bool(parts), continues, regenerate].count(True) != 1:
-        raise RequestError(
-            422,
-            "invalid_request",
+        raise InvalidRequest(
             "the body must have exactly one of the keys text, content, answers, continue and regenerate",
+            code="invalid_request",
+            status_code=422,
             param="text",
         )
     return ClientRequest(
@@ -88,19 +88,24 @@ def _url(value: object, param: str) -> str:
 def _answer(answer: object, param: str) -> CallAnswer:
     data = an_object(answer, param)
     if ("approve" in data) is ("content" in data):
-        raise RequestError(422, "invalid_request", f"{param} must have either approve or content", param=param)
-    arguments = data.get("arguments")
+        raise InvalidRequest(
+            f"{param} must have either approve or content", code="invalid_request", status_code=422, param=param
+        )
+    arguments, expected = data.get("arguments"), data.get("expected")
     return CallAnswer(
         a_text(data.get("call"), f"{param}.call"),
         approve=a_flag(data["approve"], f"{param}.approve") if "approve" in data else None,
         arguments=None if arguments is None else an_object(arguments, f"{param}.arguments"),
+        expected=None if expected is None else an_object(expected, f"{param}.expected"),
         reason=an_optional_text(data.get("reason"), f"{param}.reason") or "",
-        content=data.get("content"),
-        run=_run_that_asked(data, param),
+        data=data.get("content"),
+        run_id=_run_that_asked(data, param),
     )
 
 
 def _run_that_asked(data: Mapping[str, Any], param: str) -> str | None:
     if "run" not in data:
-        raise RequestError(422, "invalid_request", f"{param} must have run, the id of the run that waits", param=param)
+        raise InvalidRequest(
+            f"{param} must have run, the id of the run that waits", code="invalid_request", status_code=422, param=param
+        )
     return an_optional_text(data["run"], f"{param}.run")

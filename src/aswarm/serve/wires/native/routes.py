@@ -11,7 +11,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm.runs._requests import invalid
-from aswarm.runs._runs import DisconnectPolicy, Run
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    DisconnectPolicy,
+)
 from aswarm.serve._endpoints import endpoint, json_response, new_run, place_of, read_json, start, stream
 from aswarm.serve._own_routes import respond
 
@@ -34,7 +37,7 @@ def native_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _start(service: Service, request: Request, user: str) -> Response:
-    body = await read_json(request, service.runs.limits.body)
+    body = await read_json(request, service.runs.limits.body_bytes)
     asked = native_request(body)
     new = await new_run(service, request, user, asked, request.path_params["conversation"])
     run = await start(service, request, replace(new, on_disconnect=_policy(body, service)))
@@ -48,9 +51,9 @@ async def _start(service: Service, request: Request, user: str) -> Response:
 def _policy(body: Any, service: Service) -> DisconnectPolicy:
     value = body.get("on_disconnect")
     if value is None:
-        return service.on_disconnect
+        return service._on_disconnect
     is_seconds = (
-        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= service.runs.limits.seconds
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= service.runs.limits.run_seconds
     )
     if not (is_seconds or value in ("finish", "cancel")):
         raise invalid("on_disconnect", '"finish", "cancel" or a number of seconds', value)
@@ -73,14 +76,14 @@ async def _get(service: Service, request: Request, user: str) -> Response:
 
 
 async def _run(service: Service, request: Request, user: str) -> Run:
-    return await service.run(request.path_params["run"], user=user)
+    return await service.get_run(request.path_params["run"], user=user)
 
 
 async def _state(service: Service, request: Request, run: Run) -> dict[str, Any]:
     """Return a run as JSON data. If the run has ended, the data include its last entry."""
     state: dict[str, Any] = {**run.record.to_dict(), "events": _place(request, run, "/events")}
     if not run.record.is_running:
-        shown = [service.show(entry) for entry in await run.read(run.record.last - 1)]
+        shown = [service._show(entry) for entry in await run.read(run.record.last - 1)]
         state["result"] = next((entry.to_dict() for entry in shown if entry is not None), None)
     return state
 
@@ -93,4 +96,4 @@ async def _cancel(service: Service, request: Request, user: str) -> Response:
 
 async def _events(service: Service, request: Request, user: str) -> Response:
     run = await _run(service, request, user)
-    return respond(run, NativeWire(), request, heartbeat=service.heartbeat, show=service.show)
+    return respond(run, NativeWire(), request, heartbeat_seconds=service._heartbeat_seconds, show=service._show)

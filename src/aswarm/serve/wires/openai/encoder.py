@@ -1,4 +1,4 @@
-"""Encoder of Chat Completions: a run becomes the chunks of one completion, or one whole completion.
+"""Wire of Chat Completions: a run becomes the chunks of one completion, or one whole completion.
 
 The `tool_calls` never contain handoffs or functions that run here. A client would execute such a call itself, and then send
 another request. The texts of several turns become one text, with a blank line between them.
@@ -56,7 +56,7 @@ class OpenAIWire:
     def chunks(self, entry: Entry) -> list[dict[str, Any]]:
         """Return the chunks of the next entry, as JSON data."""
         if entry.type == "RunStarted":
-            self._id, self._created = f"chatcmpl-{entry.fields['run_id']}", entry.at // 1000
+            self._id, self._created = f"chatcmpl-{entry.fields['run_id']}", entry.at_ms // 1000
             return [self._chunk({"role": "assistant", "content": ""})]
         if entry.is_last:
             return self._ended(entry)

@@ -15,8 +15,8 @@ from aswarm._values.messages import Message, call_arguments, text_of
 from aswarm.runs._requests import (
     CallAnswer,
     ClientTool,
+    InvalidRequest,
     NewMessage,
-    RequestError,
     a_flag,
     a_list,
     a_text,
@@ -51,9 +51,9 @@ class ChatRequest:
 
 
 def chat_request(body: object) -> ChatRequest:
-    """Return the request in a body. Raises RequestError.
+    """Return the request in a body. Raises InvalidRequest.
 
-    `ignored` of the request lists the settings that the agents decide. A setting raises RequestError if the client would rely on
+    `ignored` of the request lists the settings that the agents decide. A setting raises InvalidRequest if the client would rely on
     its effect (`n`, `logprobs`, `response_format`).
     """
     data = an_object(body, "body")
@@ -61,8 +61,11 @@ def chat_request(body: object) -> ChatRequest:
     sent = a_list(data.get("messages"), "messages")
     messages = [an_object(each, f"messages[{at}]") for at, each in enumerate(sent)]
     if not any(message.get("role") == "user" and _content(message) for message in messages):
-        raise RequestError(
-            400, "invalid_request", "messages must have a message with the role user and a content", param="messages"
+        raise InvalidRequest(
+            "messages must have a message with the role user and a content",
+            code="invalid_request",
+            status_code=400,
+            param="messages",
         )
     tools = list(_tools(a_list(data.get("tools"), "tools")))
     options = data.get("stream_options")
@@ -80,9 +83,9 @@ def chat_request(body: object) -> ChatRequest:
     )
 
 
-def unknown_model(name: str) -> RequestError:
+def unknown_model(name: str) -> InvalidRequest:
     """Return the error for a model name that is not the name of an agent."""
-    return RequestError(404, "model_not_found", f"The model {name!r} does not exist.", param="model")
+    return InvalidRequest(f"The model {name!r} does not exist.", code="model_not_found", status_code=404, param="model")
 
 
 def _refuse_settings(data: Mapping[str, Any]) -> None:
@@ -95,7 +98,9 @@ def _refuse_settings(data: Mapping[str, Any]) -> None:
     }
     for param, is_refused in refused.items():
         if is_refused:
-            raise RequestError(400, "unsupported", f"{param} is not supported by this server", param=param)
+            raise InvalidRequest(
+                f"{param} is not supported by this server", code="unsupported", status_code=400, param=param
+            )
 
 
 def _tools(tools: list[Any]) -> Iterator[ClientTool]:
@@ -121,7 +126,7 @@ def _assistant(
     message: Mapping[str, Any], following: Sequence[Mapping[str, Any]], own_tools: set[str]
 ) -> list[Message]:
     """Return the text of an assistant message. If its calls of the client's tools have results, return these calls and results."""
-    results = {answer.call: answer.content for answer in _answers(following)}
+    results = {answer.call_id: answer.data for answer in _answers(following)}
     calls = message.get("tool_calls")
     known = [
         {"id": call["id"], "type": "function", "function": {"name": name, "arguments": call_arguments(call)}}
@@ -145,7 +150,7 @@ def _name_of(call: object) -> str | None:
 def _answers(messages: Sequence[Mapping[str, Any]]) -> Iterator[CallAnswer]:
     for message in messages:
         if message.get("role") == "tool" and isinstance(call := message.get("tool_call_id"), str):
-            yield CallAnswer(call, content=text_of(message.get("content")))
+            yield CallAnswer(call, data=text_of(message.get("content")))
 
 
 def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:

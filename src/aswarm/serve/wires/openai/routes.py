@@ -19,7 +19,11 @@ from aswarm._run.handlers import NO_RUN
 from aswarm._runtime import clocks
 from aswarm.runs._prepared import TASK_MODEL
 from aswarm.runs._requests import ClientRequest
-from aswarm.runs._runs import AgentNotFound, NewRun, Run
+from aswarm.runs._run import Run
+from aswarm.runs._runs import (
+    AgentNotFound,
+    NewRun,
+)
 from aswarm.serve._endpoints import (
     Refusal,
     check_length,
@@ -67,7 +71,7 @@ def openai_routes(service: Service) -> list[BaseRoute]:
 
 
 def _models(service: Service) -> list[str]:
-    return [*service.runs.agents, *([] if service.runs.task_agent is None else [TASK_MODEL])]
+    return [*service.runs.agents, *([] if service.runs._task_agent is None else [TASK_MODEL])]
 
 
 def openai_error(refusal: Refusal) -> Response:
@@ -75,23 +79,23 @@ def openai_error(refusal: Refusal) -> Response:
 
     If the conversation is busy, `run` in the body is the id of its active run.
     """
-    kind = "server_error" if refusal.status >= _SERVER_ERRORS else "invalid_request_error"
+    kind = "server_error" if refusal.status_code >= _SERVER_ERRORS else "invalid_request_error"
     body = error_body(str(refusal), code=refusal.code, type_=kind, param=refusal.extra.get("param"))
     if "run" in refusal.extra:
         body["error"]["run"] = refusal.extra["run"]
-    status = 400 if refusal.status == _UNPROCESSABLE else refusal.status
+    status = 400 if refusal.status_code == _UNPROCESSABLE else refusal.status_code
     return json_response(body, status, refusal.headers)
 
 
 async def _complete(service: Service, request: Request, user: str) -> Response:
-    asked = chat_request(await read_json(request, service.runs.limits.body))
+    asked = chat_request(await read_json(request, service.runs.limits.body_bytes))
     if asked.ignored:
         logger.info("ignored settings of a request of Chat Completions: %s", ", ".join(asked.ignored), extra=NO_RUN)
     try:
         run = await start(service, request, await _new_run(service, request, user, asked))
     except AgentNotFound as error:
         raise unknown_model(asked.model) from error
-    own_tools = {tool.name for tool in asked.tools} if service.client_tools == "offer" else frozenset[str]()
+    own_tools = {tool.name for tool in asked.tools} if service._client_tools == "offer" else frozenset[str]()
     return await _answer(service, request, run, asked, own_tools)
 
 
@@ -101,15 +105,15 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
     if conversation is not None and asked.model != TASK_MODEL:
         wanted = ClientRequest(asked.messages, asked.answers, strict=False, tools=asked.tools)
         return await new_run(service, request, user, wanted, conversation, agent=asked.model)
-    check_length(asked.messages, service.runs.limits.text)
-    system = [{"role": "system", "content": text} for text in asked.system] if service.client_system else []
+    check_length(asked.messages, service.runs.limits.text_characters)
+    system = [{"role": "system", "content": text} for text in asked.system] if service._client_system else []
     return NewRun(
         user,
         messages=[*system, *asked.history],
         agent=asked.model,
         key=idempotency_key(request),
-        context_variables=None if service.context is None else await service.context(request),
-        tools=asked.tools if service.client_tools == "offer" else (),
+        context_variables=None if service._context is None else await service._context(request),
+        tools=asked.tools if service._client_tools == "offer" else (),
         on_disconnect="cancel",  # no client can reconnect to this run, because it has no conversation
     )
 
@@ -117,14 +121,16 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
 async def _answer(
     service: Service, request: Request, run: Run, asked: ChatRequest, own_tools: Collection[str]
 ) -> Response:
-    wire = OpenAIWire(asked.model, include_usage=asked.include_usage, activity=service.activity, client_tools=own_tools)
+    wire = OpenAIWire(
+        asked.model, include_usage=asked.include_usage, activity=service._activity, client_tools=own_tools
+    )
     # A client of this API cannot reconnect. So its answer continues while the service drains.
-    patience = service.drain_seconds
+    patience = service._drain_seconds
     if asked.stream:
-        return RunStream(run, wire, heartbeat=service.heartbeat, show=service.show, patience=patience)
-    with run.reading():
-        async with while_connected(request.receive, run.draining, patience):
-            return _whole([shown async for entry in run.entries() if (shown := service.show(entry)) is not None], wire)
+        return RunStream(run, wire, heartbeat_seconds=service._heartbeat_seconds, show=service._show, patience=patience)
+    with run._reading():
+        async with while_connected(request.receive, run._draining, patience):
+            return _whole([shown async for entry in run.entries() if (shown := service._show(entry)) is not None], wire)
     raise Refusal(499, "client_gone", "the client disconnected before its run finished")
 
 

@@ -1,4 +1,4 @@
-"""Encoder of Vercel's UI message stream, version 1. It uses only parts that both `ai` 6 and `ai` 7 can read.
+"""Wire of Vercel's UI message stream, version 1. It uses only parts that both `ai` 6 and `ai` 7 can read.
 
 Calls of functions that run here are `providerExecuted`. Otherwise a client would treat their results as its own, and send them
 again in a loop. A call that the client answers (an external tool, or a question) is not `providerExecuted`.

@@ -27,7 +27,7 @@ from aswarm.runs._requests import (
 
 
 def vercel_request(body: object) -> ClientRequest:
-    """Return the request in a body. Raises RequestError with the place of the fault.
+    """Return the request in a body. Raises InvalidRequest with the place of the fault.
 
     A client sends a message again with the old answers in it. So when the run starts, answers to calls that are not open are
     ignored.
@@ -56,9 +56,9 @@ def _answers(message: Mapping[str, Any]) -> Iterator[CallAnswer]:
             if part.get("state") == "approval-responded" and is_object(approval):
                 yield _decided(call, approval)
             elif not part.get("providerExecuted") and part.get("state") == "output-available":
-                yield CallAnswer(call, content=part.get("output"), run=runs.get(call))
+                yield CallAnswer(call, data=part.get("output"), run_id=runs.get(call))
             elif not part.get("providerExecuted") and part.get("state") == "output-error":
-                yield CallAnswer(call, content=f"Error: {part.get('errorText')}", run=runs.get(call))
+                yield CallAnswer(call, data=f"Error: {part.get('errorText')}", run_id=runs.get(call))
 
 
 def _waiting_call(part: object) -> tuple[str, str] | None:
@@ -77,7 +77,7 @@ def _decided(call: str, approval: Mapping[str, Any]) -> CallAnswer:
         call,
         approve=approval.get("approved") is True,
         reason=reason if isinstance(reason, str) else "",
-        run=run if has_run else "",
+        run_id=run if has_run else "",
     )
 
 
