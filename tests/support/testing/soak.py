@@ -4,7 +4,8 @@
 
 The process has a service over `LocalRuns` on a SQLite file, conversations in SQLite and in PostgreSQL, durable runs, batches with
 journals, MCP in both directions, code mode, eager tools, tracing and rate limits. Its clients and its model are real sockets of
-the same process. Old data is purged each hour. The exit status is 1 if a measure grows, or if something unexpected happened.
+the same process. Old data is purged each hour. The exit status is 1 if a measure grows, or if something unexpected happened. In a
+day of a few minutes, the files are still filling up to their usual sizes, which is a growth too.
 
 `--leak`: keep the responses of the conversations, and a file handle for each fifth of them, to see that the verdicts detect it.
 """
@@ -18,7 +19,6 @@ import json
 import logging
 import os
 import random
-import resource
 import sys
 import tempfile
 import time
@@ -79,11 +79,13 @@ class Soak:
         self.spans = InMemorySpanExporter()
         self.metrics = InMemoryMetricReader()
         self.sources: dict[str, Callable[[], dict[str, float]]] = {
-            "files": partial(soak_measures.files, folder),
             "chats in PostgreSQL": partial(soak_measures.postgres, "conversations", self.chats_url),
         }
-        if options.durable == "postgres":
-            self.sources["durable runs"] = partial(soak_measures.postgres, "durable runs", self.durable_url)
+        self.sources["durable runs"] = (
+            partial(soak_measures.postgres, "durable runs", self.durable_url)
+            if options.durable == "postgres"
+            else partial(soak_measures.sqlite_rows, folder / "durable.sqlite")
+        )
         self._leaked: list[object] = []
         self._responses = 0
 
@@ -154,20 +156,27 @@ class Soak:
             "batches": (0.06, batches.batch),
         }
 
+    def forget(self) -> None:
+        """Forget the closed parts, so that nothing of them should be left."""
+        del self.local, self._purges
+        self.sources.clear()
+
     # --- the day ---
 
     async def _purge_service(self) -> None:
         await self.local.store.purge(_KEPT_HOURS * self.day.hour)
-        self.spans.clear()
-        self.metrics.get_metrics_data()
 
-    async def hourly(self) -> None:
-        """Do what the program of a service does each hour."""
+    async def purge(self) -> None:
+        """Purge all stores, as the program of a service does each hour."""
         for purge in self._purges:
             await purge()
-        self._seen.requests.clear()
-        self._seen.heads.clear()
-        self._seen.closed_at.clear()
+
+    def _empty(self) -> None:
+        """Empty the exporter and the lists of the model server, which keep everything."""
+        self.spans.clear()
+        self.metrics.get_metrics_data()
+        for kept in (self._seen.requests, self._seen.heads, self._seen.closed_at):
+            kept.clear()
 
     def note(self, response: Response) -> None:
         """Get a response of a client; with `--leak`, keep it."""
@@ -179,7 +188,9 @@ class Soak:
 
     async def sample(self) -> None:
         """Take a sample."""
-        self.samples.append(Sample(round(self.day.now, 3), await soak_measures.measured(self.sources)))
+        self._empty()
+        values = await soak_measures.measured(self.folder, self.sources)
+        self.samples.append(Sample(round(self.day.now, 3), values))
 
     async def sampling(self) -> None:
         """Take samples until cancelled."""
@@ -191,11 +202,13 @@ class Soak:
         """Run the day."""
         async with self.opened() as actors:
             await self.sample()
-            background = [asyncio.create_task(each) for each in (self.sampling(), self.day.hourly(self.hourly))]
+            background = [asyncio.create_task(each) for each in (self.sampling(), self.day.hourly(self.purge))]
             await self.day.arrivals(actors)
             for task in background:
                 task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
+            for ended in await asyncio.gather(*background, return_exceptions=True):
+                if not isinstance(ended, asyncio.CancelledError):
+                    self.day.fault(f"a task of the program ended: {ended!r}")
             await self.sample()
 
 
@@ -225,22 +238,19 @@ async def _main(options: argparse.Namespace, folder: Path, server: str) -> int:
     logging.getLogger().addHandler(_Counting(soak))
     warnings.simplefilter("always")
     warnings.showwarning = lambda message, category, *_: day.fault(f"{category.__name__}: {message}")  # type: ignore[assignment]
-    before = asyncio.all_tasks(), soak_measures.process()
-    started = time.monotonic(), time.process_time()
+    before = soak_measures.process()
     await soak.run()
-    seconds, cpu = time.monotonic() - started[0], time.process_time() - started[1]
-    del soak.local, soak._purges
-    soak.sources.clear()
-    gc.collect()
-    await asyncio.sleep(1)
-    return _report(
-        options, soak, before[1], soak_measures.process(), f"{seconds:.0f} s, {100 * cpu / seconds:.0f} % of a core"
-    )
+    soak.forget()
+    for _ in range(3):  # a finalizer may need the event loop
+        gc.collect()
+        await asyncio.sleep(0.5)
+    after = soak_measures.process()
+    if after["tasks"] > before["tasks"]:
+        day.fault("tasks are left after closing")
+    return _report(options, soak, before, after)
 
 
-def _report(
-    options: argparse.Namespace, soak: Soak, before: dict[str, float], after: dict[str, float], took: str
-) -> int:
+def _report(options: argparse.Namespace, soak: Soak, before: dict[str, float], after: dict[str, float]) -> int:
     if options.samples:
         rows = [{"hour": each.hour, **each.values} for each in soak.samples]
         Path(options.samples).write_text(json.dumps(rows))
@@ -260,8 +270,8 @@ def _report(
         print(f"\n{title}:")
         for text, number in sorted(counts.items()):
             print(f"  {number:6} {text}")
-    print(f"\n{took}; load {' '.join(f'{each:.1f}' for each in os.getloadavg())}; "
-          f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")  # fmt: skip
+    load, cpu = " ".join(f"{each:.1f}" for each in os.getloadavg()), 100 * time.process_time() / (60 * options.minutes)
+    print(f"\nload {load}; {cpu:.0f} % of a core")
     print(f"{len(found)} measures, {len(growing)} growing, {soak.day.faults.total()} unexpected events")
     return 1 if growing or soak.day.faults else 0
 
@@ -275,6 +285,8 @@ def main() -> int:
     parser.add_argument("--leak", action="store_true")
     parser.add_argument("--samples")
     options = parser.parse_args()
+    if options.minutes < 1:
+        parser.error("a day needs at least a minute, so that each window has samples")
     with tempfile.TemporaryDirectory() as folder, postgres_server(Path(folder)) as server:
         work = Path(folder, "work")
         work.mkdir()

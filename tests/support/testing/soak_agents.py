@@ -1,4 +1,4 @@
-"""The agents of a soak, and their model: a server on loopback that does what the user writes, with the faults of a provider.
+"""The agents of a soak, and their model: a server on loopback that follows the words of the user, with the faults of a provider.
 
 The first word of a message names the action. After the results of the calls, the model answers with a text.
 """

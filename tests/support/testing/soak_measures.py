@@ -93,9 +93,11 @@ def registries_of_runs(name: str, runs: Any) -> dict[str, float]:
 
 def files(folder: Path) -> dict[str, float]:
     """Return the size of each file of a store, and of all journals."""
-    sizes = {f"file in MB: {path.name}": path.stat().st_size / MB for path in folder.glob("*.sqlite*")}
+    found = [*folder.glob("*.sqlite*")]
+    sizes = {f"file in MB: {path.name}": path.stat().st_size / MB for path in found if path.suffix != ".lock"}
     journals = [path.stat().st_size for path in (folder / "journals").iterdir()]
-    return {**sizes, "file in MB: journals": sum(journals) / MB, "rows: files in the folder of journals": len(journals)}
+    numbers = {"rows: files of stores": len(found), "rows: files of journals": len(journals)}
+    return {**sizes, "file in MB: journals": sum(journals) / MB, **numbers}
 
 
 def sqlite_rows(path: Path) -> dict[str, float]:
@@ -112,7 +114,7 @@ def sqlite_rows(path: Path) -> dict[str, float]:
 def postgres(label: str, url: str) -> dict[str, float]:
     """Return the rows of each table of a database, its size, and the number of its connections."""
     query = (
-        "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables "
+        "SELECT CASE schemaname WHEN current_schema() THEN tablename ELSE format('%I.%I', schemaname, tablename) END FROM pg_tables "
         "WHERE schemaname NOT IN ('pg_catalog', 'information_schema') AND tablename NOT LIKE '%migrations'"
     )
     with psycopg.connect(url, autocommit=True) as connection:
@@ -126,9 +128,9 @@ def postgres(label: str, url: str) -> dict[str, float]:
     return {**found, f"file in MB: {label}": size / MB, f"connections to PostgreSQL: {label}": clients - 1}
 
 
-async def measured(sources: Mapping[str, Callable[[], dict[str, float]]]) -> dict[str, float]:
-    """Return the values of all sources. Databases are read in a thread."""
-    values: dict[str, float] = {}
+async def measured(folder: Path, sources: Mapping[str, Callable[[], dict[str, float]]]) -> dict[str, float]:
+    """Return all values. The sources are read in a thread; `folder`: the files of the stores."""
+    values = files(folder)  # not in a thread, because a task may delete a journal meanwhile
     for source in sources.values():
         values |= await asyncio.to_thread(source)
     return {**values, **registries(), **process()}
