@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def tests_any_order(session: nox.Session) -> None:
     """Run the tests in a random order, and print its seed; `-- --randomly-seed=N` repeats an order."""
     session.install(".", *group("test"), *group("mcp"), "pytest-randomly>=4")
     session.run("pytest", "--numprocesses=auto", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def strange_machine(session: nox.Session) -> None:
+    """Run `nox -s tests` ten times, busy, without a network, with odd settings, as root and as a user; `-- RUNS LOAD TOGETHER`."""
+    session.run(sys.executable, "tests/support/contract/strange_machine.py", *session.posargs, external=True)
 
 
 # For each artifact in `dist`: the pattern of its name, and the versions to install with it.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
+import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator
@@ -23,6 +25,11 @@ pytest.register_assert_rewrite("blocking", "documentation", "ways_to_run", "run_
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The settings of this user for PostgreSQL are not those of the tests: libpq reads passwords, a host and a database from them.
+for name in [name for name in os.environ if name.startswith("PG")]:
+    del os.environ[name]
+os.environ["PGPASSFILE"] = os.devnull
+
 # No test is timed: machines are shared.
 # `aswarm` and `quick` draw the same examples each time, so that a change is judged by itself; `thorough` draws new ones.
 settings.register_profile("aswarm", deadline=None, max_examples=30, derandomize=True, database=None)
@@ -31,12 +38,61 @@ settings.register_profile("thorough", deadline=None, max_examples=1000)  # nox -
 settings.load_profile("aswarm")
 
 
+OTHERS = {"browser", "clients", "examples", "interoperability"}
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the `sampled` tests one in four stays; the others are `heavy`. Which ones does not change from run to run."""
+    """Of the `sampled` tests one in four stays; the others are `heavy`. Which ones does not change from run to run.
+
+    Tests with software of other projects all start processes.
+    """
     for item in items:
+        if not OTHERS.isdisjoint(item.nodeid.split("/")):
+            item.add_marker(pytest.mark.processes)
         if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % 4:
             item.add_marker(pytest.mark.heavy)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the modules and the tests out of later collections of garbage. Otherwise each `gc.collect()` reads a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
+# The test that runs now, and how processes are started.
+_current: list[pytest.Item] = []
+_start, _fork = subprocess.Popen.__init__, getattr(os, "fork", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    _current.append(item)
+    try:
+        return (yield)
+    finally:
+        _current.pop()
+
+
+def _check_mark() -> None:
+    if _current and not _current[-1].get_closest_marker("processes"):
+        raise AssertionError("a test that starts a process must be marked `processes`, because it depends on the load")
+
+
+def _checked_start(self: Any, *args: Any, **options: Any) -> None:
+    _check_mark()
+    _start(self, *args, **options)
+
+
+def _checked_fork() -> int:
+    _check_mark()
+    assert _fork is not None
+    return _fork()
+
+
+subprocess.Popen.__init__ = _checked_start  # type: ignore[method-assign]
+if _fork is not None:
+    os.fork = _checked_fork
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -65,12 +121,18 @@ async def nothing_left() -> AsyncIterator[list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The connection string of a PostgreSQL server, which is started once in a session."""
-    from stores import postgres_server
+def postgres() -> Iterator[str]:
+    """The connection string of a PostgreSQL server, which is started once in a session.
 
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as uri:
-        yield uri
+    ASWARM_TEST_POSTGRES names another server, such as postgresql://postgres@/postgres?host=/run/postgresql.
+    """
+    from postgres import postgres_server
+
+    if url := os.environ.get("ASWARM_TEST_POSTGRES"):
+        yield url
+        return
+    with postgres_server() as server:
+        yield server.uri
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
 
+pytestmark = pytest.mark.processes
+
 # A batch whose only tool does something with the file of the journal, says so, and then waits.
 HOLDER = """
 import asyncio, hashlib, os, shutil, sys, time

@@ -9,6 +9,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 PROGRAM = Path(__file__).with_name("killed_batch.py")
 UNKNOWN = "cancelled; its outcome is unknown"
 ITEMS = 100

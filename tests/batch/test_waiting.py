@@ -117,6 +117,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.processes
 def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
     """The rerun answers both from the journal: the one that ended, and the one whose outcome is unknown."""
     support = Path(__file__).parents[1] / "support" / "batch"

@@ -10,7 +10,7 @@ import sys
 import pytest
 from blocking import keeping_server
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
 BEGIN = """
 import asyncio, os, sys, threading, time

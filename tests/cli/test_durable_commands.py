@@ -266,6 +266,7 @@ def test_a_line_with_decisions_is_rejected() -> None:
     assert "aswarm runs answer" in result.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_a_worker_executes_and_leaves() -> None:
     """A real process: it executes what is in the queue, and ends with code 0 after SIGTERM."""
@@ -296,6 +297,7 @@ def _wait(run_id: str, process: subprocess.Popen[bytes]) -> str:
     return asyncio.run(wait())
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_a_service_of_durable_runs() -> None:
     """`aswarm serve --store URL`: a run through HTTP, which the database has after the process has ended."""

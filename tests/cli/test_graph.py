@@ -95,6 +95,7 @@ def test_pictures(folder: Path) -> None:
     assert invoke("graph", "agents:router", "-f", "png").stdout_bytes.startswith(b"\x89PNG")
 
 
+@pytest.mark.processes
 def test_what_graphviz_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The format, and the graph in DOT; its output is passed on unchanged."""
     program = folder / "dot"
@@ -115,6 +116,7 @@ def test_without_graphviz(form: str, folder: Path, monkeypatch: pytest.MonkeyPat
     assert not (folder / f"agents.{form}").exists()
 
 
+@pytest.mark.processes
 def test_graphviz_that_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own message, and exit code 1."""
     program = folder / "dot"

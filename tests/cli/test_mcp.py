@@ -41,6 +41,7 @@ def tools(folder: Path) -> str:
     return shlex.join([started.command, *started.args])
 
 
+@pytest.mark.processes
 def test_run_gives_the_agent_the_tools_of_a_server(tools: str) -> None:
     """They are offered beside its own functions, called, and gone after the command."""
     for _ in range(2):  # tools that were left would clash with those of the second run
@@ -51,6 +52,7 @@ def test_run_gives_the_agent_the_tools_of_a_server(tools: str) -> None:
         assert told == ["from afar"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("kept", [(), ("--store", "chats.sqlite", "--conversation", "ann")], ids=["memory", "a store"])
 def test_chat_gives_the_agent_the_tools_of_a_server(tools: str, kept: tuple[str, ...]) -> None:
     """For the whole conversation."""
@@ -60,6 +62,7 @@ def test_chat_gives_the_agent_the_tools_of_a_server(tools: str, kept: tuple[str,
     assert "from afar" in str(server.requests[1]["messages"])
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -89,6 +92,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch,
     assert 'aswarm.mcp needs the package mcp: install the extra "mcp"' in result.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_mcp_serves_agents_over_stdio() -> None:
     """A client of the SDK starts the command; what functions print does not disturb it."""
@@ -107,6 +111,7 @@ def test_mcp_serves_agents_over_stdio() -> None:
     assert {body["model"] for body in server.requests} == {"big"}
 
 
+@pytest.mark.processes
 @pytest.mark.heavy
 def test_mcp_over_stdio_ends_with_ctrl_c(folder: Path) -> None:
     """Also while it waits for its client: a thread that reads stdin does not keep the process."""
@@ -151,6 +156,7 @@ def test_mcp_serves_agents_over_http_until_ctrl_c() -> None:
     assert "Good evening." in answers[0]
 
 
+@pytest.mark.processes
 def test_serve_gives_its_first_agent_the_tools_of_a_server(tools: str) -> None:
     """They are open as long as the service."""
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -100,6 +100,7 @@ def test_without_a_file_an_agent_is_needed() -> None:
     assert "Missing argument 'AGENT...'" in invoke("serve").stderr
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_the_playground_shows_the_file(failed: str) -> None:
     """Its routes list the conversation, the run and its entries, and a new message gets an answer that names the command."""

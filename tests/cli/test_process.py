@@ -18,7 +18,7 @@ from loopback import LoopbackServer, Reply, sse
 
 from aswarm.testing import ScriptedAnswer, call
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
 MORE = """
 import time

@@ -108,6 +108,7 @@ def test_the_demo_is_served_until_it_is_interrupted() -> None:
         assert process.wait(20) == 130
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_a_served_agent_wants_its_token(folder: Path) -> None:
     """With `--token`, all wires want it; the conversations are in the file."""

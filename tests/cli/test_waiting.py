@@ -216,6 +216,7 @@ def test_a_saved_conversation_is_one_of_a_store() -> None:
     ]
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_in_processes_of_their_own() -> None:
     """One process asks, another one decides."""

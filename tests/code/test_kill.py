@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from dying_code import DyingCode
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))

@@ -169,6 +169,7 @@ asyncio.run(main(3))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize(("before", "printed"), [([1], "1 refused True 3"), ([], "2 3")])

@@ -291,6 +291,7 @@ async def test_options_of_the_tool() -> None:
     assert agent_of(look).functions[0].schema.json["function"]["parameters"]["required"] == ["code"]
 
 
+@pytest.mark.processes
 def test_importing_aswarm_does_not_import_the_sandbox() -> None:
     """Nor does a run without code mode."""
     import subprocess
@@ -300,6 +301,7 @@ def test_importing_aswarm_does_not_import_the_sandbox() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.processes
 def test_a_missing_package_names_the_extra() -> None:
     import subprocess
 

@@ -72,6 +72,7 @@ def page_run(server: ModelServer, folder: Path, monkeypatch: pytest.MonkeyPatch,
     return PageRun(server)
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 # Imports the packages of others first, because theirs is another question; then aswarm, without the parts that Windows lacks.
 PROGRAM = """
 import asyncio, importlib, os, pkgutil, signal, socket, sys

@@ -135,6 +135,7 @@ def _run(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("module", ["aswarm", "aswarm._providers.openai", "aswarm.core", "aswarm.types", "aswarm.util"])
 def test_importing_aswarm_imports_no_client(module: str) -> None:
     """openai is imported when a client is made; httpx, httpx2 and trio not at all."""
@@ -143,18 +144,21 @@ def test_importing_aswarm_imports_no_client(module: str) -> None:
     assert _run(code) == "[]"
 
 
+@pytest.mark.processes
 def test_importing_aswarm_does_not_import_the_graph() -> None:
     """The methods that need the graph of agents import it."""
     code = "import aswarm, sys; print([name for name in sys.modules if name.startswith('aswarm.graph')])"
     assert _run(code) == "[]"
 
 
+@pytest.mark.processes
 def test_importing_aswarm_says_nothing() -> None:
     """No output, no warning, no logging handler of ours."""
     code = "import warnings; warnings.simplefilter('error'); import aswarm, logging; print(logging.root.handlers)"
     assert _run(code) == "[]"
 
 
+@pytest.mark.processes
 def test_star_import_gives_the_public_names() -> None:
     """`from aswarm import *` works and gives `__all__`."""
     code = "from aswarm import *; import aswarm; print(set(aswarm.__all__) <= set(dir()))"

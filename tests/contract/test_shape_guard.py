@@ -317,6 +317,7 @@ async def test_a_run_leaves_no_object_behind():
     assert await run(40) - before < 40
 
 
+@pytest.mark.processes
 async def test_importing_aswarm_imports_no_client_and_no_backend():
     heavy = ("openai", "httpx", "httpx2", "httpcore", "trio", "aiohttp")
     code = f"import aswarm, sys; print(*(name for name in {heavy!r} if name in sys.modules))"

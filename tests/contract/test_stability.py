@@ -34,6 +34,7 @@ def git(repository: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(repository), *arguments], check=True, env={**os.environ, **GIT})
 
 
+@pytest.mark.processes
 def test_before_the_first_tag_there_is_nothing_to_compare(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The check passes and says so."""
     assert last_tag(repository) is None
@@ -41,6 +42,7 @@ def test_before_the_first_tag_there_is_nothing_to_compare(repository: Path, caps
     assert "no release yet" in capsys.readouterr().out
 
 
+@pytest.mark.processes
 def test_a_compatible_change_passes(repository: Path) -> None:
     """A new function, and a new optional parameter."""
     git(repository, "tag", "v0.1.0")
@@ -52,6 +54,7 @@ def test_a_compatible_change_passes(repository: Path) -> None:
     assert main(repository) == 0
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -76,6 +79,7 @@ def test_a_breaking_change_fails_unless_the_changelog_announces_it(
     assert main(repository) == 0
 
 
+@pytest.mark.processes
 def test_a_removed_public_name_is_found(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also if the module that defined it still has it."""
     git(repository, "tag", "v0.1.0")

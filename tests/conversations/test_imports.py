@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 
 def test_importing_conversations_imports_no_database() -> None:
     """A database is imported once a store is opened."""

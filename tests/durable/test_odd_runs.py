@@ -152,6 +152,7 @@ async def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, package: str,
         DurableRuns(AsyncSwarm(), agents=Agent(), store=url, version="1")
 
 
+@pytest.mark.processes
 async def test_the_import_needs_no_package_of_the_extra() -> None:
     """In a process of its own, without dbos, SQLAlchemy and psycopg."""
     code = (

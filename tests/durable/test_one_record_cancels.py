@@ -18,7 +18,7 @@ from aswarm import AswarmError
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.testing import Request, call
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.processes]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

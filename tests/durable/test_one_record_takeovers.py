@@ -17,7 +17,7 @@ from record_checker import shown_text
 from service_process import ServiceProcess
 from stores import emptied_database
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 @pytest.fixture(autouse=True)

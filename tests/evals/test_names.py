@@ -23,6 +23,7 @@ def test_every_public_name_says_what_it_is(name: str) -> None:
             assert member.__doc__, f"{name}.{key}"
 
 
+@pytest.mark.processes
 def test_importing_it_needs_no_extra_and_no_client() -> None:
     """It imports neither yaml nor rich, nor what `import aswarm` leaves out; and `import aswarm` does not import it."""
     heavy = ["openai", "httpx", "httpx2", "trio", "yaml", "rich"]

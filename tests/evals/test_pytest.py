@@ -79,6 +79,7 @@ def test_plain():
 """
 
 
+@pytest.mark.processes
 @pytest.mark.heavy
 def test_from_pytest(tmp_path: Path) -> None:
     """Cases are parameters, named by their user message; the traceback of a failure ends in the test, not inside aswarm."""

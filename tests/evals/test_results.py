@@ -165,6 +165,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.processes
 def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     """A real interrupt of a script; it leaves as KeyboardInterrupt, with nothing on stderr."""
     path = tmp_path / "results.json"

@@ -124,6 +124,7 @@ def test_no_name_breaks_mermaid(name: str, shown: str) -> None:
     assert len(text.splitlines()) == 7
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 @pytest.mark.parametrize(("name", "shown"), NAMES.items())
 def test_graphviz_shows_the_name(name: str, shown: str) -> None:
@@ -136,6 +137,7 @@ def test_graphviz_shows_the_name(name: str, shown: str) -> None:
     assert len(picture["edges"]) == 2
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_graphviz_draws_possible_handoffs_dashed() -> None:
     """A certain handoff is a solid line, a possible one is dashed."""

@@ -324,6 +324,7 @@ async def test_a_guard_costs_a_bounded_number_of_calls(guard: str) -> None:
     assert (extra[220] - extra[20]) / 200 <= PER_CHUNK[guard]
 
 
+@pytest.mark.processes
 def test_importing_aswarm_imports_no_guard() -> None:
     """A program without guards has none of it in memory."""
     code = "import aswarm, aswarm.middleware, sys; print([name for name in sys.modules if 'guards' in name])"

@@ -71,6 +71,7 @@ async def test_a_death_before_the_turn(tmp_path: Path) -> None:
     assert sorted(begun) == ["0", "0", "1"]
 
 
+@pytest.mark.processes
 async def test_a_kill_before_the_turn(tmp_path: Path) -> None:
     """The same for a real death: the journal has no trace of the eager call, and the next process runs it."""
     command = [sys.executable, dying_batch.__file__, str(tmp_path / "journal")]

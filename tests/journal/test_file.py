@@ -56,6 +56,7 @@ async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
         assert (await begin(journal, "a", Agent())).text == "Done"
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the rounds fork")
 def test_killed_at_random_moments(tmp_path: Path) -> None:
     """Killed again and again, every item ends exactly once, no recorded call runs twice, and none is lost.

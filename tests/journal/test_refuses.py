@@ -103,6 +103,7 @@ async def test_a_path_that_cannot_be_written(path: Path) -> None:
             pass
 
 
+@pytest.mark.processes
 @pytest.mark.asyncio
 async def test_two_processes(path: Path) -> None:
     """A journal that another process has open is refused; it is free as soon as that process is killed."""

@@ -313,6 +313,7 @@ print("clean")
 """
 
 
+@pytest.mark.processes
 @pytest.mark.asyncio
 @pytest.mark.parametrize("how", ["drop", "keep"])
 async def test_the_loop_ends_around_an_open_stream(how: str, tmp_path: Path) -> None:
@@ -389,6 +390,7 @@ print("clean")
 """
 
 
+@pytest.mark.processes
 def test_a_source_may_start_generators_between_its_chunks(tmp_path: Path) -> None:
     """A loop that ends around an open stream closes it once and prints nothing."""
     program = tmp_path / "program.py"

@@ -62,6 +62,7 @@ async def test_an_error_of_a_tool_about_a_session_is_no_lost_session(make: Any, 
     assert "was not called" not in answers[0]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", CODES)
 async def test_the_same_over_stdio(journal: Path, code: int) -> None:
     async with MCPServer(stdio(journal)) as shop:
@@ -88,6 +89,7 @@ async def test_a_server_that_does_not_know_the_session_is_called_again(status: i
     assert server.calls == ["pay"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("status", "code"), [(200, -32000), (200, -32600), (400, -32600), (500, -32001), (409, -32000)]
 )
@@ -115,6 +117,7 @@ async def test_a_server_that_never_knows_the_session() -> None:
     )
 
 
+@pytest.mark.processes
 async def test_a_server_that_dies_in_a_repeatable_call_and_stays_away(journal: Path) -> None:
     """The call may have run, though it could not be made again."""
     async with MCPServer(stdio(journal)) as shop:
@@ -299,6 +302,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.processes
 async def test_bytes_that_are_not_utf_8(journal: Path) -> None:
     """They are replaced, and the session goes on."""
     async with MCPServer(stdio(journal)) as shop:
@@ -306,6 +310,7 @@ async def test_bytes_that_are_not_utf_8(journal: Path) -> None:
         assert await ask(shop, call("echo", text="still there")) == (["still there"], [])
 
 
+@pytest.mark.processes
 async def test_a_result_of_one_long_line() -> None:
     """It comes in many reads, and whole."""
     program = _PROGRAM.replace("SIZE", "3000000")

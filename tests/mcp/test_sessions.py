@@ -29,7 +29,7 @@ from aswarm.mcp._outcomes import CallOutcome, outcome_of
 from aswarm.mcp._session import Connection
 from aswarm.testing import ScriptedCall, ScriptedModel, call
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
 
 @pytest.fixture

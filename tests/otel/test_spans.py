@@ -338,6 +338,7 @@ def test_the_rules_of_middleware_hold(content: bool) -> None:
     assert len(traces.begun) > 100
 
 
+@pytest.mark.processes
 def test_without_an_sdk_nothing_happens() -> None:
     """The API alone makes spans that record nothing; nothing is printed."""
     code = (
@@ -350,6 +351,7 @@ def test_without_an_sdk_nothing_happens() -> None:
     assert _output(code) == ("Hi.\n", "")
 
 
+@pytest.mark.processes
 def test_without_the_package_the_error_says_what_to_install() -> None:
     """Only the import of `aswarm.otel` needs it."""
     code = (

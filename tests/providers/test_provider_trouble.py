@@ -218,6 +218,7 @@ async def trouble_with_bytes(answer: bytes, transport: Transport, api: Api) -> C
     return error
 
 
+@pytest.mark.processes
 @on_each_transport
 @pytest.mark.parametrize("face", ["classic", "stream"])
 @pytest.mark.parametrize("where", ["client", "settings"])

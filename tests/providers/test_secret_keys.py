@@ -265,6 +265,7 @@ FEW_COMMANDS = [
 ]
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("command", FEW_COMMANDS)
@@ -276,6 +277,7 @@ def test_a_command_sends_the_key_without_its_line_break(command: list[str]) -> N
     assert SECRET not in stdout + stderr
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 @pytest.mark.parametrize("command", FEW_COMMANDS)
 def test_a_command_refuses_a_key_with_a_line_break_inside(command: list[str], project: Path) -> None:

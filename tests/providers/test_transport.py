@@ -190,6 +190,7 @@ print("clean")
 """
 
 
+@pytest.mark.processes
 @pytest.mark.asyncio
 async def test_a_forgotten_aclose_prints_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of a swarm that is collected while its loop runs or afterwards, nor of one that lives until the end."""
@@ -201,6 +202,7 @@ async def test_a_forgotten_aclose_prints_nothing(tmp_path: Path, monkeypatch: py
     assert done.stdout == b"clean\n"
 
 
+@pytest.mark.processes
 @pytest.mark.asyncio
 async def test_a_direct_run_imports_no_openai(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a forgotten `aclose` nor the loops after the first print anything."""
@@ -241,6 +243,7 @@ loop.close()
 """
 
 
+@pytest.mark.processes
 @pytest.mark.asyncio
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 async def test_a_forked_child_has_connections_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from terminal import Terminal, terminal
 
 from aswarm.testing import ScriptedAnswer, call
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
 CHAT = """
 import asyncio, sys

@@ -127,7 +127,7 @@ async def _leave(way: str, kind: str, api: Any) -> None:
     @tool(repeatable=True)
     def blocking(x: str) -> str:
         in_thread[0] += 1
-        gate.wait(10)
+        gate.wait(0.5)  # a run that is cut or over its budget opens no gate
         in_thread[1] += 1
         return x
 
@@ -158,7 +158,8 @@ async def _leave(way: str, kind: str, api: Any) -> None:
                         scope.cancel()
                     elif way == "error":
                         raise ZeroDivisionError
-    assert in_thread[0] == in_thread[1] == (1 if kind == "thread" else 0)
+    assert in_thread[0] == in_thread[1]
+    assert (in_thread[0] > 0) == (kind == "thread")
     assert len(desk.started) == desk.ended == desk.cancelled == (1 if kind == "async" else desk.ended)
     assert run.response.messages == []
     assert run.response.unknown_calls == []

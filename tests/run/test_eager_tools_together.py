@@ -294,14 +294,14 @@ def test_record_and_replay(backend: str, api: Any, tmp_path: Path, first: Any, s
 
     async def main() -> None:
         def script() -> list[Any]:
-            return [calls_of("search", "search"), "Done"]
+            return [calls_of("search", "search", pause=0.01), "Done"]
 
         def options(wrap: Middleware, eager: Any) -> Any:
             return {"middleware": [wrap], "eager_tools": eager}
 
         path = tmp_path / "recording.jsonl"
-        _, shown = await played(Desk(), script(), api=api, options=options(record(path), first))
-        _, again = await played(Desk(), [], api=api, options=options(replay(path), second))
+        _, shown = await played(Desk(), script(), api=api, seconds=0.01, options=options(record(path), first))
+        _, again = await played(Desk(), [], api=api, seconds=0.01, options=options(replay(path), second))
         assert shown[0]["messages"] == again[0]["messages"]
 
     anyio.run(main, backend=backend)  # the file is written in a thread

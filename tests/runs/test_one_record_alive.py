@@ -11,7 +11,7 @@ import pytest
 from one_record import SILENT_SECONDS, faults_of, process_on, wait_for_note
 from service_process import ServiceProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def ended(it: ServiceProcess, run: str) -> tuple[str, str | None]:

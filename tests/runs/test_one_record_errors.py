@@ -16,7 +16,7 @@ import pytest
 from one_record import entries_of, faults_of, noted, post, process_on, wait_for_note
 from service_process import ServiceProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 SECONDS = 25  # after which a client has waited in vain
 

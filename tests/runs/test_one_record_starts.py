@@ -13,7 +13,7 @@ import pytest
 from one_record import faults_of, post, process_on
 from service_process import ServiceProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 WRONG = {"answers": [{"call": "no such call", "run": None, "approve": True}]}
 

@@ -72,6 +72,7 @@ def place(kind: str, request: pytest.FixtureRequest, tmp_path: Path, workshop: W
     return opened
 
 
+@pytest.mark.processes
 async def test_a_run_has_a_log_from_its_start_to_its_end(place: Open) -> None:
     """The numbers count from 0 without a gap; the first entry says who asked what, the last one how it ended."""
     async with place() as it:
@@ -426,6 +427,7 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
         assert workshop.erased == ["draft"]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("message", [None, "Never mind."])
 async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str | None) -> None:
     """Its record has the reason "waiting" until the next run of the conversation answers its calls, or closes them."""

@@ -27,7 +27,7 @@ from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AguiWire, VercelWire
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
 UNKNOWN = "cancelled; its outcome is unknown"
 NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r", context_variables={"kept": 1})

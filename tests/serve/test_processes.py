@@ -116,6 +116,7 @@ def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> Non
         assert second.ended(second.say("And now?"))["status"] == "finished"
 
 
+@pytest.mark.processes
 def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
     """Started in one process: another one reads it live, refuses a second message, and stops it."""
     store = tmp_path / "chats.sqlite"

@@ -315,6 +315,7 @@ async def test_errors_of_runs_have_one_base() -> None:
         assert issubclass(each, RunsError)
 
 
+@pytest.mark.processes
 async def test_the_extra_is_named_where_it_is_missing() -> None:
     """The import fails with the command that installs it."""
     code = (

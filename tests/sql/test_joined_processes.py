@@ -83,6 +83,7 @@ async def until_dead(processes: Processes, name: str) -> None:
             await anyio.sleep(0.01)
 
 
+@pytest.mark.processes
 async def test_a_process_that_is_killed_is_dead(place: str, database: SQLiteFile | PostgresServer) -> None:
     """A process that is stopped by SIGSTOP is alive, for however long."""
     processes = Processes(database, "own")
@@ -104,6 +105,7 @@ async def test_one_process_is_told_of_a_death_at_a_time(database: SQLiteFile | P
         assert await is_dead(two, "gone")
 
 
+@pytest.mark.processes
 async def test_a_forked_child_does_not_keep_its_parent_alive(database: SQLiteFile | PostgresServer) -> None:
     """Nor does its end release the lock of the parent."""
     one, two = Processes(database, "one"), Processes(database, "two")
@@ -123,6 +125,7 @@ async def test_a_forked_child_does_not_keep_its_parent_alive(database: SQLiteFil
             os.waitpid(child, 0)
 
 
+@pytest.mark.processes
 async def test_the_version_changes_when_another_process_writes(
     place: str, database: SQLiteFile | PostgresServer
 ) -> None:

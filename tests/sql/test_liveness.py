@@ -78,6 +78,7 @@ def test_two_processes_with_one_name(pair: tuple[Liveness, Liveness], monkeypatc
         two.hold("one")
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the test forks")
 def test_a_forked_child_does_not_keep_a_locked_file(tmp_path: Path) -> None:
     """The lock is free as soon as the parent has none, even while the child lives."""
@@ -100,6 +101,7 @@ def test_a_forked_child_does_not_keep_a_locked_file(tmp_path: Path) -> None:
         two.close()
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the test forks")
 def test_a_forked_child_does_not_keep_a_session(postgres: str) -> None:
     """The child has nothing in the place of the socket, and the session of the parent goes on."""

@@ -302,6 +302,7 @@ EVENT_TYPES = {
 }
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ANSWERS)
 def test_responses_and_events_fit_the_types_of_the_sdk(name: str) -> None:
     """Code that reads them through openai finds what it expects. The usage is that of the script."""

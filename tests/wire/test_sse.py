@@ -247,6 +247,7 @@ def test_a_character_that_the_server_cut_in_half_is_not_fatal() -> None:
     assert (objects, fault) == ([{"text": "a\ufffd"}, {"text": "\ufffdb"}], None)
 
 
+@pytest.mark.processes
 @pytest.mark.slow
 def test_many_small_pieces_cost_no_square() -> None:
     """A large event in small pieces is decoded in little time."""

