@@ -65,7 +65,11 @@ def tests(session: nox.Session) -> None:
     workers = str((os.cpu_count() or 1) * 3 // 2)
     session.run("pytest", "-m", "not heavy and not processes", "--numprocesses", workers, "--durations=10")
     # Tests with processes and real time of their own: only their files, because workers import what they are given.
-    files = [os.fspath(path) for path in sorted(Path("tests").rglob("test_*.py")) if "mark.processes" in path.read_text("utf-8")]
+    files = [
+        os.fspath(path)
+        for path in sorted(Path("tests").rglob("test_*.py"))
+        if "mark.processes" in path.read_text("utf-8")
+    ]
     session.run("pytest", "-m", "processes and not heavy", "--numprocesses", workers, "--durations=10", *files)
 
 

@@ -54,10 +54,14 @@ def reply(request: Request) -> Any:
 def objects() -> Counter[str]:
     """Return the number of objects of each class of aswarm."""
     gc.collect()
-    kinds = (type(each) for each in gc.get_objects())
+    counts = Counter(map(type, gc.get_objects()))
     return Counter(
-        f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if f"{kind.__module__}.".startswith("aswarm.")
+        {f"{kind.__module__}.{kind.__qualname__}": number for kind, number in counts.items() if is_own(kind)}
     )
+
+
+def is_own(kind: type) -> bool:
+    return f"{kind.__module__}.".startswith("aswarm.")
 
 
 async def answered(swarm: AsyncSwarm, agent: Agent) -> None:

@@ -38,6 +38,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from postgres import postgres_server
 from served import listening
 from soak_agents import Model, agents
 from soak_browsers import Browsers
@@ -46,7 +47,7 @@ from soak_measures import ALLOWANCES
 from soak_verdict import Sample, table, verdicts
 from soak_work import Batches, Chats, Durable, Sessions, Work
 from starlette.requests import Request
-from stores import emptied_database, empty_schema, postgres_server
+from stores import emptied_database, empty_schema
 
 from aswarm import AsyncSwarm, RateLimits, Response
 from aswarm.conversations import PostgresStore, SQLiteStore
@@ -287,10 +288,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.minutes < 1:
         parser.error("a day needs at least a minute, so that each window has samples")
-    with tempfile.TemporaryDirectory() as folder, postgres_server(Path(folder)) as server:
-        work = Path(folder, "work")
-        work.mkdir()
-        return asyncio.run(_main(options, work, server))
+    with tempfile.TemporaryDirectory() as folder, postgres_server() as server:
+        return asyncio.run(_main(options, Path(folder), server.uri))
 
 
 if __name__ == "__main__":
