@@ -69,7 +69,9 @@ class Soak:
         self.day = day
         self.folder = folder
         self.is_leaking = options.leak
-        self.samples: list[Sample] = []
+        self._samples: list[
+            str
+        ] = []  # as JSON, because the samples themselves would be a growth of ten thousand blocks
         self.logged: Counter[str] = Counter()
         self.model = Model(day.rand)
         self.chats_url = empty_schema(server)
@@ -191,7 +193,12 @@ class Soak:
         """Take a sample."""
         self._empty()
         values = await soak_measures.measured(self.folder, self.sources)
-        self.samples.append(Sample(round(self.day.now, 3), values))
+        self._samples.append(json.dumps({"hour": round(self.day.now, 3), "values": values}))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The samples so far."""
+        return [Sample(**json.loads(each)) for each in self._samples]
 
     async def sampling(self) -> None:
         """Take samples until cancelled."""
@@ -252,10 +259,10 @@ async def _main(options: argparse.Namespace, folder: Path, server: str) -> int:
 
 
 def _report(options: argparse.Namespace, soak: Soak, before: dict[str, float], after: dict[str, float]) -> int:
+    samples = soak.samples
     if options.samples:
-        rows = [{"hour": each.hour, **each.values} for each in soak.samples]
-        Path(options.samples).write_text(json.dumps(rows))
-    found = verdicts(soak.samples, ALLOWANCES)
+        Path(options.samples).write_text(json.dumps([{"hour": each.hour, **each.values} for each in samples]))
+    found = verdicts(samples, ALLOWANCES)
     growing = [each for each in found if not each.is_flat]
     print(table(each for each in found if not each.is_flat or not each.name.startswith("class: ")))
     print("\nafter closing:")
