@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -210,6 +211,53 @@ def durable(session: nox.Session) -> None:
     arguments = session.posargs or ["400", str(random.randrange(10_000))]
     session.log(f"kills and seed: {' '.join(arguments)}")
     session.run("python", "tests/durable/durable_kills.py", *arguments, env=SUPPORT)
+
+
+@nox.session
+def upgrade(session: nox.Session) -> None:
+    """Run an older version and this version over one store: deploys, kills, and the way back. `-- [COMMIT [CASE ...]]`.
+
+    COMMIT: the older version; by default the last tag, or the first commit with today's formats if there is no tag. CASE: only
+    cases whose title contains this text, such as "durable" or "new then old". Half an hour to an hour.
+    """
+    commit, *cases = session.posargs or [older_version(session)]
+    session.log(f"the older version: {commit}")
+    session.install(".[code]", *group("test"), "build", "hatchling", "hatch-fancy-pypi-readme")
+    folder = Path(session.create_tmp(), "older").absolute()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    session.run("git", "archive", f"--output={folder}/tree.tar", commit, external=True)
+    shutil.unpack_archive(folder / "tree.tar", folder / "tree")
+    build = ("-m", "build", "--no-isolation", "--wheel", f"--outdir={folder}", os.fspath(folder / "tree"))
+    session.run("python", *build, silent=True)
+    known = nox.project.load_toml(folder / "tree/pyproject.toml")["project"]["optional-dependencies"]
+    (wheel,) = folder.glob("*.whl")
+    extras = ",".join(name for name in ("code", "durable", "postgres", "serve") if name in known)
+    session.run("python", "-m", "venv", os.fspath(folder / "env"))
+    python = os.fspath(folder / "env/bin/python")
+    session.run(python, "-m", "pip", "install", "--quiet", f"{wheel}[{extras}]", external=True)
+    session.run("python", "tests/runs/two_versions.py", python, f"{session.bin}/python", *cases, env=SUPPORT)
+
+
+def older_version(session: nox.Session) -> str:
+    """Return the last tag before this commit. Without a tag, return the first commit that has today's formats of databases."""
+
+    def git(*command: str) -> list[str]:
+        found = session.run("git", *command, external=True, silent=True, log=False, success_codes=[0, 1, 128])
+        return str(found).splitlines()
+
+    tag = git("describe", "--tags", "--abbrev=0", "HEAD~1")
+    if not tag[0].startswith("fatal"):
+        return tag[0]
+    formats = ("grep", "-hoE", r"Schema\(0x[0-9A-F]+, [0-9]+")
+    commits = git("log", "--first-parent", "--format=%h", "--", *FORMATS)
+    todays = sorted(git(*formats, "HEAD", "--", *FORMATS))
+    same = itertools.takewhile(lambda commit: sorted(git(*formats, commit, "--", *FORMATS)) == todays, commits)
+    return list(same)[-1]
+
+
+# The files with the formats of the databases.
+FORMATS = ("src/aswarm/conversations/_statements.py", "src/aswarm/_record/journal_file.py")
 
 
 @nox.session

@@ -29,7 +29,7 @@ ADDITIONS = {
     "additions:middleware": "a middleware that does nothing",
     "additions:guard_input": "`guard_input`",
     "additions:guard_tool": "`guard_tool`",
-    "additions:hold_answer": "`hold_answer`",
+    "additions:guard_answer": "`guard_answer`",
     "additions:otel": "`otel`",
     "additions:otel_content": "`otel(content=True)`",
 }

@@ -66,7 +66,7 @@ class Relay:
         self._client = httpx.AsyncClient(base_url=url, timeout=SECONDS, trust_env=False, headers=headers)
         self.exchanges: list[Exchange] = []
 
-    async def respond(self, request: Request) -> httpx.Response:
+    async def _respond(self, request: Request) -> httpx.Response:
         """Return the answer of the model's server."""
         exchange = Exchange(request, _next_in_plan(request))
         self.exchanges.append(exchange)

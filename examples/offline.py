@@ -134,7 +134,7 @@ def _end_on_signals(stopped: list[int]) -> None:
 class Answering(Protocol):
     """The model of the server: a `ScriptedModel`, or another object that answers requests."""
 
-    async def respond(self, request: Request, /) -> httpx.Response:
+    async def _respond(self, request: Request, /) -> httpx.Response:
         """Return the HTTP response to one request."""
 
 
@@ -159,7 +159,7 @@ async def _respond(model: Answering, reader: asyncio.StreamReader) -> httpx.Resp
     if not request_line.startswith("POST /v1/chat/completions "):
         return _error(404, f"the scripted model only knows POST /v1/chat/completions, not {request_line}")
     try:
-        return await model.respond(Request(json.loads(body), headers))
+        return await model._respond(Request(json.loads(body), headers))
     except httpx.TransportError:
         raise
     except Exception as error:  # noqa: BLE001 - an error in the script is shown on both sides

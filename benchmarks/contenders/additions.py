@@ -7,9 +7,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 
 from aswarm.guards import Block, CheckedAnswer, CheckedCall, CheckedInput, CheckedResult
+from aswarm.guards import guard_answer as answer_guard
 from aswarm.guards import guard_input as input_guard
 from aswarm.guards import guard_tool as tool_guard
-from aswarm.guards import hold_answer as answer_guard
 from aswarm.middleware import Handlers, Middleware
 from aswarm.otel import otel as tracing
 
@@ -52,7 +52,7 @@ async def guard_tool(url: str, connections: int | None = None) -> Aswarm:
     return Aswarm(*on_openai(url, connections, middleware=[tool_guard(check_call, check_text)]))
 
 
-async def hold_answer(url: str, connections: int | None = None) -> Aswarm:
+async def guard_answer(url: str, connections: int | None = None) -> Aswarm:
     """Add a guard that checks each answer before it is released."""
     return Aswarm(*on_openai(url, connections, middleware=[answer_guard(check_text)]))
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from aswarm import Agent, AsyncSwarm
-from aswarm.testing import ScriptedAnswer, call, chunks
+from aswarm.testing import ScriptedAnswer, call
+from aswarm.testing._scripted_model import chunks
 
 STORES = ("sqlite", "postgresql")
 QUESTION = "What is the weather in Oslo, what time is it there, and what is new?"

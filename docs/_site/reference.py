@@ -23,6 +23,19 @@ SOURCE = FOLDER.parents[1] / "src"
 MARK = re.compile(r"^<!-- names(?:: (?P<names>[^>]*?))? -->$", re.MULTILINE)
 CODE = re.compile(r"(?<=\n\n)(?: {4}.*\n|\n(?= {4}))+")  # indented blocks of a docstring
 SINCE = "*Since version 0.1.0. An entry that came later names its version.*"
+# Classes that only aswarm makes: their constructors are no promise, and may change in any version.
+MADE_BY_ASWARM = (
+    "Batch",
+    "ClassicStream",
+    "ConversationStream",
+    "CurrentCall",
+    "DurableRun",
+    "EventStream",
+    "RunInfo",
+    "SyncClassicStream",
+    "SyncEventStream",
+    "ToolCall",
+)
 METHODS = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
 
 
@@ -143,12 +156,16 @@ def public_classes() -> frozenset[type]:
     return frozenset(value for value in values if isinstance(value, type))
 
 
-def members(kind: type) -> list[str]:
-    """Return the public methods and properties of a class and of its private bases."""
-    bases = [
+def own_bases(kind: type) -> list[type]:
+    """Return the class and its private bases. A public base has its own entry."""
+    return [
         base for base in kind.__mro__ if base is kind or (_package(base) == "aswarm" and base not in public_classes())
     ]
-    found = [name for base in bases for name, value in vars(base).items() if isinstance(value, METHODS)]
+
+
+def members(kind: type) -> list[str]:
+    """Return the public methods and properties of a class and of its private bases."""
+    found = [name for base in own_bases(kind) for name, value in vars(base).items() if isinstance(value, METHODS)]
     return [name for name in dict.fromkeys(found) if not name.startswith(("_", "model_"))]
 
 

@@ -21,7 +21,7 @@ THRESHOLD = 0.8  # models vary: four of five attempts must pass
 
 def check(case: Case) -> None:
     """Run a case several times."""
-    asyncio.run(assert_case(case, weather_agent, repeats=REPEATS, threshold=THRESHOLD))
+    asyncio.run(assert_case(weather_agent, case, repeats=REPEATS, threshold=THRESHOLD))
 
 
 @pytest.mark.parametrize(

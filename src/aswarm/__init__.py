@@ -13,13 +13,14 @@ from ._providers.openai import ResponsesSource
 from ._rate_limits.policy import RateLimits
 from ._run.current_call import CurrentCall, Progress, current_call, progress
 from ._run.execution import ToolFailure
+from ._run.options import Messages, RunKeywords
 from ._run.streams import ClassicStream, EventStream
 from ._swarm import AsyncSwarm
 from ._tools.filled import Resource
-from ._tools.tool import Limiter, Tool, external_tool, function_to_json, function_tool, tool
+from ._tools.tool import Approval, Limiter, Tool, external_tool, function_to_json, function_tool, tool
 from ._tools.triage import create_triage_agent
 from ._values import public as _public
-from ._values.agent import Agent, Response, Result, UnknownCall
+from ._values.agent import Agent, Response, Result, StopReason, UnknownCall
 from ._values.budget import Budget
 from ._values.content import File, Image
 from ._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting
@@ -53,6 +54,7 @@ from ._values.events import (
     ToolProgress,
     TurnStarted,
 )
+from ._values.messages import Message
 from ._values.output import Output
 from ._values.usage import Usage
 from ._wire.request import CompletionRequest, CompletionSource
@@ -62,6 +64,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Answer",
+    "Approval",
     "Approve",
     "AswarmError",
     "AsyncSwarm",
@@ -86,6 +89,8 @@ __all__ = [
     "Hold",
     "Image",
     "Limiter",
+    "Message",
+    "Messages",
     "OpenCall",
     "Output",
     "OutputError",
@@ -99,6 +104,8 @@ __all__ = [
     "Result",
     "RunError",
     "RunFinished",
+    "RunKeywords",
+    "StopReason",
     "StoreError",
     "StreamInterrupted",
     "Swarm",

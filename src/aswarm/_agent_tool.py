@@ -90,7 +90,7 @@ def agent_tool(
         description=description or description_of(agent, "a text" if output is None else "as JSON"),
         parameters=PARAMETERS,
     )
-    return dataclasses.replace(made, check_decision=ask.check_decision)
+    return dataclasses.replace(made, _check_decision=ask.check_decision)
 
 
 def description_of(agent: Agent, answer: str = "a text") -> str:
@@ -116,7 +116,7 @@ class _AgentTool:
 
     def check_decision(self, call: ToolCall, earlier: Decided) -> None:
         """Raise ConfigurationError if the decision does not suit the inner run. Checked before any call runs."""
-        waited, decided = _waited(call), call.decided or earlier
+        waited, decided = _waited(call), call._decided or earlier
         if waited is None:
             return
         try:
@@ -142,7 +142,7 @@ class _AgentTool:
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
                 agent, variables = self._agent_of(waited), _changed(context, waited)
-                decisions = decisions_inside(call.decided or Decided())
+                decisions = decisions_inside(call._decided or Decided())
             outer = run.options
             options = RunOptions(
                 agent,
@@ -160,10 +160,10 @@ class _AgentTool:
             state, events = run.start(options)
             await _report(typed(events), is_live=run.call_soon is not None)
         except ConfigurationError as error:
-            has_started = call.has_started_inside or (state is not None and state.turn.has_started)
+            has_started = call._has_started_inside or (state is not None and state.turn.has_started)
             raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
         if state.response.stop == "waiting":
-            has_started = call.has_started_inside or state.turn.has_started
+            has_started = call._has_started_inside or state.turn.has_started
             raise _hold_of(state.response, [*messages, *state.response.messages], context, has_started=has_started)
         if state.response.stop in _LIMITS and not self._has_answer(state.response):
             used_up = _LIMITS[state.response.stop]
@@ -208,7 +208,7 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
 
 def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     """Return the data of the waiting inner run; None if no inner run has started for this call."""
-    data = call.decided.data if call.decided else None
+    data = call._decided.data if call._decided else None
     return data if is_run_inside(data) else None
 
 

@@ -84,7 +84,7 @@ class AsyncSwarm:
             default, it is requested from clients of openai, and from clients whose `create` has the parameter
             `stream_options`.
         empty_content: "" for servers that reject null as the content of a message with tool calls.
-        limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
+        rate_limits: The limits of requests and tokens in a minute, for all runs of this swarm together.
         middleware: Functions that wrap the handlers of every run; the first is the outermost. See `aswarm.middleware`.
         budget: The budget of each run that has no budget of its own.
         resources: Clients and connections for functions, by the names of the parameters with the hint `Resource[T]`. The swarm
@@ -109,7 +109,7 @@ class AsyncSwarm:
         max_threads: int = 40,
         include_usage: bool | None = None,
         empty_content: Literal[""] | None = None,
-        limits: RateLimits | None = None,
+        rate_limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
         resources: Mapping[str, object] | None = None,
@@ -133,7 +133,7 @@ class AsyncSwarm:
         self._runners = PerLoop(partial(self._runner_class, max_threads))
         self._resources = checked_resources(resources)
         self._instruct = partial(resolve_instructions, function_runner=self._runners.get, resources=self._resources)
-        self._rate_limiter = RateLimiter(limits)
+        self._rate_limiter = RateLimiter(rate_limits)
         self._middleware = chain(middleware)
         self._budget = checked_budget(budget)
 
@@ -298,11 +298,11 @@ class AsyncSwarm:
         agent: Agent,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         output: Any = None,
         deltas: bool = True,
         **keywords: Unpack[RunKeywords],
@@ -409,7 +409,7 @@ class AsyncSwarm:
         budget = self._budget if options.budget is None else options.budget
         call, run, outer = running_call.get(), running_run.get(), options.around
         # A tool may start a task that outlives its call. A run in this task is an inner run only until the call has an outcome.
-        if outer is None and run is not None and call is not None and call.outcome is None:
+        if outer is None and run is not None and call is not None and call._outcome is None:
             outer = run.state.spending
         state = RunState(
             options.agent,
@@ -490,16 +490,16 @@ class AsyncSwarm:
         await self.aclose()
 
 
-prepare = AsyncSwarm._prepare  # noqa: SLF001 - for the packages of aswarm that record runs
+prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
 
 
 def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
     """Return a copy of the swarm with an additional innermost middleware. Both swarms share clients and limits."""
     changed = copy.copy(swarm)
-    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))  # noqa: SLF001 - a class of this module
+    changed._middleware = chain(filter(None, (swarm._middleware, innermost)))
     return changed
 
 
 def has_rate_limits(swarm: AsyncSwarm) -> bool:
-    """Return whether the swarm has `limits=`."""
-    return swarm._rate_limiter.has_limits  # noqa: SLF001 - a class of this module
+    """Return whether the swarm has `rate_limits=`."""
+    return swarm._rate_limiter.has_limits

@@ -182,9 +182,9 @@ async def test_bad_input_is_the_error_of_that_item(journal: Path, bad: Any) -> N
 @pytest.mark.parametrize("variables", [{"user": "alice"}, {"user": "bob"}])
 async def test_an_item_is_known_by_its_own_context_variables(journal: Path, variables: dict[str, Any]) -> None:
     """Those of the batch may differ in a rerun: they may hold the time."""
-    items = [Item("x", "a", context_variables={"user": "alice"})]
+    items = [Item("x", id="a", context_variables={"user": "alice"})]
     await outcomes_of(Echo(), items, journal=journal, context_variables={"now": 1})
-    again = [Item("x", "a", context_variables=variables)]
+    again = [Item("x", id="a", context_variables=variables)]
     [outcome] = await outcomes_of(Echo(), again, journal=journal, context_variables={"now": 2})
     if variables == {"user": "alice"}:
         assert outcome.response is not None
@@ -315,13 +315,13 @@ async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> No
 
 async def test_a_rerun_counts_the_last_minute_of_the_journal(journal: Path) -> None:
     """Another process sent those requests, but the provider counts them all the same; in one process they count once."""
-    first = AsyncSwarm(Echo(), limits=RateLimits(requests_per_minute=1_000_000))
+    first = AsyncSwarm(Echo(), rate_limits=RateLimits(requests_per_minute=1_000_000))
     items = [("a", "1"), ("b", "2")]
     for _ in range(2):
         async with first.batch(AGENT, items, journal=journal) as outcomes:
             assert len([outcome async for outcome in outcomes]) == 2
     assert counted_by(first) == 2
-    second = AsyncSwarm(Echo(), limits=RateLimits(requests_per_minute=1_000_000, tokens_per_minute=1_000_000))
+    second = AsyncSwarm(Echo(), rate_limits=RateLimits(requests_per_minute=1_000_000, tokens_per_minute=1_000_000))
     async with second.batch(AGENT, [*items, ("c", "3")], journal=journal) as outcomes:
         assert len([outcome async for outcome in outcomes]) == 3
     assert counted_by(second) == 3

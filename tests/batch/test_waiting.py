@@ -48,13 +48,13 @@ async def test_an_item_waits_and_another_one_continues_it(has_journal: bool, tmp
     """It is a `Completed` outcome that waits; a new item with the history and a decision ends with the answer."""
     shop = Shop()
     journal = tmp_path / "run.sqlite" if has_journal else None
-    [outcome] = await outcomes_of(shop.source, [Item("x", "a")], shop.agent, journal=journal)
+    [outcome] = await outcomes_of(shop.source, [Item("x", id="a")], shop.agent, journal=journal)
     assert isinstance(outcome, Completed)
     assert (outcome.response.stop, [each.name for each in outcome.response.waiting]) == ("waiting", ["pay"])
     if has_journal:
-        [again] = await outcomes_of(Echo(), [Item("x", "a")], shop.agent, journal=journal)
+        [again] = await outcomes_of(Echo(), [Item("x", id="a")], shop.agent, journal=journal)
         assert again.response == outcome.response
-    items = [Item(stored(outcome), "a2", resume={"c1": True}), Item(stored(outcome), "a3", resume={"c1": False})]
+    items = [Item(stored(outcome), id="a2", resume={"c1": True}), Item(stored(outcome), id="a3", resume={"c1": False})]
     texts = [text_of(each) for each in await outcomes_of(shop.source, items, shop.agent, journal=journal, ordered=True)]
     assert texts == ["paid", "not run: denied by the user"]
     if has_journal:
@@ -106,7 +106,7 @@ def made(name):
 
 asking = {"role": "assistant", "content": None, "tool_calls": [made("pay"), made("ship")]}
 history = [{"role": "user", "content": "x"}, asking]
-item = Item(history, "a", resume={"pay": True, "ship": True})
+item = Item(history, id="a", resume={"pay": True, "ship": True})
 
 async def main():
     async with Echo().swarm().batch(Agent(functions=[pay, ship]), [item], journal=folder / "run.sqlite") as outcomes:

@@ -16,7 +16,8 @@ from openai import AsyncOpenAI, AzureOpenAI, OpenAI
 from plain_client import BlockingClient
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, Swarm
-from aswarm.testing import ScriptedAnswer, chunks, completion
+from aswarm.testing import ScriptedAnswer
+from aswarm.testing._scripted_model import chunks, completion
 
 LONG = sse(ScriptedAnswer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
 Place = Callable[[Callable[[], Any]], Any]

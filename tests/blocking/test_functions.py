@@ -24,7 +24,8 @@ from aswarm import (
     ToolFailure,
     tool,
 )
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import completion
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)

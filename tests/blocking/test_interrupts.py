@@ -20,7 +20,8 @@ from aswarm import Agent, Swarm, TextDelta
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import event_loop_thread
 from aswarm._blocking.interrupts import Interrupts
-from aswarm.testing import ScriptedAnswer, call, check_history, chunks
+from aswarm.testing import ScriptedAnswer, call, check_history
+from aswarm.testing._scripted_model import chunks
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

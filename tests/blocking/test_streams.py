@@ -153,6 +153,20 @@ def test_a_typed_stream_wants_its_block(swarm: Swarm) -> None:
     assert "".join(texts) == "Hello"
 
 
+@pytest.mark.parametrize("kind", ["classic", "typed"])
+def test_a_stream_is_entered_once(swarm: Swarm, kind: str) -> None:
+    """A second block would show nothing, so it is refused; the attempt does not end an open run."""
+    stream = swarm.stream(Agent(), "Go") if kind == "typed" else swarm.run(Agent(), "Go", stream=True)
+    with stream:
+        next(iter(stream))
+        with pytest.raises(RuntimeError, match="only once"):
+            stream.__enter__()
+        assert list(stream)
+    with pytest.raises(RuntimeError, match="only once"), stream:
+        pass
+    assert stream.response.text == "Hello"
+
+
 @every_client
 def test_a_call_is_shown_before_its_function_runs(client: Any) -> None:
     """A terminal that asks for confirmation has already said what for."""

@@ -98,7 +98,7 @@ def test_all_arguments_arrive() -> None:
         }
         *_, last = swarm.run(Agent(), history, None, "m", True)
         *_, last_too = swarm.run_and_stream(Agent(), history, None, "m", False, 1, True, resume=True)
-        with swarm.stream(Agent(), history, None, "m", False, 1, True, resume=True) as run:
+        with swarm.stream(Agent(), history, None, model_override="m", max_turns=1, resume=True) as run:
             assert list(run)[-1].response is run.response  # type: ignore[union-attr]
         assert swarm.run(Agent(), "Hi", max_turns=0).stop == "max_turns"
     assert last["response"].text == last_too["response"].text == "Hello"

@@ -16,7 +16,8 @@ from openai import AsyncOpenAI, OpenAI
 from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
-from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history, completion
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import completion
 
 THREADS = 8
 

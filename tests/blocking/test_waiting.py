@@ -108,7 +108,9 @@ def test_external_tools_and_denied_calls(face: str) -> None:
     def erase() -> str:
         raise AssertionError("a denied call ran")
 
-    browser = external_tool("browser", "Opens a page.", {"type": "object", "properties": {}})
+    browser = external_tool(
+        name="browser", description="Opens a page.", parameters={"type": "object", "properties": {}}
+    )
     model = ScriptedModel([[call("browser", call_id="a"), call("erase", call_id="b")], "Done."])
     agent = Agent(functions=[erase, browser])
     with Swarm(model.client()) as swarm:

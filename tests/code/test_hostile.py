@@ -14,7 +14,7 @@ from aswarm import ConfigurationError, tool
 from aswarm.code import CodeLimits
 
 pytestmark = pytest.mark.anyio
-SMALL = CodeLimits(seconds=0.5, memory=16 * 1024 * 1024, calls=20, output=500, recursion=100)
+SMALL = CodeLimits(seconds=0.5, memory_bytes=16 * 1024 * 1024, calls=20, output_characters=500, recursion=100)
 
 ESCAPES = [
     'import os\nos.system("touch {marker}")',
@@ -191,12 +191,12 @@ async def limited(code: str, *functions: Callable[..., Any], **limits: Any) -> s
 
 async def test_each_limit_ends_the_code_with_its_reason() -> None:
     assert "time limit exceeded" in await limited("while True:\n    pass", seconds=0.2)
-    assert "MemoryError: memory limit exceeded" in await limited("'a' * 10**8", memory=1024 * 1024)
+    assert "MemoryError: memory limit exceeded" in await limited("'a' * 10**8", memory_bytes=1024 * 1024)
     assert "RecursionError" in await limited("def f(n):\n    return f(n)\nf(1)", recursion=20)
     text = await limited("for n in range(9):\n    await look(n)", calls=3)
     assert text == "the code was stopped, because it made more than 3 calls\n[calls that ran before: look (3)]"
-    assert await limited("'a' * 100", output=10) == "aaaaaaaaaa\n[cut off: 10 of 100 characters]"
-    assert "x = 1" not in await limited("print('x' * 10**6)", output=10)
+    assert await limited("'a' * 100", output_characters=10) == "aaaaaaaaaa\n[cut off: 10 of 100 characters]"
+    assert "x = 1" not in await limited("print('x' * 10**6)", output_characters=10)
 
 
 async def test_the_seconds_are_those_of_all_steps() -> None:
@@ -212,7 +212,7 @@ async def test_the_seconds_are_those_of_all_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"seconds": 0}, {"calls": 1.5}, {"memory": -1}, {"output": None}, {"seconds": True}]
+    "limits", [{"seconds": 0}, {"calls": 1.5}, {"memory_bytes": -1}, {"output_characters": None}, {"seconds": True}]
 )
 def test_a_limit_is_a_positive_number(limits: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="must be a positive number"):

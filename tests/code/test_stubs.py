@@ -250,11 +250,13 @@ def test_the_plan_knows_what_the_calls_of_the_code_may_do() -> None:
     assert writes_context(code_tool(free, reads))
     assert may_hand_off(code_tool(free, results))
     assert may_hand_off(code_tool(free, Agent(name="Other")))
-    assert code_tool(free).may_wait
+    assert code_tool(free)._may_wait
 
 
 def test_external_tools_are_functions_of_the_code() -> None:
-    locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
+    locate = external_tool(
+        name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
+    )
     assert 'async def locate() -> Any:\n    """Where the user is."""' in text_of(locate)
 
 
@@ -285,10 +287,10 @@ async def test_options_of_the_tool() -> None:
         return 1
 
     made = tool(approve=True)(code_tool(look, name="python", description="For sums."))
-    assert made.schema.name == "python"
+    assert made._schema.name == "python"
     assert str(made.description).startswith("For sums.\n\nRun Python code")
-    assert made.is_replayed
-    assert agent_of(look).functions[0].schema.json["function"]["parameters"]["required"] == ["code"]
+    assert made._is_replayed
+    assert agent_of(look).functions[0]._schema.json["function"]["parameters"]["required"] == ["code"]
 
 
 @pytest.mark.processes

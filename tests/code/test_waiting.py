@@ -50,12 +50,16 @@ class Desk:
 
     def agent(self) -> Agent:
         """The agent, as each process makes it."""
-        locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
+        locate = external_tool(
+            name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
+        )
         return agent_of(self.look, tool(approve=True)(self.pay), self.ask, locate)
 
     async def start(self, code: str) -> Any:
         """Run the code until it waits."""
-        locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
+        locate = external_tool(
+            name="locate", description="Where the user is.", parameters={"type": "object", "properties": {}}
+        )
         response = await run_code(code, self.look, tool(approve=True)(self.pay), self.ask, locate)
         assert response.stop == "waiting"
         check_history([USER, *response.messages], allow_open=True)

@@ -19,7 +19,8 @@ import aswarm
 from aswarm import Agent, Response, Swarm
 from aswarm.agents import create_triage_agent
 from aswarm.core import Swarm as CoreSwarm
-from aswarm.testing import ScriptedAnswer, call, chunks
+from aswarm.testing import ScriptedAnswer, call
+from aswarm.testing._scripted_model import chunks
 from aswarm.types import (
     AgentFunction,
     ChatCompletionMessage,

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Response, Result, RunFinished
-from aswarm.testing import RawAnswer, Request, ScriptedAnswer, ScriptedModel, call, check_history, chunks, completion
+from aswarm.testing import RawAnswer, Request, ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import chunks, completion
 
 pytestmark = pytest.mark.anyio
 

@@ -16,22 +16,33 @@ import pytest
 from aswarm import (
     Agent,
     AsyncSwarm,
+    Budget,
     CompletionFinished,
+    File,
     HandedOff,
+    Image,
+    Output,
+    RateLimits,
     ReasoningDelta,
     RefusalDelta,
     Response,
     Result,
     RunFinished,
+    Swarm,
     TextDelta,
+    Tool,
     ToolCallDelta,
     ToolCallFinished,
     ToolCallStarted,
     ToolTimeout,
     TurnStarted,
     Usage,
+    external_tool,
 )
-from aswarm.middleware import CompletionRequest, ToolOutcome
+from aswarm.batch import Item
+from aswarm.code import CodeLimits
+from aswarm.evals import Case
+from aswarm.middleware import CompletionRequest, ToolOutcome, summarize
 from aswarm.testing import ScriptedModel, call
 
 PACKAGES = [
@@ -120,6 +131,30 @@ VALUES = [
     ToolOutcome("text", Result(agent=AGENT)),
     CompletionRequest(AGENT, {"stream": True}),
 ]
+
+
+POSITIONAL = {
+    AsyncSwarm.stream: ["self", "agent", "messages", "context_variables"],
+    Budget: [],
+    Case: ["conversation"],
+    CodeLimits: [],
+    File: ["data"],
+    Image: ["data"],
+    Item: ["messages"],
+    Output: ["type"],
+    RateLimits: [],
+    Swarm.stream: ["self", "agent", "messages", "context_variables"],
+    Tool: ["function"],
+    external_tool: [],
+    summarize: ["agent"],
+}
+
+
+@pytest.mark.parametrize("function", POSITIONAL, ids=lambda function: function.__qualname__)
+def test_options_are_given_by_name(function: Any) -> None:
+    """So a later version may add an option at any place; only what names itself at a call is positional."""
+    parameters = inspect.signature(function).parameters.values()
+    assert [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD] == POSITIONAL[function]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)

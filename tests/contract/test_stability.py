@@ -88,6 +88,40 @@ def test_a_removed_public_name_is_found(repository: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("aswarm.shop: ")
 
 
+MADE = """
+from dataclasses import dataclass
+
+
+class EventStream:
+    def __init__(self, {plain}) -> None:
+        self.run_id = "x"
+
+    {method}
+
+
+@dataclass
+class ToolCall:
+    {field}: str
+    index: int = 0
+"""
+
+
+@pytest.mark.processes
+def test_the_constructor_of_a_class_that_only_aswarm_makes_may_change(repository: Path) -> None:
+    """A parameter of the plain class and a private field of the dataclass; methods are still compared."""
+    room, public = repository / "src/aswarm/_room.py", repository / "src/aswarm/__init__.py"
+    public.write_text("from ._room import EventStream, ToolCall\n\n__all__ = ['EventStream', 'ToolCall']\n")
+    method = "def send(self) -> None: ..."
+    room.write_text(MADE.format(plain="state: int", field="_outcome", method=method))
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "--message=second")
+    git(repository, "tag", "v0.1.0")
+    room.write_text(MADE.format(plain="other: str", field="_result", method=method))
+    assert breaking_changes(repository, "v0.1.0") == {}
+    room.write_text(MADE.format(plain="other: str", field="_result", method="pass"))
+    assert set(breaking_changes(repository, "v0.1.0")) == {"aswarm.EventStream.send"}
+
+
 def test_the_sections_above_the_last_release_announce() -> None:
     """The names of earlier versions were announced for those versions. A release renames "Unreleased" before its tag."""
     text = CHANGELOG.format("`aswarm.Budget.seconds` is `a.b`")

@@ -28,7 +28,7 @@ from aswarm import (
     tool,
 )
 from aswarm.conversations import Conflict, Conversation, MemoryStore, PostgresStore, SQLiteStore, last
-from aswarm.guards import Block, Blocked, CheckedInput, Replace, guard_input, hold_answer
+from aswarm.guards import Block, Blocked, CheckedInput, Replace, guard_answer, guard_input
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -254,7 +254,7 @@ async def test_a_context_variable_that_is_not_json_ends_the_run(value: Any, text
 
 GUARDS = {
     "input": guard_input(lambda checked: Block() if "homework" in checked.text else None),
-    "answer": hold_answer(lambda checked: Block() if "homework" in str(checked.messages) else None),
+    "answer": guard_answer(lambda checked: Block() if "homework" in str(checked.messages) else None),
 }
 
 

@@ -308,7 +308,7 @@ async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog
 
     await empty_file(tmp_path / "runs.db")
     url = f"sqlite:///{tmp_path / 'runs.db'}"
-    async with AsyncSwarm(ScriptedModel([]).client(), limits=RateLimits(60)) as swarm:
+    async with AsyncSwarm(ScriptedModel([]).client(), rate_limits=RateLimits(requests_per_minute=60)) as swarm:
         with caplog.at_level(logging.WARNING, "aswarm"):
             async with DurableRuns(swarm, agents=shop.agents(), store=url, version="1") as runs:
                 assert "apply to this process alone" in caplog.text

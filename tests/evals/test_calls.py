@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from aswarm.evals import Call, Case
+from aswarm.evals import Case, CaseCall
 from aswarm.evals._calls import calls_of, unexpected
 
 
-def calls(*made: str | tuple[str, dict[str, Any]]) -> list[Call]:
-    return [Call(one, "{}") if isinstance(one, str) else Call(one[0], json.dumps(one[1])) for one in made]
+def calls(*made: str | tuple[str, dict[str, Any]]) -> list[CaseCall]:
+    return [CaseCall(one, "{}") if isinstance(one, str) else CaseCall(one[0], json.dumps(one[1])) for one in made]
 
 
 PARIS = ("book", {"city": "Paris", "nights": 2})
@@ -78,7 +78,7 @@ def test_what_fails(fields: dict[str, Any], made: list[Any], says: str) -> None:
 
 def test_arguments_that_are_no_json_have_no_values() -> None:
     """They fail where one is expected; without an expectation, the name decides."""
-    broken = [Call("f", '{"a": ')]
+    broken = [CaseCall("f", '{"a": ')]
     assert unexpected(Case("Hi", function="f", arguments={"a": 1}), broken) == "expected f with a=1"
     assert unexpected(Case("Hi", function="f"), broken) is None
 
@@ -86,14 +86,14 @@ def test_arguments_that_are_no_json_have_no_values() -> None:
 @pytest.mark.parametrize(
     ("call", "shown"),
     [
-        (Call("f", ""), "f()"),
-        (Call("f", " {} "), "f()"),
-        (Call("f", '{"a":\n  1}'), 'f({"a": 1})'),
-        (Call("f", '{"a": '), 'f({"a":)'),
-        (Call("f", "[" * 100_000), f"f({'[' * 100_000})"),
+        (CaseCall("f", ""), "f()"),
+        (CaseCall("f", " {} "), "f()"),
+        (CaseCall("f", '{"a":\n  1}'), 'f({"a": 1})'),
+        (CaseCall("f", '{"a": '), 'f({"a":)'),
+        (CaseCall("f", "[" * 100_000), f"f({'[' * 100_000})"),
     ],
 )
-def test_a_call_is_shown_on_one_line(call: Call, shown: str) -> None:
+def test_a_call_is_shown_on_one_line(call: CaseCall, shown: str) -> None:
     """As the model wrote it."""
     assert str(call) == shown
 
@@ -111,4 +111,4 @@ def test_calls_of_a_history() -> None:
         {"role": "assistant", "content": None, "tool_calls": [{"id": "2", "custom": {"name": "g", "input": "x"}}]},
         {"role": "assistant", "content": "Done", "tool_calls": None},
     ]
-    assert calls_of(messages) == [Call("f", "{}"), Call("g", "")]
+    assert calls_of(messages) == [CaseCall("f", "{}"), CaseCall("g", "")]

@@ -177,7 +177,10 @@ async def test_a_call_that_waits_for_a_decision_counts_as_called(extent: Any) ->
 
     model = ScriptedModel([call("erase", city="Rome")] * 2)
     keeper = Agent(name="Keeper", functions=[erase])
-    cases = [Case("Erase!", "erase", {"city": "Rome"}, run=extent), Case("Erase!", "book", run=extent)]
+    cases = [
+        Case("Erase!", function="erase", arguments={"city": "Rome"}, run=extent),
+        Case("Erase!", function="book", run=extent),
+    ]
     report = await evaluate(keeper, cases, swarm=AsyncSwarm(model.client()), concurrency=1)
     first, second = (each.attempts[0] for each in report.cases)
     ending = ", waits for a decision" if extent == "whole" else ""

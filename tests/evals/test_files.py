@@ -11,7 +11,8 @@ import pytest
 from evaluated import desk
 
 from aswarm import Agent, ConfigurationError
-from aswarm.evals import FORMATS, Case, import_agent, load_cases
+from aswarm.evals import Case, load_cases
+from aswarm.evals._files import FORMATS, import_agent
 
 SWARMS = [
     {"conversation": [{"role": "user", "content": "My bag is lost!"}], "function": "transfer_to_lost_baggage"},

@@ -106,7 +106,7 @@ async def test_a_finished_conversation_is_judged_as_it_is() -> None:
 
 async def test_images_and_files_are_named() -> None:
     """Their base64 would be most of the question."""
-    content = [{"type": "text", "text": "What is this?"}, Image(b"x" * 999).part, File(b"x" * 999, "a.pdf").part]
+    content = [{"type": "text", "text": "What is this?"}, Image(b"x" * 999).part, File(b"x" * 999, name="a.pdf").part]
     model = ScriptedModel([YES])
     conversation = [{"role": "user", "content": content}, {"role": "assistant", "content": "A pixel."}]
     await evaluate(None, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(model.client()))

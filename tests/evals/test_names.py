@@ -9,7 +9,7 @@ import pytest
 
 import aswarm.evals
 
-ALIASES = {"Extent", "Outcome", "FORMATS"}
+ALIASES = {"Extent"}
 
 
 @pytest.mark.parametrize("name", sorted(set(aswarm.evals.__all__) - ALIASES))

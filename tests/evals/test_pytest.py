@@ -20,7 +20,7 @@ HI = Case("Hi", function="book")
 @pytest.mark.anyio
 async def test_a_case_that_passes_gives_its_report() -> None:
     """The report is returned."""
-    report = await assert_case(HI, desk, swarm=swarm_that({"Hi": call("book", city="Rome")}), repeats=3)
+    report = await assert_case(desk, HI, swarm=swarm_that({"Hi": call("book", city="Rome")}), repeats=3)
     assert (report.accuracy, report.total) == (1, 3)
 
 
@@ -30,7 +30,7 @@ async def test_a_case_that_fails_shows_what_the_model_did() -> None:
     steps: list[Step] = ["Hello", call("book", city="Rome"), "Hello", Failure(500, "busy")]
     swarm = AsyncSwarm(ScriptedModel(steps).client())
     with pytest.raises(AssertionError) as caught:
-        await assert_case({"conversation": "Hi", "function": "book"}, desk, swarm=swarm, repeats=4, concurrency=1)
+        await assert_case(desk, {"conversation": "Hi", "function": "book"}, swarm=swarm, repeats=4, concurrency=1)
     told = str(caught.value)
     assert told.startswith("accuracy 25.0% is below 100.0%\n    1/4    25.0%  Hi\n")
     assert "2x failed: expected book; the model answered 'Hello'" in told
@@ -43,7 +43,7 @@ async def test_a_case_that_fails_shows_what_the_model_did() -> None:
 async def test_the_threshold(threshold: float, passes: bool) -> None:
     """Accuracy at the threshold passes."""
     steps: list[Step] = ["Hello", call("book", city="Rome")]
-    running = assert_case(HI, desk, swarm=AsyncSwarm(ScriptedModel(steps).client()), repeats=2, threshold=threshold)
+    running = assert_case(desk, HI, swarm=AsyncSwarm(ScriptedModel(steps).client()), repeats=2, threshold=threshold)
     if passes:
         await running
     else:
@@ -72,10 +72,10 @@ def anyio_backend():
 @pytest.mark.anyio
 @pytest.mark.parametrize("case", load_cases(Path(__file__).with_name("cases.json")), ids=str)
 async def test_desk(case):
-    await assert_case(case, agent, swarm=swarm, results=Path(__file__).with_name("results.json"))
+    await assert_case(agent, case, swarm=swarm, results=Path(__file__).with_name("results.json"))
 
 def test_plain():
-    asyncio.run(assert_case({"conversation": "Hi", "function": "book"}, agent, swarm=swarm))
+    asyncio.run(assert_case(agent, {"conversation": "Hi", "function": "book"}, swarm=swarm))
 """
 
 

@@ -11,7 +11,8 @@ from evaluated import desk, one, swarm_that
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm.evals import Attempt, Case, CaseReport, Outcome, Report, evaluate
+from aswarm.evals import Attempt, Case, CaseReport, Report, evaluate
+from aswarm.evals._report import Outcome
 from aswarm.testing import Failure, call
 
 outcomes = st.lists(st.lists(st.sampled_from(get_args(Outcome)), max_size=8), max_size=6)

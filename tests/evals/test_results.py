@@ -85,11 +85,11 @@ def stuck_after(answers: int) -> tuple[AsyncSwarm, anyio.Event]:
     stuck = anyio.Event()
 
     class Stuck(ScriptedModel):
-        async def respond(self, request: Request) -> Any:
+        async def _respond(self, request: Request) -> Any:
             if len(self.requests) == answers:
                 stuck.set()
                 await anyio.sleep_forever()
-            return await super().respond(request)
+            return await super()._respond(request)
 
     return AsyncSwarm(Stuck(lambda _: "Hello").client()), stuck
 

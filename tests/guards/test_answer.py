@@ -1,4 +1,4 @@
-"""`hold_answer`: nothing of an answer is shown before its check has seen all of it."""
+"""`guard_answer`: nothing of an answer is shown before its check has seen all of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from guarded import WAYS, Scene
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, tool
-from aswarm.guards import Block, Blocked, CheckedAnswer, Halt, Replace, Say, hold_answer
+from aswarm.guards import Block, Blocked, CheckedAnswer, Halt, Replace, Say, guard_answer
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ async def test_a_pass_changes_nothing(way: str) -> None:
     """The run is that without a guard, event by event."""
     plain, guarded = Scene(), Scene()
     expected = await plain.run(way=way)
-    response = await guarded.run(hold_answer(guarded.check()), way=way)
+    response = await guarded.run(guard_answer(guarded.check()), way=way)
     assert (response.messages, response.usage) == (expected.messages, expected.usage)
     assert list(map(str, guarded.seen)) == list(map(str, plain.seen))
     assert guarded.log == ["asked", "verdict", "worked", "asked", "verdict"]
@@ -38,7 +38,7 @@ async def test_a_blocked_answer_is_nowhere(way: str) -> None:
     for verdict, reason in ((Block("a secret"), "a secret"), (ValueError("broken"), "the check failed")):
         scene = Scene()
         with pytest.raises(Blocked, match=reason) as caught:
-            await scene.read(scripted(scene, hold_answer(scene.check(verdict))), way)
+            await scene.read(scripted(scene, guard_answer(scene.check(verdict))), way)
         assert caught.value.response is not None
         assert (caught.value.response.messages, caught.value.partial, scene.seen) == ([], "", [])
         assert (caught.value.response.usage.total_tokens, caught.value.response.usage.requests) == (15, 1)
@@ -49,7 +49,7 @@ async def test_a_blocked_answer_is_nowhere(way: str) -> None:
 async def test_a_text_in_place_of_an_answer(way: str, verdict: Any) -> None:
     """The tokens of the model's own answer count: they were paid for."""
     scene = Scene()
-    response = await scene.read(scripted(scene, hold_answer(scene.check(verdict))), way)
+    response = await scene.read(scripted(scene, guard_answer(scene.check(verdict))), way)
     assert (response.text, response.stop, response.usage.total_tokens) == ("I cannot say.", "answer", 15)
     assert "1234" not in str(scene.seen) + str(response.messages)
     assert "reasoning_content" not in response.messages[0]
@@ -59,7 +59,7 @@ async def test_what_a_check_sees() -> None:
     """The text, the whole message, what was sent, the agent and the run."""
     seen: list[CheckedAnswer] = []
     scene = Scene()
-    await scene.read(scripted(scene, hold_answer(seen.append)), "stream", agent=Agent(name="A"), run_id="r1")
+    await scene.read(scripted(scene, guard_answer(seen.append)), "stream", agent=Agent(name="A"), run_id="r1")
     [checked] = seen
     assert checked.text == "The password is 1234.\n1234, I think"
     assert (checked.message["content"], checked.message["reasoning_content"]) == (
@@ -76,7 +76,7 @@ async def test_a_text_beside_calls_is_judged_too(way: str) -> None:
     scene = Scene()
     with pytest.raises(Blocked) as caught:
         await scene.run(
-            hold_answer(scene.check(lambda checked: Block() if checked.text == "Let me see." else None)), way=way
+            guard_answer(scene.check(lambda checked: Block() if checked.text == "Let me see." else None)), way=way
         )
     assert caught.value.response is not None
     assert (scene.seen, scene.worked, caught.value.response.messages) == ([], 0, [])
@@ -94,7 +94,7 @@ async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
     calls = [call("pay", call_id="c", amount=1), call("pay", call_id="c", amount=2)]
     model = ScriptedModel([ScriptedAnswer("1234", calls, extra={"reasoning_content": "It is 1234"}), "Paid."], cut=3)
     swarm = AsyncSwarm(
-        model.client(), middleware=[hold_answer(lambda checked: Say("...") if "1234" in checked.text else None)]
+        model.client(), middleware=[guard_answer(lambda checked: Say("...") if "1234" in checked.text else None)]
     )
     scene, agent = Scene(), Agent(functions=[pay])
     asked = await scene.read(swarm, way, agent=agent)
@@ -108,14 +108,14 @@ async def test_a_text_in_place_of_a_text_beside_calls(way: str) -> None:
 async def test_a_text_beside_calls_at_the_end_of_the_turns() -> None:
     """`max_turns` makes it the text of the response."""
     scene = Scene()
-    response = await scene.run(hold_answer(scene.check(Say("..."))), max_turns=1)
+    response = await scene.run(guard_answer(scene.check(Say("..."))), max_turns=1)
     assert (response.text, response.stop) == ("...", "max_turns")
 
 
 async def test_calls_without_a_text_are_not_judged() -> None:
     """There is nothing to read."""
     scene = Scene(text="")
-    await scene.run(hold_answer(scene.check()))
+    await scene.run(guard_answer(scene.check()))
     assert scene.log == ["asked", "worked", "asked", "verdict"]
 
 
@@ -130,7 +130,7 @@ async def test_refusal_and_reasoning_are_judged(key: str, with_call: bool, api: 
         [ScriptedAnswer("" if key == "refusal" else "No.", calls, extra=extra), "Done."], api=api, cut=3
     )
     scene = Scene()
-    guard = hold_answer(lambda checked: Block() if "1234" in checked.text else None)
+    guard = guard_answer(lambda checked: Block() if "1234" in checked.text else None)
     with pytest.raises(Blocked):
         await scene.read(AsyncSwarm(model.client(), middleware=[guard]), "stream", agent=scene.agent())
     assert (scene.seen, scene.worked) == ([], 0)
@@ -157,7 +157,7 @@ async def test_texts_of_a_provider_are_judged(more: dict[str, Any]) -> None:
     scene, texts = Scene(), list[str]()
     answer = ScriptedAnswer("Yes", extra={"images": [{"image_url": {"url": "data:image/png;base64,QUJD"}}], **more})
     swarm = AsyncSwarm(
-        ScriptedModel([answer]).client(), middleware=[hold_answer(lambda checked: texts.append(checked.text))]
+        ScriptedModel([answer]).client(), middleware=[guard_answer(lambda checked: texts.append(checked.text))]
     )
     await scene.read(swarm, "run")
     assert texts[0].startswith("Yes\n")
@@ -171,14 +171,14 @@ async def test_an_error_in_an_answer_is_what_it_was(way: str) -> None:
     """No check is asked of half an answer, and nothing of it is shown."""
     scene = Scene(calls=(), fails=CompletionError("broken"))
     with pytest.raises(CompletionError, match="broken"):
-        await scene.run(hold_answer(scene.check()), way=way)
+        await scene.run(guard_answer(scene.check()), way=way)
     assert (scene.log, scene.seen) == (["asked"], [])
 
 
 async def test_an_answer_without_an_end_is_an_error() -> None:
     """A stream that ends in the middle is an error, also if its check would let it pass."""
     answer = ScriptedAnswer("Hello", break_after=2)
-    swarm = AsyncSwarm(ScriptedModel([answer]).client(), middleware=[hold_answer(lambda checked: None)])
+    swarm = AsyncSwarm(ScriptedModel([answer]).client(), middleware=[guard_answer(lambda checked: None)])
     with pytest.raises(StreamInterrupted):
         await Scene().read(swarm, "stream", agent=Agent())
 
@@ -192,7 +192,7 @@ async def test_an_answer_with_a_type_is_its_json() -> None:
         texts.append(checked.text)
         return Say("never") if checked.text == "1" else None
 
-    swarm = AsyncSwarm(model.client(), middleware=[hold_answer(check)])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_answer(check)])
     assert (await swarm.run(Agent(), "Hi", output=int)).output == 2
     assert texts == ["1", "2"]
 
@@ -201,8 +201,8 @@ async def test_a_check_that_raises_blocks_or_lets_pass() -> None:
     """As on_error says."""
     scene = Scene()
     with pytest.raises(Blocked, match="ValueError"):
-        await scene.read(scripted(scene, hold_answer(scene.check(ValueError("boom")))), "run")
-    opened = scripted(scene, hold_answer(scene.check(ValueError("boom")), on_error="pass"))
+        await scene.read(scripted(scene, guard_answer(scene.check(ValueError("boom")))), "run")
+    opened = scripted(scene, guard_answer(scene.check(ValueError("boom")), on_error="pass"))
     assert (await scene.read(opened, "run")).text == SECRET.text
 
 
@@ -211,4 +211,4 @@ async def test_a_value_that_is_not_a_verdict_ends_the_run(verdict: Any) -> None:
     """With what a check of an answer may return."""
     scene = Scene()
     with pytest.raises(ConfigurationError, match="a check of an answer must return None"):
-        await scene.read(scripted(scene, hold_answer(lambda checked: verdict)), "run")
+        await scene.read(scripted(scene, guard_answer(lambda checked: verdict)), "run")

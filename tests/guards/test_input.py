@@ -28,7 +28,7 @@ from aswarm import (
     ToolCallFinished,
     Usage,
 )
-from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_input, hold_answer
+from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_answer, guard_input
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, fallback
 from aswarm.testing import Failure, ScriptedModel, call, check_history
 
@@ -320,8 +320,8 @@ async def test_an_attempt_that_failed_does_not_lose_the_replacement() -> None:
 async def test_an_answer_that_another_guard_replaces_keeps_the_replacement() -> None:
     """Whichever stands outside."""
     for guards in (
-        [hold_answer(lambda checked: Say("...")), guard_input(hidden)],
-        [guard_input(hidden), hold_answer(lambda checked: Say("..."))],
+        [guard_answer(lambda checked: Say("...")), guard_input(hidden)],
+        [guard_input(hidden), guard_answer(lambda checked: Say("..."))],
     ):
         model = ScriptedModel(["One.", "Two."])
         swarm = AsyncSwarm(model.client(), middleware=guards)

@@ -10,7 +10,7 @@ import pytest
 from guarded import WAYS, Scene
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image, Swarm
-from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool, hold_answer, judge
+from aswarm.guards import Block, Blocked, CheckedInput, guard_answer, guard_input, guard_tool, judge
 from aswarm.middleware import redact
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
 
@@ -94,7 +94,7 @@ async def test_an_agent_judges_calls_and_results(make: Callable[[Any], Any], exp
 async def test_an_agent_judges_an_answer() -> None:
     """It gets the conversation and the answer."""
     model = model_of(NO, "42")
-    swarm = AsyncSwarm(model.client(), middleware=[hold_answer(judge(JUDGE))])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_answer(judge(JUDGE))])
     with pytest.raises(Blocked, match="homework"):
         await swarm.run(Agent(), "What is 6 * 7?")
     assert [each["content"] for each in material(model)["answer"]] == ["42"]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import aswarm
 from aswarm import Agent, AsyncSwarm, CompletionError, Response
-from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_input, guard_tool, hold_answer
+from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_answer, guard_input, guard_tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, check_history, check_middleware
 
 BACKENDS = ["asyncio", "trio"]
@@ -56,7 +56,7 @@ def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backe
 def test_a_guard_that_does_not_use_the_completion_may_be_left_at_any_moment(verdict: Any, backend: str) -> None:
     """Also while the completion that nothing needs is closed."""
     check_middleware(guard_input(slow(verdict)), backends=[backend])
-    check_middleware(hold_answer(slow(Say("No."))), backends=[backend])
+    check_middleware(guard_answer(slow(Say("No."))), backends=[backend])
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ async def test_a_tool_is_offered_as_the_server_describes_it() -> None:
     """Name, description and schema are the server's; only what names the schema's document is left out."""
     async with MCPServer(make_server(Tools()), prefix="my shop.", only="echo") as shop:
         [echo] = shop.functions
-    assert echo.schema.json["function"] == {
+    assert echo._schema.json["function"] == {
         "name": "my_shop_echo",
         "description": "Says it again.",
         "parameters": {"type": "object", "properties": {"text": {"type": "string", "minLength": 1}}},
@@ -303,9 +303,9 @@ async def test_a_tool_without_a_name() -> None:
         async with MCPServer(make_server(tools)):
             pass
     async with MCPServer(make_server(tools), only={"?*"}) as shop:
-        assert "call" not in [each.schema.name for each in shop.functions]
+        assert "call" not in [each._schema.name for each in shop.functions]
     async with MCPServer(make_server(tools), prefix="shop_", only={""}) as shop:
-        assert [each.schema.name for each in shop.functions] == ["shop_"]
+        assert [each._schema.name for each in shop.functions] == ["shop_"]
 
 
 @pytest.mark.parametrize("make", [function_tool, external_tool])

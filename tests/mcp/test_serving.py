@@ -252,7 +252,9 @@ async def remember() -> Result:
     return Result(value="kept", context_variables={"x": object()})
 
 
-elsewhere = external_tool("elsewhere", "Runs in a browser.", {"type": "object", "properties": {}})
+elsewhere = external_tool(
+    name="elsewhere", description="Runs in a browser.", parameters={"type": "object", "properties": {}}
+)
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_a_stream_that_is_cut_after_its_content_is_not_requested_again(backend: 
 def test_time_in_the_queue_of_the_limits_does_not_count(backend: str) -> None:
     """The second stream waits a minute for its turn, and is quick then."""
     slow = Slow([1, 1, 1, 1])
-    swarm = AsyncSwarm(slow, limits=RateLimits(requests_per_minute=1), middleware=[hedge(after=5, share=1)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after=5, share=1)])
 
     async def two() -> None:
         for _ in range(2):
@@ -202,7 +202,7 @@ def test_time_in_the_queue_of_the_limits_does_not_count(backend: str) -> None:
 def test_no_second_request_during_a_pause(backend: str) -> None:
     """After a 429 the time begins again when the request is sent again; then it is hedged as any other."""
     slow = Slow([1, 10, 1], {0: CompletionError("slow down", status_code=429, retryable=True, retry_after=30.0)})
-    swarm = AsyncSwarm(slow, limits=RateLimits(), middleware=[hedge(after=3, share=1)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after=3, share=1)])
     seen = run(backend, streamed, swarm)
     assert [at - slow.sent[0] for at in slow.sent] == pytest.approx([0, 31, 34])
     assert seen.text == "2"
@@ -212,7 +212,7 @@ def test_no_second_request_during_a_pause(backend: str) -> None:
 def test_no_second_request_before_a_retry(backend: str) -> None:
     """After a failure the time begins again when the retry is sent, at least 0.375 s later."""
     slow = Slow([0.1, 10, 1], {0: CompletionError("down", status_code=503, retryable=True)})
-    swarm = AsyncSwarm(slow, limits=RateLimits(), middleware=[hedge(after=0.2, share=1)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after=0.2, share=1)])
     seen = run(backend, streamed, swarm)
     assert slow.sent[1] - slow.sent[0] >= 0.475
     assert slow.sent[2] - slow.sent[1] == pytest.approx(0.2)
@@ -223,7 +223,7 @@ def test_no_second_request_before_a_retry(backend: str) -> None:
 def test_a_second_request_in_the_queue_is_not_sent_and_not_charged(backend: str) -> None:
     """The first has content before the limits allow the second."""
     slow = Slow([10])
-    swarm = AsyncSwarm(slow, limits=RateLimits(requests_per_minute=1), middleware=[hedge(after=2)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after=2)])
     seen = run(backend, streamed, swarm)
     assert seen.response is not None
     assert (seen.text, seen.response.usage.requests, len(slow.sent)) == ("0", 1, 1)

@@ -132,7 +132,9 @@ async def test_retries_of_a_batch_and_limits_stand_inside() -> None:
     """A user's middleware sees one request where the batch and the limits send several."""
     notes: list[str] = []
     model = ScriptedModel([Failure(429, headers={"retry-after-ms": "1"}), Failure(500), "Done."])
-    swarm = AsyncSwarm(model.client(), limits=RateLimits(requests_per_minute=1000), middleware=[noting("mine", notes)])
+    swarm = AsyncSwarm(
+        model.client(), rate_limits=RateLimits(requests_per_minute=1000), middleware=[noting("mine", notes)]
+    )
     async with swarm.batch(Agent(), ["Hi"], attempts=2) as outcomes:
         (outcome,) = [outcome async for outcome in outcomes]
     assert outcome.response is not None
@@ -168,7 +170,7 @@ async def test_limits_are_kept_for_every_attempt() -> None:
         return replace(handlers, complete=complete)
 
     model = ScriptedModel(["a", "b"])
-    swarm = AsyncSwarm(model.client(), limits=RateLimits(requests_per_minute=1), middleware=[twice])
+    swarm = AsyncSwarm(model.client(), rate_limits=RateLimits(requests_per_minute=1), middleware=[twice])
     with anyio.move_on_after(59):
         await swarm.run(Agent(), "Hi")
     assert len(model.requests) == 1

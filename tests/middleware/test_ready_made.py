@@ -671,7 +671,7 @@ async def test_bytes_of_images_and_files_stay_as_they_are(api: Any) -> None:
     parts = [
         Image(b"abc").part,
         Image("https://host/?key=YWJj").part,
-        File(b"abc", "YWJj.pdf").part,
+        File(b"abc", name="YWJj.pdf").part,
         {"type": "text", "text": "data: YWJj"},
     ]
     swarm = AsyncSwarm(model.client(), middleware=[redact("YWJj", "****")])

@@ -311,7 +311,7 @@ async def test_a_retry_is_logged_with_the_id_of_its_run(caplog: pytest.LogCaptur
 async def test_with_limits_a_rejection_is_left_to_the_rate_limiter(face: str) -> None:
     """It waits and asks ten times in all, not thirty."""
     model = TimedModel(lambda _: busy(2))
-    assert (await error_of(swarm_of(model, limits=RateLimits(1000)), face)).status_code == 429
+    assert (await error_of(swarm_of(model, rate_limits=RateLimits(requests_per_minute=1000)), face)).status_code == 429
     assert len(model.times) == 10
 
 
@@ -320,7 +320,7 @@ async def test_with_limits_a_rejection_is_left_to_the_rate_limiter(face: str) ->
 async def test_with_limits_other_failures_are_retried_once_only(face: str) -> None:
     """Three attempts in all: the rate limiter adds none for the client."""
     model = TimedModel([busy(status=500), busy(3), busy(status=500), busy(status=500)])
-    assert (await error_of(swarm_of(model, limits=RateLimits(1000)), face)).status_code == 500
+    assert (await error_of(swarm_of(model, rate_limits=RateLimits(requests_per_minute=1000)), face)).status_code == 500
     assert len(model.times) == 4
 
 

@@ -121,7 +121,7 @@ async def test_a_middleware_sees_the_call_as_it_is() -> None:
     seen: list[tuple[Any, ...]] = []
 
     async def note(inner: ToolHandler, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        seen.append((call.id, call.name, call.position, call.agent.name, call.tool is None, call.arguments, context))
+        seen.append((call.id, call.name, call.index, call.agent.name, call.tool is None, call.arguments, context))
         return await inner(call, context, started)
 
     steps = [[call("look", city="Oslo", call_id="a"), call("gone", "", call_id="b")], "Done."]

@@ -49,7 +49,7 @@ async def look(city: str) -> str:
 
 async def draw() -> list[Any]:
     """Draw."""
-    return ["a drawing", Image(b"123", "image/png")]
+    return ["a drawing", Image(b"123", media_type="image/png")]
 
 
 async def fail(city: str) -> str:

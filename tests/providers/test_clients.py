@@ -16,7 +16,8 @@ from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Response, StreamInterrupted
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import chunks, completion
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,7 +14,8 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Swarm
-from aswarm.testing import ScriptedAnswer, completion
+from aswarm.testing import ScriptedAnswer
+from aswarm.testing._scripted_model import completion
 
 AGENT = Agent(model="some-model")
 SECRET = "sk-SECRET"

@@ -13,7 +13,8 @@ from openai import AsyncAzureOpenAI, AsyncOpenAI
 from pydantic import BaseModel
 
 from aswarm import Agent, AsyncSwarm, CompletionError
-from aswarm.testing import ScriptedAnswer, ScriptedModel, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel
+from aswarm.testing._scripted_model import chunks, completion
 
 pytestmark = pytest.mark.anyio
 

@@ -255,7 +255,7 @@ async def test_limits_and_retries_hold() -> None:
     """A 429 is waited for by the swarm, and the request is sent once by the client."""
     headers = {"retry-after-ms": "1"}
     model = ScriptedModel([Failure(429, "slow", "rate_limit_exceeded", headers=headers), "Hello"], api="responses")
-    swarm = AsyncSwarm(model.client(max_retries=5), limits=RateLimits(requests_per_minute=6000))
+    swarm = AsyncSwarm(model.client(max_retries=5), rate_limits=RateLimits(requests_per_minute=6000))
     assert (await swarm.run(Agent(model="gpt-6-luna"), "Hi")).text == "Hello"
     assert len(model.requests) == 2
 
@@ -425,7 +425,7 @@ def test_a_blocking_client_in_a_source() -> None:
     model = ScriptedModel(["Hello"])
 
     def answer(request: httpx.Request) -> httpx.Response:
-        from aswarm.testing import response
+        from aswarm.testing._scripted_responses import response
 
         assert request.url.path == "/v1/responses"
         return httpx.Response(200, json=response(ScriptedAnswer("Hello")))

@@ -15,7 +15,8 @@ import respx
 from openai import AsyncOpenAI
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
-from aswarm.testing import ScriptedAnswer, call, check_history, chunks, completion
+from aswarm.testing import ScriptedAnswer, call, check_history
+from aswarm.testing._scripted_model import chunks, completion
 
 pytestmark = pytest.mark.asyncio
 URL = "https://api.respx.test/v1/chat/completions"

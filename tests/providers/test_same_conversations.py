@@ -26,7 +26,7 @@ def agents() -> Agent:
         return f"sunny in {city}"
 
     async def picture() -> list[Any]:
-        return ["Here it is.", Image(b"\x89PNG", detail="low"), File(b"%PDF", "a.pdf")]
+        return ["Here it is.", Image(b"\x89PNG", detail="low"), File(b"%PDF", name="a.pdf")]
 
     async def remember(city: str) -> Result:
         return Result(value="ok", context_variables={"city": city})

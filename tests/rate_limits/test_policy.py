@@ -13,7 +13,11 @@ from aswarm import ConfigurationError, RateLimits
 from aswarm._rate_limits.policy import Admission, RatePolicy, Rejections
 
 MINUTE = 60.0
-LIMITS = st.builds(RateLimits, st.none() | st.integers(1, 5) | st.integers(110, 400), st.none() | st.integers(1, 100))
+LIMITS = st.builds(
+    RateLimits,
+    requests_per_minute=st.none() | st.integers(1, 5) | st.integers(110, 400),
+    tokens_per_minute=st.none() | st.integers(1, 100),
+)
 REQUESTS = st.lists(st.tuples(st.floats(0, 40), st.integers(1, 120)), max_size=25)
 
 
@@ -26,7 +30,7 @@ def test_limits_are_whole_numbers_from_one(name: str, wrong: Any) -> None:
 
 
 def policy_of(requests: int | None = None, tokens: int | None = None, jitter: float = 0.0) -> RatePolicy:
-    return RatePolicy(RateLimits(requests, tokens), MINUTE, lambda: jitter)
+    return RatePolicy(RateLimits(requests_per_minute=requests, tokens_per_minute=tokens), MINUTE, lambda: jitter)
 
 
 def go_when_allowed(policy: RatePolicy, tokens: int, now: float) -> Admission:
@@ -89,7 +93,7 @@ def test_no_minute_has_more_requests_than_the_limit(most: int, requests: list[tu
 @given(st.integers(1, 2000), st.lists(st.floats(0, 0.5), max_size=150), st.sampled_from([1, 10, 60]))
 def test_no_shorter_window_has_more_than_its_share(most: int, gaps: list[float], seconds: int) -> None:
     """A server that checks so many seconds allows its share of the minute; a share is rounded up."""
-    policy, now, gone = RatePolicy(RateLimits(most), 61.0, lambda: 0), 0.0, list[float]()
+    policy, now, gone = RatePolicy(RateLimits(requests_per_minute=most), 61.0, lambda: 0), 0.0, list[float]()
     for gap in gaps:
         now = go_when_allowed(policy, 0, now + gap).at
         gone.append(now)

@@ -299,4 +299,4 @@ async def test_a_cancelled_request_makes_room_after_a_pause() -> None:
 def test_limits_must_be_limits() -> None:
     """A dict or a number in their place is the caller's mistake, found when the swarm is made."""
     with pytest.raises(ConfigurationError, match=r"must be RateLimits\(...\), not dict"):
-        AsyncSwarm(limits={"requests_per_minute": 5})  # type: ignore[arg-type]
+        AsyncSwarm(rate_limits={"requests_per_minute": 5})  # type: ignore[arg-type]

@@ -42,7 +42,7 @@ async def test_a_rejection_counts_over_both_apis(api: Any, is_inside: bool) -> N
     event = f"data: {json.dumps(error if api == 'responses' else {'error': error})}\n\n".encode()
     rejection = RawAnswer([event]) if is_inside else Failure(429, "Slow down.", "rate_limit_exceeded")
     model = TimedModel([rejection, "Hi", "Hi"])
-    swarm = AsyncSwarm(client_of(model, max_retries=0), limits=RateLimits(), api=api)
+    swarm = AsyncSwarm(client_of(model, max_retries=0), rate_limits=RateLimits(), api=api)
     async with anyio.create_task_group() as group:
         group.start_soon(swarm.run, Agent(model="gpt-6-luna"), "rejected")
         await anyio.sleep(0.01)
@@ -83,7 +83,7 @@ async def test_a_request_that_is_always_rejected_ends_with_the_error() -> None:
 async def test_a_request_that_was_rejected_often_enough_is_not_retried_further_out() -> None:
     """A middleware that retries does not begin again."""
     model = TimedModel(lambda _: busy(2))
-    swarm = AsyncSwarm(client_of(model), limits=RateLimits(), middleware=[retry(attempts=3)])
+    swarm = AsyncSwarm(client_of(model), rate_limits=RateLimits(), middleware=[retry(attempts=3)])
     with pytest.raises(CompletionError):
         await swarm.run(Agent(), "Hi")
     assert len(model.times) == 10
@@ -208,7 +208,7 @@ async def test_a_source_that_does_not_say_how_often_it_retries_is_asked_once(sai
     source = BrokenSource()
     vars(source).update(said)
     with pytest.raises(CompletionError):
-        await AsyncSwarm(source, limits=RateLimits()).run(Agent(), "Hi")
+        await AsyncSwarm(source, rate_limits=RateLimits()).run(Agent(), "Hi")
     assert source.asked == attempts
 
 
@@ -220,7 +220,7 @@ async def test_a_middleware_may_say_how_often_other_failures_are_retried() -> No
         return replace(handlers, complete=lambda request: handlers.complete(replace(request, max_retries=1)))
 
     model = TimedModel([busy(status=500)] * 3)
-    swarm = AsyncSwarm(client_of(model, max_retries=5), limits=RateLimits(), middleware=[once])
+    swarm = AsyncSwarm(client_of(model, max_retries=5), rate_limits=RateLimits(), middleware=[once])
     with pytest.raises(CompletionError):
         await swarm.run(Agent(), "Hi")
     assert len(model.times) == 2

@@ -18,7 +18,8 @@ from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
 from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, completion
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel
+from aswarm.testing._scripted_model import completion
 
 
 class Source:
@@ -36,7 +37,7 @@ class Source:
 
 def limited(client: Any, requests: int | None = None, minute: float = 0.3) -> AsyncSwarm:
     swarm = AsyncSwarm(client)
-    swarm._rate_limiter = RateLimiter(RateLimits(requests), minute=minute)
+    swarm._rate_limiter = RateLimiter(RateLimits(requests_per_minute=requests), minute=minute)
     return swarm
 
 
@@ -167,7 +168,7 @@ def test_swarm_keeps_limits_too() -> None:
     answers = [slow_down, *(httpx.Response(200, json=completion(ScriptedAnswer("Hi"))) for _ in range(3))]
     http_client: Any = httpx.Client(transport=httpx.MockTransport(lambda _: answers.pop(0)))
     client = openai.OpenAI(api_key="k", base_url="http://scripted.test/v1", max_retries=5, http_client=http_client)
-    with Swarm(client, limits=RateLimits(requests_per_minute=3)) as swarm:
+    with Swarm(client, rate_limits=RateLimits(requests_per_minute=3)) as swarm:
         swarm._engine._rate_limiter = RateLimiter(RateLimits(requests_per_minute=3), minute=0.3)
         before = time.monotonic()
         assert swarm.run(Agent(), "Hi").text == "Hi"

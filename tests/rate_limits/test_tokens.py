@@ -104,7 +104,7 @@ def test_an_image_counts_as_a_thousand_tokens(length: int, detail: Any) -> None:
 
 def test_a_file_counts_for_less_than_its_base64() -> None:
     """Its pages are images and texts, of which the base64 says little."""
-    small, large = (message_size(File(b"x" * length, "a.pdf").part) for length in (60_000, 600_000))
+    small, large = (message_size(File(b"x" * length, name="a.pdf").part) for length in (60_000, 600_000))
     assert 5_000 < small < 10_000
     assert 50_000 < large < 100_000
 

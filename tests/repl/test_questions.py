@@ -47,7 +47,9 @@ class Shop:
             self.ran.append(current_call().answer)
             return f"took {current_call().answer}"
 
-        browser = external_tool("browser", "Opens a page.", {"type": "object", "properties": {}})
+        browser = external_tool(
+            name="browser", description="Opens a page.", parameters={"type": "object", "properties": {}}
+        )
         self.agent = Agent(name="Bot", functions=[refund, ask, browser])
 
 

@@ -13,7 +13,8 @@ from chats import ANSWER, ASKING, LOOPS, USER, Line, PlainChat, sent
 from aswarm import Agent
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.repl._kept import conversation_in
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, response
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from aswarm.testing._scripted_responses import response
 
 BOT = Agent(name="Bot")
 

@@ -501,9 +501,9 @@ def test_options_are_checked() -> None:
 def test_name_and_description() -> None:
     """By default those of the agent."""
     made = agent_tool(Agent(name="Big Boss"))
-    assert made.schema.json["function"]["name"] == "big_boss"
-    assert agent_tool(Agent(name="Ø")).schema.name == "agent"
-    assert agent_tool(Agent(), name="x", description="y").schema.json["function"]["description"] == "y"
+    assert made._schema.json["function"]["name"] == "big_boss"
+    assert agent_tool(Agent(name="Ø"))._schema.name == "agent"
+    assert agent_tool(Agent(), name="x", description="y")._schema.json["function"]["description"] == "y"
 
 
 async def test_options_of_tool_apply() -> None:

@@ -202,7 +202,9 @@ async def test_a_text_of_the_user_after_an_effect() -> None:
 @pytest.mark.parametrize("result", ["charged", Answer({"charged": 5})], ids=["a text", "JSON"])
 async def test_an_effect_that_a_program_elsewhere_had(result: Any) -> None:
     """A call of an external tool has run, as its result says."""
-    shop = Shop(inner=(external_tool("card", "Charges.", {"type": "object", "properties": {}}),))
+    shop = Shop(
+        inner=(external_tool(name="card", description="Charges.", parameters={"type": "object", "properties": {}}),)
+    )
     first = await shop.run(outer=[[OUTER]], payer=[[call("card", call_id="c")]])
     again = await shop.run(stored(first), {"p": Answer({"c": result})}, payer=[[call("refund")]])
     history = [*stored(first), *json.loads(json.dumps(again.messages))]

@@ -57,9 +57,9 @@ class Simulated:
         made = [call_of(argument, position) for position, (argument, _) in enumerate(asked)]
         self.control.admit_calls(made)
         for each, (_, result) in zip(made, asked, strict=True):
-            if each.outcome is None:
+            if each._outcome is None:
                 self.ran += 1
-                each.outcome = ToolOutcome(str(result))
+                each._outcome = ToolOutcome(str(result))
         self.control.end_turn(made, AGENT, None)
         return True
 

@@ -62,19 +62,19 @@ async def test_a_stored_error_of_a_subclass_stays_one() -> None:
     assert second.status_code == 502
 
 
-class Uncopyable(CompletionError):
+class OfAcme(CompletionError):
     """An error that needs more than its text to be made."""
 
     def __init__(self, provider: str, *, text: str) -> None:
         super().__init__(f"{provider}: {text}")
 
 
-async def test_an_error_that_cannot_be_made_again_is_a_run_error() -> None:
-    """Its text stays, and the error itself is the cause."""
-    stored = Uncopyable("acme", text="busy")
+async def test_a_stored_error_with_its_own_constructor_stays_one() -> None:
+    """The second run has the class and the text, although `args` are not the arguments of the constructor."""
+    stored = OfAcme("acme", text="busy")
     _, second = await failures(stored)
-    assert type(second) is RunError
-    assert str(second) == "Uncopyable: acme: busy"
+    assert type(second) is OfAcme
+    assert str(second) == "acme: busy"
     assert second.__cause__ is stored
 
 

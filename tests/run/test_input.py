@@ -121,7 +121,7 @@ def test_resumed_calls_are_sent_with_their_answers() -> None:
 def test_resumed_calls_have_their_position_in_the_message() -> None:
     """A call's position counts within its message, also where the calls before it have been answered."""
     state = run_of(USER, asking(wire_call("1"), wire_call("2")), told("1"), resume=True)
-    assert [(made.id, made.position) for made in state.turn.calls] == [("2", 1)]
+    assert [(made.id, made.index) for made in state.turn.calls] == [("2", 1)]
 
 
 def test_equal_ids_are_separate_calls() -> None:

@@ -13,7 +13,8 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response, Result
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import chunks, completion
 
 pytestmark = pytest.mark.slow
 

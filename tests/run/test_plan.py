@@ -18,7 +18,7 @@ from aswarm._tools.toolbox import tools_of
 def groups_of(*functions: Any, concurrent: bool = True) -> list[list[int]]:
     """The positions in the groups of calls of these functions."""
     calls = [call_of(function, position) for position, function in enumerate(functions)]
-    return [[made.position for made in group] for group in plan(calls, concurrent=concurrent)]
+    return [[made.index for made in group] for group in plan(calls, concurrent=concurrent)]
 
 
 def test_no_calls_make_no_groups() -> None:
@@ -206,9 +206,9 @@ def test_calls_are_bound_to_the_tools_of_their_agent() -> None:
         {"id": "c", "type": "custom", "custom": {"name": "alone", "input": "text"}},
     ]
     first, second, third = calls_of(wired, AGENT, tools)
-    assert (first.id, first.name, first.arguments, first.position) == ("a", "alone", '{"x": "1"}', 0)
+    assert (first.id, first.name, first.arguments, first.index) == ("a", "alone", '{"x": "1"}', 0)
     assert first.tool is tools["alone"]
-    assert (second.tool, second.arguments, second.position) == (None, "", 1)
+    assert (second.tool, second.arguments, second.index) == (None, "", 1)
     # Never run as a function, whatever its name.
     assert (third.tool, third.name, third.arguments) == (None, "alone", "")
 

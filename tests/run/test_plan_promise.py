@@ -88,7 +88,7 @@ def carry_out(
 def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], data: st.DataObject) -> None:
     """Whatever order the calls of a group run in, context, agent and history are those of running all in order."""
     calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
-    groups = [[made.position for made in group] for group in plan(calls)]
+    groups = [[made.index for made in group] for group in plan(calls)]
     shuffled = carry_out(groups, tools, lambda group: data.draw(st.permutations(group)))
     in_order = carry_out([[number] for number in range(len(tools))], tools, copy.copy)
     assert shuffled == in_order

@@ -23,7 +23,7 @@ def screenshot() -> Image:
 
 async def report() -> list[Any]:
     """Write a report."""
-    return ["The report of", {"year": 2026}, File(b"%PDF", "report.pdf")]
+    return ["The report of", {"year": 2026}, File(b"%PDF", name="report.pdf")]
 
 
 async def plain() -> str:
@@ -211,7 +211,7 @@ async def test_a_journal_keeps_them(tmp_path: Path) -> None:
 async def test_a_user_sends_them_too(api: Any) -> None:
     """`part` is the form of a content part, which both APIs take."""
     asked = ScriptedModel(["A pixel."], api=api)
-    content = [{"type": "text", "text": "What is this?"}, Image(PIXEL).part, File(b"x", "a.pdf").part]
+    content = [{"type": "text", "text": "What is this?"}, Image(PIXEL).part, File(b"x", name="a.pdf").part]
     await AsyncSwarm(asked.client()).run(Agent(model="gpt-6-luna"), [{"role": "user", "content": content}])
     sent = asked.requests[0].messages[-1]["content"]
     kinds = {"chat": ["text", "image_url", "file"], "responses": ["input_text", "input_image", "input_file"]}

@@ -185,7 +185,9 @@ async def test_a_run_that_is_cancelled_in_a_function_has_it_after_the_answers() 
 async def test_calls_that_stay_open_keep_it_out_of_the_response() -> None:
     """Nothing may follow them. `unsent` has it for the run that resumes."""
     model = ScriptedModel([call("ask", call_id="c1"), "Done."])
-    agent = Agent(functions=[external_tool("ask", "Ask.", {"type": "object", "properties": {}})])
+    agent = Agent(
+        functions=[external_tool(name="ask", description="Ask.", parameters={"type": "object", "properties": {}})]
+    )
     swarm = AsyncSwarm(model.client())
     async with swarm.stream(agent, "Go") as run:
         await read(run, CompletionFinished)

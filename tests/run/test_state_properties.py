@@ -51,11 +51,11 @@ _progress = st.sampled_from(["not started", "started", "finished", "failed", "ha
 
 def progress(call: ToolCall, how: str, key: str) -> None:
     """Bring a call to this point."""
-    call.started = how != "not started"
+    call._started = how != "not started"
     if how == "finished":
-        call.outcome = ToolOutcome(f"told {key}", Result(context_variables={key: key}))
+        call._outcome = ToolOutcome(f"told {key}", Result(context_variables={key: key}))
     elif how == "failed":
-        call.outcome = ToolOutcome("Error: no", error=ValueError("no"))
+        call._outcome = ToolOutcome("Error: no", error=ValueError("no"))
     elif how == "handed off":
         finish(call, "over", agent=Agent(name=f"to {key}", functions=FUNCTIONS))
 
@@ -87,11 +87,11 @@ def test_every_snapshot_is_valid_and_every_request_too(
             progress(call, how, f"k{number}")
             response = state.response
             assert response.messages[: len(made)] == made
-            handed = [item.outcome.agent for item in state.turn.calls if item.outcome and item.outcome.agent]
+            handed = [item._outcome.agent for item in state.turn.calls if item._outcome and item.outcome.agent]
             assert response.agent is (handed[-1] if handed else state.agent)
             check_tail(response.messages, has_handed_off=bool(handed))
         for number, call in enumerate(state.turn.calls):
-            if call.outcome is None:
+            if call._outcome is None:
                 progress(call, "finished", f"k{number}")
         state.end_group(state.turn.calls)
         state.end_turn()

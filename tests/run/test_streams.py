@@ -35,6 +35,19 @@ async def test_an_event_stream_wants_its_block() -> None:
         await anext(run)
 
 
+async def test_an_event_stream_is_entered_once() -> None:
+    """A second block would show nothing, so it is refused with the remedy; the response stays."""
+    run = swarm_that_says("Hello").stream(Agent(), "Hi")
+    async with run:
+        assert [event async for event in run]
+        with pytest.raises(RuntimeError, match="only once"):
+            await run.__aenter__()
+    with pytest.raises(RuntimeError, match=r"only once; call swarm\.stream\(\.\.\.\) again"):
+        async with run:
+            pass
+    assert run.response.text == "Hello"
+
+
 async def test_two_tasks_cannot_read_one_run() -> None:
     """The second reader, and whoever closes meanwhile, is told so; the first reads on undisturbed."""
     stream = swarm_that_says(ScriptedAnswer("Hello", delay=0.05)).run(Agent(), "Hi", stream=True)

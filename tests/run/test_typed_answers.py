@@ -366,7 +366,9 @@ async def test_a_type_of_the_run_holds_for_whoever_answers() -> None:
 
 async def test_an_answer_beside_a_call_that_waits() -> None:
     """The run waits; the answer is not taken, the model is told so, and it answers after the decision."""
-    browser = external_tool("browser", "Opens a page.", {"type": "object", "properties": {}})
+    browser = external_tool(
+        name="browser", description="Opens a page.", parameters={"type": "object", "properties": {}}
+    )
     scene = Scene([final(city="Rome"), call("browser", call_id="b")], final(city="Oslo"), functions=[browser])
     response = await scene.run(output=Trip)
     assert (response.stop, [each.name for each in response.waiting]) == ("waiting", ["browser"])

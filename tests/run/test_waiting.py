@@ -75,7 +75,7 @@ class Shop:
             self.ran.append("leave")
             return self.other
 
-        browser = external_tool("browser", "Opens a page.", PARAMETERS)
+        browser = external_tool(name="browser", description="Opens a page.", parameters=PARAMETERS)
         self.agent = Agent(name="A", functions=[refund, pay, ask, look, note, leave, browser, self.other])
 
     async def run(self, messages: Any = "Go", **options: Any) -> Response:
@@ -787,7 +787,7 @@ def test_a_step_of_swarm_runs_what_needs_approval() -> None:
     def refund() -> str:
         return "refunded"
 
-    browser = external_tool("browser", "Opens a page.", PARAMETERS)
+    browser = external_tool(name="browser", description="Opens a page.", parameters=PARAMETERS)
     named = [("refund", "{}"), ("browser", "{}")]
     calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": text}} for name, text in named]
     response = Swarm(ScriptedModel([]).client()).handle_tool_calls(calls, [refund, browser], {}, debug=False)

@@ -198,7 +198,7 @@ async def test_calls_of_one_id_and_name(concurrent: bool) -> None:
 
 def holds_by_name(handlers: Handlers) -> Handlers:
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        if call.name == "looks" and call.decided is None:
+        if call.name == "looks" and call._decided is None:
             raise Hold("May it look?")
         return await handlers.call_tool(call, context, started)
 
@@ -272,6 +272,6 @@ def kinds_of_asking() -> dict[str, Any]:
 @pytest.mark.parametrize("kind", list(kinds_of_asking()))
 async def test_functions_that_ask_in_other_ways(kind: str) -> None:
     asks = kinds_of_asking()[kind]
-    model = ScriptedModel([[call(asks.schema.name), call("leaves", n=2)], "Done."])
+    model = ScriptedModel([[call(asks._schema.name), call("leaves", n=2)], "Done."])
     agent = Agent(name="A", functions=[asks, KINDS["leaves"]])
     assert (await AsyncSwarm(model.client()).run(agent, "Go")).stop == "waiting"

@@ -137,7 +137,7 @@ class World:
             tool(look, name="check", approve=is_odd),
             tool(ask, name="approve_ask", approve=True),
             tool(look, name="guarded_approve", approve=True),
-            external_tool("browser", "Opens a page.", {"type": "object", "properties": {"n": {"type": "integer"}}}),
+            external_tool(name="browser", description="Opens a page.", parameters={"type": "object", "properties": {"n": {"type": "integer"}}}),
         ]  # fmt: skip
 
 

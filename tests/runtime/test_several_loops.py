@@ -18,7 +18,8 @@ import pytest
 from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, HTTPSource, tool
-from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import completion
 
 
 class Source:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
+import psycopg
 import pytest
 from example_databases import (
     BATCH,
@@ -22,12 +25,13 @@ from example_databases import (
 from journaled import Script, says
 from stores import empty_schema
 
-from aswarm import AsyncSwarm, ConfigurationError
+from aswarm import AsyncSwarm, ConfigurationError, StoreError, UnknownCall
 from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
 from aswarm._sql.databases import PostgresServer, SQLiteFile
 from aswarm._sql.transactions import Schema, Transaction, single
 from aswarm.conversations import PostgresStore, SQLiteStore
+from aswarm.conversations._statements import SCHEMA as STORE
 from aswarm.runs import CallAnswer, LocalRuns, Run
 from aswarm.testing import ScriptedModel
 
@@ -135,6 +139,43 @@ async def test_a_journal_of_each_format_goes_on(number: int, tmp_path: Path) -> 
     assert second.context_variables == {"seen": 8}
 
 
+async def test_fields_and_entries_that_only_a_newer_version_knows_are_ignored(tmp_path: Path) -> None:
+    """During a rolling upgrade, an older process continues and answers the runs of a newer process."""
+    in_sqlite(_of_a_newer_version(examples("store")[STORE.format]), tmp_path / "data")
+    notes: list[str] = []
+    async with (
+        SQLiteStore(tmp_path / "data") as store,
+        AsyncSwarm(ScriptedModel(["It is 8.", "It is erased."]).client(), model="gpt-6") as swarm,
+        LocalRuns(swarm, store, agents=agents(notes), version="1") as runs,
+    ):
+        died = Run(runs, await runs.get("run-died", user="ann"))
+        end = await died.result()
+        waits = Run(runs, await runs.get("run-waits", user="ann"))
+        answered = await waits.answer(CallAnswer("call_3", approve=True))
+        assert (await answered.result()).type == "RunFinished"
+        ended = await store.load("ann/ended")
+    assert (end.type, end.response["text"], notes) == ("RunFinished", "It is 8.", ["slow", "erase a file"])
+    assert ended is not None
+    assert ended.unknown_calls == [UnknownCall("call_1", "look", "{}", "Clerk")]
+
+
+def _of_a_newer_version(example: dict[str, Any]) -> dict[str, Any]:
+    """Return the example as a newer version may write it: with more fields, and with an entry of another type."""
+    rows = {table: [dict(row) for row in of_table] for table, of_table in example["rows"].items()}
+    for row in rows["aswarm_entry"]:
+        lines = [{**json.loads(line), "later": {"a": 1}, "_later": 2} for line in row["data"].split("\n")]
+        for line in lines:
+            for items in (line.get("calls", ()), line.get("response", {}).get("waiting", ())):
+                for item in items:
+                    item["later"] = 3
+        row["data"] = "\n".join(map(json.dumps, lines))
+    later = json.dumps({"seq": 18, "at": 1795499377872, "type": "Later", "index": 1})
+    rows["aswarm_entry"].append({"run": "run-died", "first": 18, "last": 18, "data": later})
+    unknown = {"id": "call_1", "name": "look", "arguments": "{}", "agent": "Clerk", "later": 4}
+    rows["aswarm_conversation"][0]["unknown_calls"] = json.dumps([unknown])
+    return {**example, "rows": rows}
+
+
 def made(number: int, place: Path | str) -> SQLiteStore | PostgresStore:
     """Return the store of the example of this format."""
     if isinstance(place, Path):
@@ -200,6 +241,50 @@ async def test_after_a_migration_an_older_version_refuses_the_database_and_names
     newer = r"newer version of aswarm \(its format is 3, this version reads 1\); upgrade aswarm"
     with pytest.raises(ConfigurationError, match=newer):
         await answers(place, FIRST, "SELECT 1")
+
+
+@pytest.mark.slow
+async def test_a_database_that_a_process_has_open_is_not_migrated(place: Path | str) -> None:
+    """The open process would write rows of the old format, because it checks the format only when it opens the database."""
+    older = database(place, FIRST)
+    await older.open()
+    in_use = (
+        r"cannot be migrated to the format 3 while another process has it open; stop all processes of the older version"
+    )
+    with pytest.raises(ConfigurationError, match=in_use):
+        await answers(place, LATEST, "SELECT 1")
+    await older.run(single, "INSERT INTO item VALUES (?)", "four")
+    await older.aclose()
+    assert [tuple(row) for row in await answers(place, LATEST, "SELECT name, length FROM item")] == [("four", 4)]
+
+
+async def test_processes_of_the_newer_version_may_start_at_once(place: Path | str) -> None:
+    """One of them migrates the database, and the others wait."""
+    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    opened = [database(place, LATEST) for _ in range(4)]
+    async with anyio.create_task_group() as group:
+        for each in opened:
+            group.start_soon(each.open)
+    for each in opened:
+        assert [tuple(row) for row in await each.run(single, "SELECT name, length FROM item")] == [("four", 4)]
+        await each.aclose()
+
+
+async def test_a_process_that_reconnects_after_a_migration_gets_an_error_with_the_remedy(postgres: str) -> None:
+    """The server closes its connection, a newer version migrates the tables, and then the process continues."""
+    place = empty_schema(postgres)
+    older = PostgresServer(place, FIRST)
+    await older.open()
+    ((backend,),) = await older.run(single, "SELECT pg_backend_pid()")
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 5000)", (backend,))
+    await answers(place, LATEST, "SELECT 1")
+    for _ in range(2):
+        with pytest.raises(
+            StoreError, match=r"newer version of aswarm \(its format is 3, this version reads 1\); upgrade"
+        ):
+            await older.run(single, "SELECT name FROM item")
+    await older.aclose()
 
 
 async def test_a_format_without_a_migration_is_refused_and_not_changed(place: Path | str) -> None:

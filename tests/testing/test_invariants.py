@@ -11,7 +11,7 @@ import pytest
 from aswarm import Agent, Budget, CompletionFinished, Response, ToolCallStarted, TurnStarted, Usage
 from aswarm._record.entries import Entry
 from aswarm.testing.simulate import (
-    DEFAULT,
+    DEFAULT_INVARIANTS,
     SimulatedCall,
     SimulatedRun,
     World,
@@ -123,5 +123,5 @@ def test_an_invariant_fails(invariant: Callable[[World], None], world: World, te
 @pytest.mark.parametrize("world", KEPT, ids=["no response", "a call", "an unknown outcome", "a budget"])
 def test_a_good_world_keeps_all_invariants(world: World) -> None:
     """No invariant is too strict for it."""
-    for invariant in DEFAULT:
+    for invariant in DEFAULT_INVARIANTS:
         invariant(world)

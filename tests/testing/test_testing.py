@@ -16,20 +16,9 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionFinished, StreamInterrupted, Swarm
-from aswarm.testing import (
-    Failure,
-    RawAnswer,
-    Request,
-    ScriptedAnswer,
-    ScriptedCall,
-    ScriptedModel,
-    call,
-    check_history,
-    chunks,
-    completion,
-    response,
-    response_events,
-)
+from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call, check_history
+from aswarm.testing._scripted_model import chunks, completion
+from aswarm.testing._scripted_responses import response, response_events
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 QUESTION = {"role": "user", "content": "Go"}

@@ -225,7 +225,7 @@ def test_the_text_of_a_call_is_read_as_by_the_two_passes(pairs: list[tuple[str, 
         except ToolError as error:
             return f"{type(error)}: {error}"
 
-    expected = outcome(lambda: tool.schema.validate(parse_arguments(text)))
+    expected = outcome(lambda: tool._schema.validate(parse_arguments(text)))
     assert outcome(lambda: valid_arguments(tool, text)) == expected
 
 

@@ -59,7 +59,7 @@ def test_the_model_sees_neither_a_context_nor_a_resource() -> None:
 
 def test_what_the_model_sends_for_a_resource_is_dropped() -> None:
     made = as_tool(spend)
-    assert made.schema.validate({"db": "x", "context_variables": {}}) == {}
+    assert made._schema.validate({"db": "x", "context_variables": {}}) == {}
 
 
 def test_a_type_decides_whether_a_call_may_write() -> None:
@@ -74,14 +74,14 @@ def test_a_resource_alone_does_not_make_a_call_run_alone() -> None:
 
 def test_a_bound_argument_is_not_filled() -> None:
     made = as_tool(functools.partial(spend, db=Database("x")))
-    assert made.schema.filled is not None and made.schema.filled.resources == ()
+    assert made._schema.filled is not None and made._schema.filled.resources == ()
 
 
 def test_a_ready_schema_is_filled_too() -> None:
     made = function_tool(spend, name="spend", description="", parameters={"type": "object"})
-    assert made.schema.filled is not None
-    assert [each.name for each in made.schema.filled.resources] == ["db"]
-    assert made.schema.validate({"db": 1, "x": 2}) == {"x": 2}
+    assert made._schema.filled is not None
+    assert [each.name for each in made._schema.filled.resources] == ["db"]
+    assert made._schema.validate({"db": 1, "x": 2}) == {"x": 2}
 
 
 def test_a_resource_for_type_checkers_only_is_refused() -> None:
@@ -89,14 +89,14 @@ def test_a_resource_for_type_checkers_only_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"the hint of 'db' cannot be resolved .*; import the class at run time"
     ):
-        _ = as_tool(late).schema
+        _ = as_tool(late)._schema
 
 
 def test_a_class_that_no_dict_can_be_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match="function 'of_class': the context variables cannot have the type Customer"
     ):
-        _ = as_tool(of_class).schema
+        _ = as_tool(of_class)._schema
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_class_that_no_dict_can_be_is_refused() -> None:
 )
 def test_which_resources_suit(function: Any, resources: Mapping[str, object], fault: str) -> None:
     """A class is checked, a protocol is not, and a parameter with a default is optional."""
-    filled = as_tool(function).schema.filled
+    filled = as_tool(function)._schema.filled
     assert filled is not None
     found = [text for each in filled.resources if (text := each.fault(resources))]
     assert len(found) == bool(fault)
@@ -128,9 +128,9 @@ def test_which_resources_suit(function: Any, resources: Mapping[str, object], fa
 def test_the_function_of_an_approval() -> None:
     """Its context is the second parameter, whatever its name."""
     made = tool(approve=by_arguments)(collect)
-    assert made.filled_by_approve is not None
-    assert (made.filled_by_approve.context, len(made.filled_by_approve.resources)) == ("shop", 1)
-    assert tool(approve=True)(collect).filled_by_approve is None
+    assert made._filled_by_approve is not None
+    assert (made._filled_by_approve.context, len(made._filled_by_approve.resources)) == ("shop", 1)
+    assert tool(approve=True)(collect)._filled_by_approve is None
 
 
 def test_the_parameters_of_a_function_are_read_once() -> None:

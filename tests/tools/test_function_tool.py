@@ -47,7 +47,7 @@ def test_the_schema_is_a_copy() -> None:
     parameters = copy.deepcopy(PARAMETERS)
     one = made(echo, parameters=parameters)
     parameters["properties"]["city"]["type"] = "integer"  # type: ignore[index]
-    assert one.schema.json["function"]["parameters"] == PARAMETERS
+    assert one._schema.json["function"]["parameters"] == PARAMETERS
 
 
 @pytest.mark.anyio
@@ -135,7 +135,7 @@ def test_it_is_called_like_the_function() -> None:
 
     assert made(len)([1, 2]) == 2
     assert Shop().sell_it(city="Rome") == "sold in Rome"
-    assert Shop().sell_it.schema == made(Shop.sell).schema
+    assert Shop().sell_it._schema == made(Shop.sell)._schema
     assert made(echo).__name__ == "look-up"
 
 
@@ -146,7 +146,7 @@ def test_options_are_those_of_tool() -> None:
     one = tool(timeout=5)(made(echo, **options))
     assert (one.concurrent, one.limiter, one.timeout) == (False, limiter, 5)
     assert (one.thread, one.abandon_on_cancel, one.name) == (False, True, "look-up")
-    assert one.schema.json == made(echo).schema.json
+    assert one._schema.json == made(echo)._schema.json
 
 
 @pytest.mark.parametrize(

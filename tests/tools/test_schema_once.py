@@ -24,14 +24,14 @@ def test_a_schema_is_built_once_per_function() -> None:
     partial = functools.partial(look)
     caller = Caller()
     for function in (look, partial, caller, tool(look)):
-        assert as_tool(function).schema is as_tool(function).schema
+        assert as_tool(function)._schema is as_tool(function)._schema
 
 
 def test_a_schema_is_built_once_per_method() -> None:
     """A bound method is a new object each time it is looked up, and yet one function."""
     service = Service()
-    assert as_tool(service.look).schema is as_tool(service.look).schema
-    assert as_tool(service.find).schema is as_tool(service.find).schema
+    assert as_tool(service.look)._schema is as_tool(service.look)._schema
+    assert as_tool(service.find)._schema is as_tool(service.find)._schema
 
 
 def test_a_schema_goes_with_its_function() -> None:

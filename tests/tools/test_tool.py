@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import dataclasses
 import functools
 import gc
+import inspect
+import sys
 import weakref
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 from anyio import CapacityLimiter
 from sample_functions import Service, Slotted, Unhashable, find, look
 
-from aswarm import Agent, ConfigurationError, Tool, function_to_json, tool
+from aswarm import Agent, ConfigurationError, Tool, function_to_json, function_tool, tool
 from aswarm._tools.tool import (
     is_async,
 )
@@ -46,14 +49,72 @@ def test_options_are_kept() -> None:
     )(look)
     assert (made.concurrent, made.limiter, made.timeout, made.thread) == (False, limiter, 2.5, False)
     assert (made.abandon_on_cancel, made.strict, made.name) == (True, True, "other")
-    assert made.schema.name == "other"
-    assert made.schema.json["function"]["strict"] is True
+    assert made._schema.name == "other"
+    assert made._schema.json["function"]["strict"] is True
 
 
 def test_a_second_tool_adds_to_the_first() -> None:
     """Options of the outer `@tool` win; what it does not mention stays."""
     made = tool(timeout=5)(tool(timeout=1, name="other")(look))
     assert (made.timeout, made.name, made.function) == (5, "other", look)
+
+
+def test_a_description_replaces_the_docstring() -> None:
+    """The model gets the description of `@tool`; parameters and the other tool of the function stay as they are."""
+    described, plain = tool(description="Weather of a city.")(look), function_to_json(look)
+    made = function_to_json(described)
+    assert made["function"] == {**plain["function"], "description": "Weather of a city."}
+    assert function_to_json(tool(description="")(look))["function"]["description"] == ""
+    assert function_to_json(look) == plain
+
+
+def test_a_description_has_priority_over_that_of_function_tool() -> None:
+    """A second `@tool` adds its options, also to a tool with its own schema."""
+    made = function_tool(look, name="look", description="Old.", parameters={"type": "object", "properties": {}})
+    assert function_to_json(tool(description="New.")(made))["function"]["description"] == "New."
+
+
+def test_each_option_of_the_hints_is_accepted_and_no_other() -> None:
+    """The typed overload and the check of names have the same options, which are fields of the tool."""
+    source = ast.parse(inspect.getsource(sys.modules["aswarm._tools.tool"]))
+    overloads = [each for each in source.body if isinstance(each, ast.FunctionDef) and each.name == "tool"]
+    hints = {argument.arg for each in overloads for argument in each.args.kwonlyargs}
+    options: dict[str, Any] = {name: getattr(tool(look), name) for name in hints}
+    assert tool(**options)(look).function is look
+    fields = {field.name for field in dataclasses.fields(Tool)}
+    for name in fields - hints:
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            tool(**{name: None})
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ("needs_approval", "approve=True"),
+        ("requires_approval", "approve=True"),
+        ("retries", "raise ToolError"),
+        ("max_retries", "raise ToolError"),
+        ("name_override", "name="),
+        ("description_override", "description="),
+        ("strict_mode", "strict=True"),
+        ("parameters", "function_tool"),
+        ("is_external", "external_tool"),
+        ("colour", "the options are concurrent, limiter,"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_known_options(option: str, remedy: str) -> None:
+    """The error comes where the option stands, and names what aswarm has instead of an option of another library."""
+    with pytest.raises(TypeError) as caught:
+        tool(**{option: True})
+    assert str(caught.value).startswith(f"tool() got an unexpected keyword argument {option!r}; ")
+    assert remedy in str(caught.value)
+    assert "approve, name, description" in str(caught.value)
+
+
+def test_a_tool_takes_only_the_function_by_position() -> None:
+    """So an option may stand between the others later."""
+    with pytest.raises(TypeError):
+        Tool(look, True)  # type: ignore[call-arg]
 
 
 def test_a_tool_cannot_be_changed() -> None:
@@ -113,7 +174,7 @@ def test_async_tools_of_a_class_bind_like_methods() -> None:
     assert asyncio.run(service.slow("Paris")) == "slow Paris"
     assert asyncio.run(service.fixed("Paris")) == "fixed Paris"
     assert asyncio.run(Service.fixed("Paris")) == "fixed Paris"
-    assert (service.slow.timeout, service.slow.schema.name) == (3, "renamed")
+    assert (service.slow.timeout, service.slow._schema.name) == (3, "renamed")
 
 
 def test_a_tool_looked_up_on_the_class_is_unbound() -> None:

@@ -42,7 +42,7 @@ def _taking_context(hint: Any, *, is_coroutine: bool = True) -> Tool[..., Any]:
 
 
 def _filled(hint: Any) -> Filled:
-    filled = _taking_context(hint).schema.filled
+    filled = _taking_context(hint)._schema.filled
     assert filled is not None
     return filled
 
@@ -90,7 +90,7 @@ def test_without_the_parameter_the_context_is_not_wanted() -> None:
 
     made = as_tool(f)
     assert (takes_context(made), reads_context(made), writes_context(made)) == (False, False, False)
-    assert made.schema.filled is None
+    assert made._schema.filled is None
 
 
 def test_string_annotations_of_the_context_are_understood() -> None:

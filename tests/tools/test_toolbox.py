@@ -228,7 +228,7 @@ def test_a_number_does_not_meet_an_agent_that_is_called_so() -> None:
 
 def test_a_handoff_says_to_whom_and_takes_nothing() -> None:
     """The description names the agent; there are no parameters."""
-    made = tools_of(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"].schema.json["function"]
+    made = tools_of(Agent(functions=[Agent(name="Sales Agent")]))["transfer_to_sales_agent"]._schema.json["function"]
     assert "Sales Agent" in made["description"]
     assert made["parameters"] == {"type": "object", "properties": {}, "required": []}
 
@@ -304,4 +304,4 @@ def test_a_hint_that_cannot_be_described_is_reported_with_its_remedy(function: A
 def test_a_value_that_is_bound_is_no_parameter() -> None:
     """The remedy of the warning: nothing is reported."""
     [bound] = tools_of(Agent(functions=[tool(functools.partial(query, db=Database()))])).values()
-    assert list(bound.schema.json["function"]["parameters"]["properties"]) == ["text"]
+    assert list(bound._schema.json["function"]["parameters"]["properties"]) == ["text"]

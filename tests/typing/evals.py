@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import assert_type
+from typing import Literal, assert_type
 
 from aswarm import Agent, AsyncSwarm, Response
-from aswarm.evals import Attempt, Case, CaseReport, Outcome, Report, assert_case, evaluate, load_cases
+from aswarm.evals import Attempt, Case, CaseReport, Report, assert_case, evaluate, load_cases
 
 
 def is_short(response: Response) -> bool:
@@ -32,8 +32,8 @@ async def evaluation() -> None:
     assert_type(report.accuracy, float)
     assert_type(report.cases, list[CaseReport])
     assert_type(report.cases[0].attempts, list[Attempt])
-    assert_type(report.cases[0].attempts[0].outcome, Outcome)
+    assert_type(report.cases[0].attempts[0].outcome, Literal["passed", "failed", "error"])
     await evaluate("agents:desk", [{"conversation": "Hi", "function": "None"}])
     assert_type(load_cases("cases.json", agent="agents:desk"), list[Case])
     async with AsyncSwarm() as swarm:
-        assert_type(await assert_case(CASES[0], Agent(), swarm=swarm, threshold=0.9, judge_model="gpt-6-luna"), Report)
+        assert_type(await assert_case(Agent(), CASES[0], swarm=swarm, threshold=0.9, judge_model="gpt-6-luna"), Report)

@@ -81,7 +81,7 @@ def hide(failure: ToolFailure) -> str:
 
 
 agent = Agent(name="A", functions=[look_up, fetch, slow, Shop().refund, Agent(name="B")], tool_choice="auto")
-swarm = AsyncSwarm(tool_error=hide, limits=RateLimits(requests_per_minute=500, tokens_per_minute=200_000))
+swarm = AsyncSwarm(tool_error=hide, rate_limits=RateLimits(requests_per_minute=500, tokens_per_minute=200_000))
 
 
 async def plain() -> None:
@@ -94,7 +94,6 @@ async def plain() -> None:
     await swarm.run(response.agent, [*response.messages, {"role": "user", "content": "And?"}])
     assert_type(await fetch("x"), bytes)
     assert_type(slow(1), Result)
-    assert_type(fetch.schema.name, str)
     assert_type(function_to_json(look_up), dict[str, Any])
     await swarm.run(agent, [{"role": "user", "content": "Hi"}], None, "gpt-6-luna", False, True, 2, True, resume=True)
 
@@ -252,7 +251,13 @@ async def pay_later(amount: int) -> str:
     return str(amount)
 
 
-cashier = Agent(functions=[pay, pay_later, external_tool("browser", "Opens a page.", {"type": "object"})])
+cashier = Agent(
+    functions=[
+        pay,
+        pay_later,
+        external_tool(name="browser", description="Opens a page.", parameters={"type": "object"}),
+    ]
+)
 later: dict[str, Decision] = {"a": True, "b": "told instead"}
 
 

@@ -16,7 +16,10 @@ from aswarm._values.content import described
     [
         ("Hello", "Hello"),
         ([], ""),
-        ([{"type": "text", "text": "Look:"}, Image(b"").part, File(b"", "a.pdf").part], "Look: [image] [file a.pdf]"),
+        (
+            [{"type": "text", "text": "Look:"}, Image(b"").part, File(b"", name="a.pdf").part],
+            "Look: [image] [file a.pdf]",
+        ),
         (
             [{"type": "file", "file": {"file_id": "f"}}, {"type": "input_audio"}, {"type": "text"}, {}, "odd", 7],
             "[file] [input_audio]  [None] odd 7",
@@ -34,11 +37,11 @@ def test_the_form_of_parts() -> None:
         "type": "image_url",
         "image_url": {"url": "https://example.com/a.png"},
     }
-    assert Image(b"\x00", "image/jpeg", "high").part["image_url"] == {
+    assert Image(b"\x00", media_type="image/jpeg", detail="high").part["image_url"] == {
         "url": "data:image/jpeg;base64,AA==",
         "detail": "high",
     }
-    assert File("data:text/plain;base64,AA==", "a.txt").part["file"]["file_data"] == "data:text/plain;base64,AA=="
+    assert File("data:text/plain;base64,AA==", name="a.txt").part["file"]["file_data"] == "data:text/plain;base64,AA=="
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def test_the_path_of_a_file_is_not_its_data(data: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"File takes bytes, .* File\(name='a\.pdf', data=Path\(\.\.\.\)\.read_bytes"
     ):
-        File(data, "a.pdf")
+        File(data, name="a.pdf")
 
 
 @pytest.mark.parametrize(
@@ -61,10 +64,10 @@ def test_the_path_of_a_file_is_not_its_data(data: Any) -> None:
 )
 def test_a_url_of_any_scheme_is_passed_on(url: str) -> None:
     """Servers decide which of them they read."""
-    assert Image(url).part["image_url"]["url"] == File(url, "a").part["file"]["file_data"] == url
+    assert Image(url).part["image_url"]["url"] == File(url, name="a").part["file"]["file_data"] == url
 
 
 def test_the_bytes_are_not_shown() -> None:
     """They may be megabytes, and logs show values."""
     assert repr(Image(b"x" * 999)) == "Image(media_type='image/png', detail=None)"
-    assert repr(File(b"x" * 999, "a.pdf")) == "File(name='a.pdf', media_type='application/pdf')"
+    assert repr(File(b"x" * 999, name="a.pdf")) == "File(name='a.pdf', media_type='application/pdf')"

@@ -83,7 +83,7 @@ def test_two_responses_share_no_default() -> None:
     first = Response()
     first.messages.append({"role": "user", "content": "x"})
     first.context_variables["a"] = 1
-    first.usage.prompt_tokens = 5
+    first.usage.details["cost"] = 5
     assert Response() == Response(messages=[], context_variables={}, usage=Usage())
 
 

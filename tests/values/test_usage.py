@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 from functools import reduce
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Usage
-from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, chunks, completion
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel
+from aswarm.testing._scripted_model import chunks, completion
 
 counts = st.integers(min_value=0, max_value=10**9)
 keys = st.sampled_from(["cached_tokens", "audio_tokens", "cost"])
@@ -165,5 +167,15 @@ def test_a_usage_has_four_counts() -> None:
 
 def test_usage_has_no_field_by_accident() -> None:
     """A misspelled count is an error, not a new attribute."""
-    with pytest.raises(AttributeError):
+    with pytest.raises(
+        (AttributeError, TypeError)
+    ):  # a TypeError of Python 3.11, where the class is frozen and has slots
         Usage().prompt_token = 1  # type: ignore[attr-defined]
+
+
+def test_a_usage_cannot_be_changed() -> None:
+    """An event shares it with the response; a sum is a new object."""
+    usage = Usage(1, 2, 3, 1)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        usage.requests = 2  # type: ignore[misc]
+    assert usage + usage == Usage(2, 4, 6, 2)

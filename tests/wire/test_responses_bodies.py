@@ -29,7 +29,7 @@ images = st.sampled_from([b"\x89PNG", "https://a.example/b.png"])
 parts = st.one_of(
     texts.map(lambda text: {"type": "text", "text": text}),
     st.builds(Image, images, detail=st.sampled_from([None, "low", "high"])).map(lambda image: image.part),
-    texts.map(lambda name: File(b"%PDF", name).part),
+    texts.map(lambda name: File(b"%PDF", name=name).part),
     st.just({"type": "file", "file": {"file_id": "file-1"}}),
     st.just({"type": "input_image", "file_id": "file-1", "detail": "auto"}),
 )
@@ -203,7 +203,7 @@ agents = st.builds(
 
 def sent_by(agent: Agent, history: list[Message], instructions: Any, *, stream: bool) -> Json:
     """The body that a run sends for this history."""
-    tools = [tool.schema.json for tool in toolbox(agent).tools.values()]
+    tools = [tool._schema.json for tool in toolbox(agent).tools.values()]
     request = build_request(
         agent, instructions, to_wire(history), tools, agent.tool_choice, RequestSettings(stream=stream)
     )

@@ -16,7 +16,9 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
 from aswarm._wire.responses_items import DONE_CALL, OUTPUT_ITEMS, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
-from aswarm.testing import ScriptedAnswer, call, chunks, completion, response, response_events
+from aswarm.testing import ScriptedAnswer, call
+from aswarm.testing._scripted_model import chunks, completion
+from aswarm.testing._scripted_responses import response, response_events
 
 Json = dict[str, Any]
 

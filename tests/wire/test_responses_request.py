@@ -218,7 +218,7 @@ def test_parts_of_a_user_message_are_input_parts() -> None:
         {"type": "text", "text": "Look."},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
         {"type": "file", "file": {"file_id": "file-1"}},
-        File("https://example.com/a.pdf", "a.pdf").part,
+        File("https://example.com/a.pdf", name="a.pdf").part,
         {"type": "input_text", "text": "Ready."},
     ]
     assert input_of({"role": "user", "content": content})[0]["content"] == [

@@ -102,10 +102,10 @@ class BlockingEngine(AsyncSwarm):
             if debug:
                 debug_print(call_text(call))
             await run_group([call], context_variables, call_tool, lambda _event: None)
-            if call.hold is not None:
-                call.outcome = ToolOutcome(f"Error: the call waits for a decision: {call.hold.reason}")
-            if call.outcome and call.outcome.result:
-                changes.update(call.outcome.result.context_variables)
+            if call._hold is not None:
+                call._outcome = ToolOutcome(f"Error: the call waits for a decision: {call._hold.reason}")
+            if call._outcome and call._outcome.result:
+                changes.update(call._outcome.result.context_variables)
         handoff = state.end_turn()
         made = state.response
         return Response(

@@ -34,6 +34,7 @@ class _SyncStream(Generic[S]):
         self._reading = threading.Lock()
         self._when_dropped = weakref.finalize(self, caller.close_dropped, functools.partial(_close, stream))
         self._when_dropped.atexit = False  # at the end of the program, the event loop closes all open streams
+        self._is_open = False
 
     @property
     def response(self) -> Response:
@@ -77,7 +78,7 @@ class _SyncStream(Generic[S]):
                 self._start_step()
                 self._end_step(interrupts)
 
-    def close_if_idle(self) -> None:
+    def _close_if_idle(self) -> None:
         """Close the stream. Do nothing if another thread is reading it, or if a function of the run has called this."""
         with Interrupts() as interrupts:
             if self._reading.acquire(blocking=False):
@@ -101,6 +102,9 @@ class _SyncStream(Generic[S]):
         self._when_dropped.detach()
 
     def __enter__(self) -> Self:
+        if self._is_open:
+            raise RuntimeError("a run can be entered only once; call the method of the swarm again")
+        self._is_open = True
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -148,8 +152,6 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
     called, and its call stays open.
     """
 
-    _is_open = False
-
     def send(self, messages: Messages) -> None:
         """Send messages of the user to the run while it runs, from any thread; see `EventStream.send`."""
         self._caller.loop.do(functools.partial(self._stream.send, messages))
@@ -160,8 +162,8 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
         return self._stream.unsent
 
     def __enter__(self) -> Self:
+        super().__enter__()
         self._step(self._stream.__aenter__)
-        self._is_open = True
         return self
 
     def __next__(self) -> Event:

@@ -68,7 +68,7 @@ class Swarm:
         max_threads: int = 40,
         include_usage: bool | None = None,
         empty_content: Literal[""] | None = None,
-        limits: RateLimits | None = None,
+        rate_limits: RateLimits | None = None,
         middleware: Iterable[Middleware] = (),
         budget: Budget | None = None,
         resources: Mapping[str, object] | None = None,
@@ -83,7 +83,7 @@ class Swarm:
             max_threads=max_threads,
             include_usage=include_usage,
             empty_content=empty_content,
-            limits=limits,
+            rate_limits=rate_limits,
             middleware=middleware,
             budget=budget,
             resources=resources,
@@ -231,11 +231,11 @@ class Swarm:
         agent: Agent,
         messages: Messages,
         context_variables: Mapping[str, Any] | None = None,
+        *,
         model_override: str | None = None,
         debug: bool = False,
         max_turns: float = math.inf,
         execute_tools: bool = True,
-        *,
         output: Any = None,
         deltas: bool = True,
         **keywords: Unpack[RunKeywords],
@@ -245,8 +245,18 @@ class Swarm:
         The arguments are the same as for `AsyncSwarm.stream`, and the errors are the same as for `run`. `run.response` is valid
         at any time, even after an error.
         """
-        positional = (agent, messages, context_variables, model_override, debug, max_turns, execute_tools)
-        stream = self._engine.stream(*positional, output=output, deltas=deltas, **keywords)
+        stream = self._engine.stream(
+            agent,
+            messages,
+            context_variables,
+            model_override=model_override,
+            debug=debug,
+            max_turns=max_turns,
+            execute_tools=execute_tools,
+            output=output,
+            deltas=deltas,
+            **keywords,
+        )
         return self._open(SyncEventStream(stream, self._caller()))
 
     # --- the steps of a run, for loops that users write ---
@@ -314,7 +324,7 @@ class Swarm:
             if (client := self._engine.own_clients.pop()) is not None:
                 stack.callback(client.close)
             for stream in streams:
-                stack.callback(stream.close_if_idle)
+                stack.callback(stream._close_if_idle)
 
     def _open(self, stream: S) -> S:
         with self._lock:
@@ -340,7 +350,7 @@ def wait_on_event_loop(work: Callable[[], Awaitable[T]]) -> T:
 def engine_of(swarm: Swarm) -> BlockingEngine:
     """Return the engine, for code that uses `wait_on_event_loop`. Raises the error of `run` if a method was overridden."""
     check_steps(swarm, _STEPS)
-    return swarm._engine  # noqa: SLF001 - of this module
+    return swarm._engine
 
 
 def _wait_for(caller: Caller, work: Callable[[], Awaitable[T]]) -> T:

@@ -40,7 +40,7 @@ _MOST_REJECTIONS = 10
 _MOST_ALONE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimits:
     """Maximum of requests and of tokens in any minute, over all runs of a swarm. None means no limit.
 

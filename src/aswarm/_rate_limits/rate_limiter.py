@@ -118,7 +118,7 @@ class RateLimiter:
         self, limits: RateLimits | None, *, minute: float = MINUTE, jitter: Callable[[], float] = random.random
     ) -> None:
         if limits is not None and not isinstance(limits, RateLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"limits must be RateLimits(...), not {type(limits).__name__}")
+            raise ConfigurationError(f"rate_limits must be RateLimits(...), not {type(limits).__name__}")
         self.has_limits = limits is not None
         most_tokens = None if limits is None else limits.tokens_per_minute
         self._counts_tokens = most_tokens is not None
@@ -174,8 +174,8 @@ class RateLimiter:
 
         def wrap(handlers: Handlers) -> Handlers:
             def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-                if request._send is not None:  # noqa: SLF001 - another provider, with its own limits
-                    return request._send(request)  # noqa: SLF001
+                if request._send is not None:  # another provider, with its own limits
+                    return request._send(request)
                 # Check at each request, because a batch may start or stop during this run.
                 if not (self.has_limits or self._users):
                     return handlers.complete(request)
@@ -195,7 +195,7 @@ class RateLimiter:
         size = size_of(request.body) if self._counts_tokens else 0
         pending = _Pending(next(self._numbers), request.body, size, retries, handlers.run)
         request = replace(request, max_retries=0)
-        on_sending = request._on_sending or _ignore  # noqa: SLF001
+        on_sending = request._on_sending or _ignore
         while True:
             on_sending(False)
             admission = await self._admitted(pending)

@@ -25,6 +25,10 @@ The entry of an event has the fields of `event.to_dict()`, and the additional fi
 `calls` are the open calls that a resumed run starts with: `{index, id, name, arguments, call_id?, kind?}`. Each item of
 `response.waiting` also has `call_id?` and `kind?`.
 
+During an upgrade, an older version may read entries of a newer version. It ignores unknown fields and unknown types. So if an older
+version must not ignore an addition, the addition needs a new format, see `Schema`. A new field that is not for readers starts with
+"_".
+
 `call_id` is the public id of a call. It is present only if it differs from `id`. Some providers reuse an id within a
 conversation, but clients need unique ids. See `public_ids`.
 """

@@ -286,10 +286,10 @@ class EntryMaker:
 
 def withdrawal(call: ToolCall) -> tuple[str, dict[str, Any]]:
     """Return the type and the fields of the entry of a call that was announced, but whose function did not run."""
-    fields = {"index": call.position, "id": call.id, "name": call.name}
+    fields = {"index": call.index, "id": call.id, "name": call.name}
     if (outer := call.parent) is None:
         return "ToolCallWithdrawn", fields
-    progress = {"index": outer.position, "id": outer.id, "name": outer.name}
+    progress = {"index": outer.index, "id": outer.id, "name": outer.name}
     return "ToolProgress", {**progress, "value": {"type": "ToolCallWithdrawn", **fields}, INSIDE: True}
 
 

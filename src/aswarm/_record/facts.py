@@ -19,6 +19,7 @@ CallPlace: TypeAlias = tuple[int, int | None]
 # The mark of a ToolProgress that records a call inside code, or the start of the code.
 INSIDE = "_inside"
 _OF_A_START = ("ToolCallStarted", "ToolCallWithdrawn")
+_OF_A_CALL_INSIDE = ("ToolCallStarted", "CallWaiting", "ToolCallFinished")
 _Key = tuple[object, ...]
 
 
@@ -85,6 +86,8 @@ class Facts:
             self.started.discard(key)
             withdrawn = {(turn, "ToolProgress", key.position, kind, key.inside) for kind in _OF_A_START}
             self._keys -= withdrawn
+            return
+        if fields["type"] not in _OF_A_CALL_INSIDE:  # a newer version has written it
             return
         self.made.setdefault(key, (fields["name"], fields.get("_made")))
         if fields["type"] == "ToolCallStarted":

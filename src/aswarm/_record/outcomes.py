@@ -16,7 +16,7 @@ from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
 from aswarm._values.errors import ConfigurationError, ToolError
-from aswarm._values.json import shown
+from aswarm._values.json import from_fields, shown
 from aswarm._values.usage import Usage
 
 from .facts import CallPlace
@@ -178,11 +178,11 @@ def recorded_response(fields: Mapping[str, Any], agent: Agent, context: Mapping[
         messages=fields.get("messages", []),
         agent=agent,
         context_variables=variables,
-        usage=Usage(**fields["usage"]),
+        usage=from_fields(Usage, fields["usage"]),
         stop=fields["stop"],
         run_id=fields["run_id"],
-        unknown_calls=[UnknownCall(**call) for call in fields.get("unknown_calls", ())],
-        waiting=[OpenCall(**call) for call in fields.get("waiting", ())],
+        unknown_calls=[from_fields(UnknownCall, call) for call in fields.get("unknown_calls", ())],
+        waiting=[from_fields(OpenCall, call) for call in fields.get("waiting", ())],
         spent=fields.get("spent"),
     )
 

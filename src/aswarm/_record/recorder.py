@@ -10,7 +10,7 @@ is committed. The run does not wait for a commit of completions and results: the
 | after the start, before the result was recorded | answers the call "cancelled; its outcome is unknown", unless it is repeatable |
 | after the result was recorded | answers the call from the record |
 
-Some functions make calls themselves (`Tool.is_replayed`). A call of such a function is not answered as unknown. Its function
+Some functions make calls themselves (`Tool._is_replayed`). A call of such a function is not answered as unknown. Its function
 runs again, and the table applies to the calls inside.
 """
 
@@ -48,7 +48,7 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
-from aswarm._values.json import is_object, jsonable
+from aswarm._values.json import from_fields, is_object, jsonable
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, call_arguments
 from aswarm._wire.request import CompletionRequest
 from aswarm.graph._directory import AgentDirectory
@@ -175,27 +175,27 @@ class Recorder:
             self._inside[key[1:]] = call
             self._check_same(key, call)
         if (fields := self._facts.finished.get(key)) is not None:
-            call.started = call.parent is not None and key in self._facts.started  # the code gets refusals as errors
+            call._started = call.parent is not None and key in self._facts.started  # the code gets refusals as errors
             return self._recorded(key, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
-        if call.tool is not None and call.tool.is_replayed and key in self._facts.started:
+        if call.tool is not None and call.tool._is_replayed and key in self._facts.started:
             if self._stop is not None:
                 return self._without_end_of_code(key, call, context)
             recorded_start.set(self._facts.code_starts.get(key))  # the code runs again, over its recorded calls
         elif key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
             return self._without_outcome(call, OUTCOME_UNKNOWN)
         if self._stop is not None:  # execute nothing; but a repeatable function may have started in an earlier attempt
-            may_have_run = call.is_repeatable or call.has_started_inside
+            may_have_run = call.is_repeatable or call._has_started_inside
             return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
         return await self._call_and_record(handlers, call, context, started)
 
     def _recorded(self, key: CallKey, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
-        self._state.turn.unknown_calls += [UnknownCall(**each) for each in outcome.get("unknown_inside", ())]
+        self._state.turn.unknown_calls += [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
         return recorded_outcome(fields, outcome, agent)
@@ -214,9 +214,9 @@ class Recorder:
 
     def _checked(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Return the outcome; an unknown one for code that has not made all calls of its record."""
-        if call.tool is None or not call.tool.is_replayed or outcome.still_running:
+        if call.tool is None or not call.tool._is_replayed or outcome.still_running:
             return outcome
-        made = {key[1:] for key in self._facts.made if key[:2] == (self._turn, call.position)}
+        made = {key[1:] for key in self._facts.made if key[:2] == (self._turn, call.index)}
         if made <= self._seen:
             return outcome
         return ToolOutcome(OTHER_CALLS, error=CallLost(OTHER_CALLS), still_running=True)
@@ -247,7 +247,7 @@ class Recorder:
             try:
                 await self._sink.commit()  # the function may run only if this succeeds
             except BaseException:
-                call.started = False
+                call._started = False
                 raise
 
         with self._changes.watching(call, context):
@@ -261,7 +261,7 @@ class Recorder:
         return outcome
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
-        call.outcome = outcome  # set it first: the response has the outcome even if the recording fails
+        call._outcome = outcome  # set it first: the response has the outcome even if the recording fails
         inside = unknown_calls_of([each for each in self._inside.values() if each.parent is call])
         self._outcomes[_place(call)] = self._changes.outcome(call, outcome, context, inside)
         if outcome.agent is not None:
@@ -276,10 +276,10 @@ class Recorder:
     ) -> None:
         """Record the end of a call that raised an exception. Without this record, a later attempt does not know the outcome."""
         with suppress(AswarmError):  # the exception of the call is more important than an exception here
-            if call.outcome is not None:  # the function has finished, and then `tool_error` raised the exception
-                self._outcomes[_place(call)] = self._changes.outcome(call, call.outcome, context)
-                self._note_end(call, call.outcome)
-            elif is_announced and not call.started and not isinstance(error, Hold):
+            if call._outcome is not None:  # the function has finished, and then `tool_error` raised the exception
+                self._outcomes[_place(call)] = self._changes.outcome(call, call._outcome, context)
+                self._note_end(call, call._outcome)
+            elif is_announced and not call._started and not isinstance(error, Hold):
                 self.add(self._maker.withdrawn_call(call))
 
     def _note_end(self, call: ToolCall, outcome: ToolOutcome) -> None:
@@ -335,8 +335,8 @@ class Recorder:
         is_start = is_object(event.value) and event.value.get("type") == CODE_STARTED
         if not (is_start or isinstance(event.value, ToolCallStarted | ToolCallFinished | CallWaiting)):
             return False
-        calls = (call for call in self._state.turn.calls if call.position == event.index)
-        return any(call.tool is not None and call.tool.is_replayed for call in calls)
+        calls = (call for call in self._state.turn.calls if call.index == event.index)
+        return any(call.tool is not None and call.tool._is_replayed for call in calls)
 
     def _private_of_inside(self, event: ToolProgress) -> dict[str, Any]:
         private: dict[str, Any] = {INSIDE: True}
@@ -346,7 +346,7 @@ class Recorder:
         self._seen.add(place)
         if (call := self._inside.get(place)) is not None:
             private["_made"] = call_arguments(call.message)
-            if isinstance(event.value, CallWaiting) and (hold := call.hold) is not None:
+            if isinstance(event.value, CallWaiting) and (hold := call._hold) is not None:
                 private["_kind"] = "approval" if isinstance(hold, NeedsApproval) else "question"
                 private |= {"_data": jsonable(hold.data)} if is_run_inside(hold.data) else {}
         if isinstance(event.value, ToolCallFinished):
@@ -354,7 +354,7 @@ class Recorder:
         return private
 
     def _data_of_hold(self, index: int) -> Any:
-        return next((call.hold.data for call in self._state.turn.calls if call.position == index and call.hold), None)
+        return next((call._hold.data for call in self._state.turn.calls if call.index == index and call._hold), None)
 
     def _add_new(self, entry: Entry) -> None:
         if not self._facts.has(self._shown_turn, entry):
@@ -362,11 +362,11 @@ class Recorder:
 
 
 def _place(call: ToolCall) -> CallPlace:
-    return (call.position, None) if call.parent is None else (call.parent.position, call.position)
+    return (call.index, None) if call.parent is None else (call.parent.index, call.index)
 
 
 def _name_of(call: ToolCall) -> tuple[int, str, str]:
-    return call.position, call.id, call.name
+    return call.index, call.id, call.name
 
 
 _OF_TOOLS = (ToolCallStarted, ToolProgress, ToolCallFinished, CallWaiting)

@@ -150,20 +150,20 @@ class BudgetControl:
         has started, so its call is counted.
         """
         for call in calls:
-            must_wait = not call.is_approved and call.tool is not None and standing_hold(call.tool) is not None
-            if call.outcome is not None or call.hold is not None or must_wait:
+            must_wait = not call._is_approval and call.tool is not None and standing_hold(call.tool) is not None
+            if call._outcome is not None or call._hold is not None or must_wait:
                 continue
             if (text := self._refusal(call)) is None:
                 self._admitted.add(call)
             else:
-                call.outcome = call.refused(text)
+                call._outcome = call._refused(text)
 
     def may_start(self, call: ToolCall) -> bool:
         """Return whether the budgets still allow this call and all calls before it in its message. Do not count the call."""
         if self.is_last or self.is_late or (self._repetition and not _polls(call) and self._repetition.refusal(call)):
             return False
         return not any(
-            each.budget and is_reached(each.calls + call.position, each.budget.tool_calls)
+            each.budget and is_reached(each.calls + call.index, each.budget.tool_calls)
             for each in self._spending.chain()
         )
 
@@ -194,11 +194,11 @@ class BudgetControl:
         """Count the calls that have run. `agent`: the agent that made them. `target`: the agent of a handoff, or None."""
         self._agent = target or agent
         ran = self._admitted - self._refused_handoffs
-        work = [call for call in calls if call in ran and not (call.outcome and call.outcome.agent)]
+        work = [call for call in calls if call in ran and not (call._outcome and call._outcome.agent)]
         if self._repetition:
             for call in work:
-                if call.outcome and not _polls(call):
-                    self._repetition.add(call, call.outcome.content)
+                if call._outcome and not _polls(call):
+                    self._repetition.add(call, call._outcome.content)
             self._repetition.end_turn()
         if self._handoffs:
             if work:

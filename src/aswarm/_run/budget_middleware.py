@@ -75,14 +75,14 @@ class _LimitedHandlers:
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         if self.budget.is_late:
-            return call.refused(f"not run: {self.budget.used_up('seconds')}")
+            return call._refused(f"not run: {self.budget.used_up('seconds')}")
         with anyio.CancelScope(deadline=self.budget.deadline):
             return self._without_refused_handoff(call, await self.handlers.call_tool(call, context, started))
-        return call.outcome or self._cut(call)
+        return call._outcome or self._cut(call)
 
     def _cut(self, call: ToolCall) -> ToolOutcome:
-        if not call.started:
-            return call.refused(f"not run: {self.budget.used_up('seconds')}")
+        if not call._started:
+            return call._refused(f"not run: {self.budget.used_up('seconds')}")
         still_running = call.tool is not None and call.tool.abandon_on_cancel
         text = f"{OUTCOME_UNKNOWN}{STILL_RUNNING if still_running else ''} ({self.budget.used_up('seconds')})"
         return ToolOutcome(text, unknown=True, still_running=still_running)

@@ -15,7 +15,7 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent, ToolProgress
 
 from .options import RunOptions
-from .plan import Decided, ToolCall
+from .plan import ToolCall
 from .state import RunState
 
 # Each tool call runs in its own task and sets both variables there, so concurrent calls do not see each other's values.
@@ -25,7 +25,6 @@ running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", defa
 running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
 # The recorded data of an earlier start of the code in the current call; None if the code starts for the first time.
 recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
-_UNDECIDED = Decided()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class CurrentCall:
     @property
     def index(self) -> int:
         """The position of the call in its assistant message."""
-        return self._call.position
+        return self._call.index
 
     @property
     def id(self) -> str:
@@ -84,8 +83,8 @@ class CurrentCall:
         outer = self._call.parent or self._call
         if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
             return ""
-        inside = "" if outer is self._call else f".{self._call.position}"
-        return f"{run.state.id}:{run.state.turns}:{outer.position}{inside}"
+        inside = "" if outer is self._call else f".{self._call.index}"
+        return f"{run.state.id}:{run.state.turns}:{outer.index}{inside}"
 
     @property
     def agent(self) -> Agent:
@@ -95,17 +94,17 @@ class CurrentCall:
     @property
     def is_approved(self) -> bool:
         """Whether a user has approved this call, or has answered its question."""
-        return self._call.decided is not None
+        return self._call.is_approved
 
     @property
     def answer(self) -> Any:
         """The data of the `Answer` to the `Hold` of this call, or None."""
-        return (self._call.decided or _UNDECIDED).answer
+        return self._call.answer
 
     @property
     def data(self) -> Any:
         """The data of the `Hold` that this call raised before the user decided, or None."""
-        return (self._call.decided or _UNDECIDED).data
+        return self._call.data
 
 
 def current_call() -> CurrentCall:
@@ -151,5 +150,5 @@ def progress(value: Any) -> None:
 
 
 def _emit(call: ToolCall, value: Any) -> None:
-    if call.emit is not None and call.outcome is None:
-        call.emit(ToolProgress(call.position, call.id, call.name, value))
+    if call._emit is not None and call._outcome is None:
+        call._emit(ToolProgress(call.index, call.id, call.name, value))

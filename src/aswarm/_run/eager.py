@@ -81,7 +81,7 @@ def _is_harmless(tool: Tool[..., Any]) -> bool:
     return (
         tool.repeatable
         and tool.approve is False
-        and tool.check_decision is None
+        and tool._check_decision is None
         and not (tool.is_external or tool.is_handoff or tool.is_answer)
         and not (takes_context(tool) or may_hand_off(tool))
     )
@@ -146,7 +146,7 @@ class _EagerCalls:
     def _add(self, made: CallSoFar) -> None:
         state, position = self._state, len(self._calls)
         (call,) = calls_of([made.message()], state.agent, state.tools)
-        call.position = position
+        call.index = position
         self._calls.append(call)
         if position >= _MOST:
             self._is_blocked = True
@@ -161,7 +161,7 @@ class _EagerCalls:
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Return the outcome of the call if it has started early. Otherwise execute it now."""
-        eager = self._eager.pop(call.position, None) if call.parent is None else None
+        eager = self._eager.pop(call.index, None) if call.parent is None else None
         if eager is not None:
             if eager.fits(call):
                 return await eager.finish(call, context, started)
@@ -213,7 +213,7 @@ class _EagerCall:
         """Return whether the call of the turn is the same call, and has no decision of a user and no changed arguments."""
         own = self._call
         is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
-        return is_same and call.tool is own.tool and call.decided is None and call.replaced is None
+        return is_same and call.tool is own.tool and call._decided is None and call._replaced is None
 
     # --- the task ---
 
@@ -226,13 +226,13 @@ class _EagerCall:
 
     async def _start(self) -> None:
         """Mark the start of the function. If the turn already waits for the call, report and record the start first."""
-        self._has_begun = self._call.started = True
+        self._has_begun = self._call._started = True
         if self._taken is not None:
             call, started = self._taken
-            self._call.started = False
+            self._call._started = False
             self._pass_arguments(call)
             await started()
-            self._call.started = call.started
+            self._call._started = call._started
 
     def _emit(self, event: LoopEvent) -> None:
         if isinstance(event, ToolProgress):
@@ -253,20 +253,20 @@ class _EagerCall:
         try:
             await self._task.result()
         except anyio.get_cancelled_exc_class():
-            if self._call.outcome is None and self._call.hold is None:  # else the function has finished meanwhile
+            if self._call._outcome is None and self._call._hold is None:  # else the function has finished meanwhile
                 raise
         except BaseException:
-            call.outcome = self._call.outcome  # a guard or `tool_error` may set an outcome and then raise
+            call._outcome = self._call._outcome  # a guard or `tool_error` may set an outcome and then raise
             raise
         finally:
-            call.started = call.started and self._call.started
+            call._started = call._started and self._call._started
             self._pass_arguments(call)
             if self._keeps_changes:
                 merge_changes(context, self._before, self._context)
-        if self._call.hold is not None:
-            raise self._call.hold
-        assert self._call.outcome is not None  # noqa: S101 - `run_group` has set it
-        return self._call.outcome
+        if self._call._hold is not None:
+            raise self._call._hold
+        assert self._call._outcome is not None  # noqa: S101 - `run_group` has set it
+        return self._call._outcome
 
     async def _announce(self, call: ToolCall, started: Started) -> None:
         if not self._has_begun:
@@ -276,8 +276,8 @@ class _EagerCall:
             await started()
 
         def show(event: LoopEvent) -> None:
-            if call.emit is not None and call.outcome is None and isinstance(event, ToolProgress):
-                call.emit(event)
+            if call._emit is not None and call._outcome is None and isinstance(event, ToolProgress):
+                call._emit(event)
 
         self._show = show
         for event in self._progress:
@@ -285,7 +285,7 @@ class _EagerCall:
 
     def _pass_arguments(self, call: ToolCall) -> None:
         """Copy the arguments to the call of the turn, because a middleware may have changed them."""
-        call.arguments, call.replaced = self._call.arguments, self._call.replaced
+        call.arguments, call._replaced = self._call.arguments, self._call._replaced
 
     # --- the end ---
 

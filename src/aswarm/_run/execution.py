@@ -119,16 +119,18 @@ class ToolCaller:
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.args[0])
         except Hold:
-            call.started = False  # the call stays open; `hold.data` records whether an inner run has called functions
+            call._started = False  # the call stays open; `hold.data` records whether an inner run has called functions
             raise
         except CallerMistake as error:
-            call.started = call.started and error.has_started  # False: no function has started, and the call stays open
+            call._started = (
+                call._started and error.has_started
+            )  # False: no function has started, and the call stays open
             raise
         except FailedInside as failed:
-            call.started = failed.has_started
+            call._started = failed.has_started
             raise failed.error from failed.error.__cause__
         except RunError as error:
-            if not call.started:  # raised by `started`, so the function must not run
+            if not call._started:  # raised by `started`, so the function must not run
                 raise
             return await self._failed(call, error)
         except Exception as error:  # noqa: BLE001 - the model reads every error of a tool
@@ -144,7 +146,7 @@ class ToolCaller:
 
     def hand_off(self, call: ToolCall, emit: Emit) -> bool:
         """Execute a valid handoff to an agent: this runs no code of the user. Return False for any other call."""
-        if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
+        if call.tool is None or not call.tool.is_handoff or call._outcome or call._hold or call._decided:
             return False
         try:
             valid_arguments(call.tool, call.arguments)
@@ -152,8 +154,8 @@ class ToolCaller:
             return False
         _start(call, emit)
         result = as_result(call.tool.function())
-        call.outcome = ToolOutcome(result.value, result)
-        emit(finished_event(call, call.outcome))
+        call._outcome = ToolOutcome(result.value, result)
+        emit(finished_event(call, call._outcome))
         return True
 
     async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
@@ -161,13 +163,13 @@ class ToolCaller:
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = valid_arguments(tool, call.arguments)
-        if call.decided is not None and call.has_other_arguments:
+        if call._decided is not None and call._has_other_arguments:
             raise NeedsApproval(REPLACED)
-        if (tool.approve is not False or tool.is_external) and not call.is_approved:
+        if (tool.approve is not False or tool.is_external) and not call._is_approval:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         async with _hold_token(tool.limiter):
-            if tool.schema.filled is not None:
+            if tool._schema.filled is not None:
                 value = await self._run_filled(call, tool, arguments, context, started, on_loop=on_loop)
             elif on_loop:
                 deadline = await _mark_started(tool, started)
@@ -192,7 +194,7 @@ class ToolCaller:
         on_loop: bool,
     ) -> Any:
         """Run a function with parameters that the run fills."""
-        filled, is_abandonable = cast("Filled", tool.schema.filled), not on_loop and _is_abandonable(tool)
+        filled, is_abandonable = cast("Filled", tool._schema.filled), not on_loop and _is_abandonable(tool)
         with filled_arguments(filled, arguments, context, self._resources, is_abandonable=is_abandonable) as own:
             if not on_loop:
                 return await self._run_in_slot(call, tool, own, started)
@@ -212,7 +214,7 @@ class ToolCaller:
         finally:
             slot.release()
             if slot.was_withdrawn:  # the run was closed after the report of the start, but before the function ran
-                call.started = False
+                call._started = False
         return await _await_value(tool, value, deadline)
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
@@ -220,13 +222,13 @@ class ToolCaller:
         returned: object = value.value if isinstance(value, Result) else value
         kind = type(returned)
         has_text = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
-        if has_text or kind in tool.classes_without_text:
+        if has_text or kind in tool._classes_without_text:
             return
-        tool.classes_without_text.add(kind)
+        tool._classes_without_text.add(kind)
         logger.warning(
             "tool %s returned an object without a text form, so the model gets %s; return a str, a dict, a dataclass or a "
             "pydantic model, or give %s a __str__",
-            tool.schema.name,
+            tool._schema.name,
             text,
             kind.__qualname__,
             extra=self._log_fields(call),
@@ -241,7 +243,7 @@ class ToolCaller:
         is_expected = isinstance(error, ToolError)
         level = logging.INFO if is_expected else logging.ERROR
         # The text of failed code has what the code printed, such as results of other calls.
-        is_code = type(error) is ToolError and call.tool is not None and call.tool.is_replayed
+        is_code = type(error) is ToolError and call.tool is not None and call.tool._is_replayed
         logged = "the code failed" if is_code else text
         logger.log(level, "tool %s: %s", call.name, logged, exc_info=not is_expected, extra=self._log_fields(call))
         still_running = isinstance(error, ToolTimeout | CallLost) and error.still_running
@@ -253,11 +255,11 @@ class ToolCaller:
             except BaseException:
                 # The run ends, but this call has run and needs an outcome. The text does not contain the cause, because
                 # a user may have written the hook to hide causes from the model.
-                if call.started:
-                    call.outcome = ToolOutcome("Error: the call failed.", error=error, still_running=still_running)
+                if call._started:
+                    call._outcome = ToolOutcome("Error: the call failed.", error=error, still_running=still_running)
                 raise
-        if not call.started:
-            return call.refused(text, error)
+        if not call._started:
+            return call._refused(text, error)
         return ToolOutcome(text, error=error, still_running=still_running)
 
 
@@ -298,7 +300,7 @@ async def _ask_first(
     if hold := standing_hold(tool):
         raise hold
     approve = cast("Callable[..., bool | str | Awaitable[bool | str]]", tool.approve)
-    if (filled := tool.filled_by_approve) is not None and filled.is_typed:
+    if (filled := tool._filled_by_approve) is not None and filled.is_typed:
         needed = approve(arguments, **read_arguments(filled, context, resources))
     else:
         needed = approve(arguments, MappingProxyType(context))
@@ -348,7 +350,7 @@ async def _mark_started(tool: Tool[..., Any], started: Started) -> float:
 
 def _timed_out(tool: Tool[..., Any], *, still_running: bool = False) -> ToolTimeout:
     warning = " It may still be running." if still_running else ""
-    return ToolTimeout(f"{tool.schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
+    return ToolTimeout(f"{tool._schema.name} timed out after {tool.timeout:g} s.{warning}", still_running=still_running)
 
 
 # --- limiters ---------------------------------------------------------------------------------------------------------
@@ -421,22 +423,22 @@ async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], hand
     async def run_one(call: ToolCall) -> None:
         running_call.set(call)
         running_handler.set(handler)
-        call.emit = emit
+        call._emit = emit
         try:
-            if call.hold is not None:  # the user has not yet decided on this call
-                raise call.hold
-            outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
-            call.outcome = _checked(call, outcome)
+            if call._hold is not None:  # the user has not yet decided on this call
+                raise call._hold
+            outcome = call._outcome or await handler(call, context, functools.partial(_started, call, emit))
+            call._outcome = _checked(call, outcome)
         except Hold as hold:
-            if call.started:
+            if call._started:
                 late = f"a middleware raised Hold after the function of {call.name!r} had run"
                 fault = ConfigurationError(f"{late}; raise it before the inner call_tool is called")
                 failures.setdefault("first", fault)
                 group.cancel_scope.cancel()
                 return
-            call.hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
+            call._hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
             data = public_data(hold.data)
-            emit(CallWaiting(call.position, call.id, call.name, call.arguments, call.agent, hold.reason, data))
+            emit(CallWaiting(call.index, call.id, call.name, call.arguments, call.agent, hold.reason, data))
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
@@ -457,8 +459,8 @@ async def _started(call: ToolCall, emit: Emit) -> None:
 
 
 def _start(call: ToolCall, emit: Emit) -> None:
-    call.started = True
-    emit(ToolCallStarted(call.position, call.id, call.name, call.arguments, call.agent))
+    call._started = True
+    emit(ToolCallStarted(call.index, call.id, call.name, call.arguments, call.agent))
 
 
 def _checked(call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
@@ -475,5 +477,5 @@ def finished_event(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:
     """Return the event of a finished call."""
     content = outcome.content if isinstance(outcome.content, str) else described(outcome.content)
     return ToolCallFinished(
-        call.position, call.id, call.name, content, outcome.error, outcome.still_running, outcome.agent
+        call.index, call.id, call.name, content, outcome.error, outcome.still_running, outcome.agent
     )

@@ -120,12 +120,12 @@ NO_RUN: Mapping[str, None] = {"run_id": None, "agent": None}
 
 def resources_of(info: RunInfo) -> Mapping[str, object]:
     """Return the resources of the run, for a middleware of aswarm."""
-    return info._state.resources  # noqa: SLF001 - of this module
+    return info._state.resources
 
 
 def outer_run(info: RunInfo) -> OuterRun | None:
     """Return the run, so that a middleware of aswarm can start an inner run; None if a test has made the handlers."""
-    return info._outer_run  # noqa: SLF001 - a class of this module
+    return info._outer_run
 
 
 @dataclass(frozen=True, slots=True)

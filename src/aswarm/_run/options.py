@@ -23,6 +23,7 @@ from .spending import Spending
 MAX_TURNS = 100
 
 Messages = str | list[Any] | tuple[Any, ...]
+"""The messages of a run: a str for one message of the user, or a list of messages."""
 
 
 class ItemKeywords(TypedDict, total=False):

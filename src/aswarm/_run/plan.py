@@ -25,7 +25,7 @@ from aswarm._values.errors import Hold
 from aswarm._values.events import ToolProgress
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
-# The type of the progress that records the start of code; see `Tool.is_replayed`.
+# The type of the progress that records the start of code; see `Tool._is_replayed`.
 CODE_STARTED = "CodeStarted"
 OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
@@ -79,34 +79,28 @@ class Decided:
 class ToolCall:
     """One tool call of one assistant message. The object is the identity of the call, because ids of providers may repeat.
 
-    A middleware may set `arguments` before the call runs. The run sets the other attributes.
+    aswarm makes it. A middleware may set `arguments` before the call runs.
 
     Args:
         message: The call in the assistant message; it must not be changed.
-        position: The position of the call in that message, from 0.
+        index: The position of the call in that message, from 0.
         arguments: The JSON text of the arguments; empty for no arguments. A change does not change the history.
         agent: The agent that made the call.
         tool: The called tool; None if the agent has no such function.
-        started: Whether the function has started.
-        outcome: The outcome of a finished call; None before.
-        decided: The decision of a user that lets the call run; None if the call has no decision, stays open or is refused.
-        hold: The reason and the data, if the call waits for a decision; otherwise None.
-        emit: Receives the progress events of the call, on the event loop.
-        merged: Whether the run has applied the handoff and the context changes of the call.
-        replaced: The arguments that a guard has set, or None.
     """
 
     message: Message
-    position: int
+    index: int
     agent: Agent
     tool: Tool[..., Any] | None
-    started: bool = False
-    outcome: ToolOutcome | None = None
-    merged: bool = False
-    decided: Decided | None = None
-    hold: Hold | None = None
-    emit: Callable[[ToolProgress], None] | None = None
-    replaced: Mapping[str, Any] | None = None
+    # The state of the call in the loop.
+    _started: bool = False  # whether the function has started
+    _outcome: ToolOutcome | None = None  # of a finished call
+    _merged: bool = False  # whether the run has applied the handoff and the context changes of the call
+    _decided: Decided | None = None  # the decision that lets the call run; None if it stays open or is refused
+    _hold: Hold | None = None  # while the call waits for a decision
+    _emit: Callable[[ToolProgress], None] | None = None  # gets the progress events, on the event loop
+    _replaced: Mapping[str, Any] | None = None  # the arguments that a guard has set
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,31 +122,46 @@ class ToolCall:
         return call_name(self.message)
 
     @property
-    def has_started_inside(self) -> bool:
+    def _has_started_inside(self) -> bool:
         """Whether the call waits, or has waited, for an inner run in which a function has started."""
-        held, decided = self.hold and self.hold.data, self.decided and self.decided.data
+        held, decided = self._hold and self._hold.data, self.data
         return has_started_inside(held) or has_started_inside(decided)
 
-    def refused(self, text: str, error: Exception | None = None) -> ToolOutcome:
+    def _refused(self, text: str, error: Exception | None = None) -> ToolOutcome:
         """Return the outcome of a call that was not executed; `unknown=True` if a function of an inner run has started."""
-        if self.has_started_inside:
+        if self._has_started_inside:
             reason = text.removeprefix("not run").removeprefix(": ")
             text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
-        return ToolOutcome(text, error=error, unknown=self.has_started_inside)
+        return ToolOutcome(text, error=error, unknown=self._has_started_inside)
 
     @property
     def is_approved(self) -> bool:
-        """Whether the user of this run has approved the call."""
-        return self.decided is not None and self.decided.is_approval
+        """Whether a user has approved this call, or has answered its question."""
+        return self._decided is not None
 
     @property
-    def has_other_arguments(self) -> bool:
+    def answer(self) -> Any:
+        """The data of the `Answer` to the `Hold` of this call, or None."""
+        return self._decided and self._decided.answer
+
+    @property
+    def data(self) -> Any:
+        """The data of the `Hold` that this call raised before the user decided, or None."""
+        return self._decided and self._decided.data
+
+    @property
+    def _is_approval(self) -> bool:
+        """Whether the decision of this run is an approval, and not only an `Answer`."""
+        return self._decided is not None and self._decided.is_approval
+
+    @property
+    def _has_other_arguments(self) -> bool:
         """Whether a guard has changed the arguments after the user of this run has seen them."""
-        if self.decided is None or self.decided.seen is None:
+        if self._decided is None or self._decided.seen is None:
             return False
-        replaced, changed = self.replaced, self.decided.arguments
+        replaced, changed = self._replaced, self._decided.arguments
         own = arguments_or_text(call_arguments(self.message)) if changed is None else changed
-        return self.decided.seen != (own if replaced is None else replaced)
+        return self._decided.seen != (own if replaced is None else replaced)
 
     @property
     def is_repeatable(self) -> bool:
@@ -160,14 +169,14 @@ class ToolCall:
         return self.tool is not None and self.tool.repeatable
 
     @property
-    def as_unknown(self) -> UnknownCall:
+    def _as_unknown(self) -> UnknownCall:
         """The call in the form of `Response.unknown_calls`."""
         return UnknownCall(self.id, self.name, call_arguments(self.message), self.agent.name)
 
 
 @dataclass(eq=False, slots=True)
 class CallInside(ToolCall):
-    """One call that the function of an outer call makes. `position`: its number in the outer call. `outer`: the outer call."""
+    """One call that the function of an outer call makes. `index`: its number in the outer call. `outer`: the outer call."""
 
     outer: ToolCall | None = None
 
@@ -210,8 +219,8 @@ def plan(calls: Sequence[ToolCall], *, concurrent: bool = True, may_hold: bool =
         if call.tool is not None:
             tools[id(call.tool)] = call.tool
         # A call without a tool may be for a tool that the client executes, so it may wait too.
-        may_wait = call.outcome is None and (may_hold or call.tool is None or call.tool.may_wait)
-        if may_wait or call.hold is not None:
+        may_wait = call._outcome is None and (may_hold or call.tool is None or call.tool._may_wait)
+        if may_wait or call._hold is not None:
             keys.add((call.id, call.name))
             if call.tool is not None:
                 waiting[id(call.tool)] = call.tool
@@ -226,9 +235,9 @@ def _may_pass(call: ToolCall, waiting: Iterable[Tool[..., Any]]) -> bool:
     """
     tool = call.tool
     # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.
-    if tool is None or call.outcome is not None or tool.is_handoff:
+    if tool is None or call._outcome is not None or tool.is_handoff:
         return True
-    if may_hand_off(tool) or (tool.may_wait and any(map(may_hand_off, waiting))):
+    if may_hand_off(tool) or (tool._may_wait and any(map(may_hand_off, waiting))):
         return False
     if writes_context(tool):
         return not any(takes_context(other) or may_return_result(other) for other in waiting)

@@ -58,35 +58,35 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
     no open call, or does not suit its call.
     """
     recorded = entries or {}
-    earlier = {call.position: _restored(call, recorded.get(call.position, {})) for call in calls}
+    earlier = {call.index: _restored(call, recorded.get(call.index, {})) for call in calls}
     if isinstance(decisions, bool):
         for call in calls:
             if not _is_external(call):
-                entry = recorded.get(call.position)
+                entry = recorded.get(call.index)
                 seen = None if entry is None else _seen(call, entry)
-                call.decided = dataclasses.replace(earlier[call.position], is_approval=True, seen=seen)
+                call._decided = dataclasses.replace(earlier[call.index], is_approval=True, seen=seen)
         return
     by_position = _by_position(calls, decisions)
     undecided: set[tuple[str, str]] = set()
     for call in calls:
-        key, entry = (call.id, call.name), recorded.get(call.position)
-        if call.position in by_position:
+        key, entry = (call.id, call.name), recorded.get(call.index)
+        if call.index in by_position:
             if key in undecided:
                 raise ConfigurationError(_out_of_order(call))
-            _apply(call, by_position[call.position], entry, earlier[call.position])
+            _apply(call, by_position[call.index], entry, earlier[call.index])
         else:
             undecided.add(key)
-            if entry is None and entries is not None and call.position not in by_position:
-                call.hold = None  # the call did not wait for a decision
+            if entry is None and entries is not None and call.index not in by_position:
+                call._hold = None  # the call did not wait for a decision
                 continue
             question: Entry = entry or {}
             kind = NeedsApproval if question.get("approval") else Hold
-            call.hold = kind(question.get("reason", UNDECIDED), data=question.get("data"))
+            call._hold = kind(question.get("reason", UNDECIDED), data=question.get("data"))
 
 
 def _out_of_order(call: ToolCall) -> str:
     return (
-        f"resume decides on the call at index {call.position}, but not on an earlier call with the same id {call.id!r} and name; "
+        f"resume decides on the call at index {call.index}, but not on an earlier call with the same id {call.id!r} and name; "
         "answers are matched to calls of equal ids by their order, so decide on the earlier call too, by its index"
     )
 
@@ -103,8 +103,8 @@ def _restored(call: ToolCall, entry: Entry) -> Decided:
 def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, Decision]:
     by_id: dict[object, list[int]] = {}
     for call in calls:
-        by_id.setdefault(call.id, []).append(call.position)
-    by_index: dict[object, int] = {str(call.position): call.position for call in calls}
+        by_id.setdefault(call.id, []).append(call.index)
+    by_index: dict[object, int] = {str(call.index): call.index for call in calls}
     by_position: dict[int, Decision] = {}
     for key, decision in decisions.items():
         positions = by_id.get(key, [])
@@ -139,11 +139,11 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
     has_started = has_started_inside(earlier.data)
     match _as_decision(call, decision):
         case str() as text:
-            call.outcome = ToolOutcome(text, unknown=has_started)
-            call.started = _is_external(call)  # the client has executed a call of an external tool
+            call._outcome = ToolOutcome(text, unknown=has_started)
+            call._started = _is_external(call)  # the client has executed a call of an external tool
         case Deny(reason):
             text = DENIED_INSIDE if has_started else DENIED
-            call.outcome = ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started)
+            call._outcome = ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started)
         case Approve(arguments, expected=expected):
             _check_expected(call, expected, seen)
             if _is_external(call):
@@ -156,7 +156,7 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
             else:
                 _change_arguments(call, arguments)
                 seen = arguments
-            call.decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen)
+            call._decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen)
         case answer:
             _check_expected(call, answer.expected, seen)
             # An answer fits only a question. Without a question, the call would run, even if the user answered "no".
@@ -167,11 +167,11 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
                     'Approve(...) or Deny("reason")'
                 )
             if _is_external(call):
-                call.outcome, call.started = ToolOutcome(as_result(answer.data).value), True
+                call._outcome, call._started = ToolOutcome(as_result(answer.data).value), True
             else:
-                call.decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True, seen=seen)
-    if call.decided is not None and call.tool is not None and call.tool.check_decision is not None:
-        call.tool.check_decision(call, earlier)
+                call._decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True, seen=seen)
+    if call._decided is not None and call.tool is not None and call.tool._check_decision is not None:
+        call.tool._check_decision(call, earlier)
 
 
 def _is_external(call: ToolCall) -> bool:
@@ -231,7 +231,7 @@ def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:
         )
     if call.tool is not None:
         try:
-            call.tool.schema.validate(dict(arguments))
+            call.tool._schema.validate(dict(arguments))
         except ToolArgumentsError as error:
             raise ConfigurationError(
                 f"the changed arguments of the call {call.id!r} cannot be used: {error}"

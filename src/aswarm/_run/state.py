@@ -36,10 +36,10 @@ from .turn import Turn, changes_of, handed_to, resumed_turn, unknown_calls_of
 from .typed_answers import TypedAnswers
 
 logger = logging.getLogger("aswarm")
-_SCHEMA = operator.attrgetter("schema.json")
+_SCHEMA = operator.attrgetter("_schema.json")
 
-# Called at the end of a run, with its response, and its error or None.
 EndCallback: TypeAlias = Callable[[Response, AswarmError | None], None]
+"""A function for `RunInfo.on_end`. Called at the end of a run, with its response, and its error or None."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,7 @@ class RunState:
             if turn.waits:
                 return "waiting"
             # Calls at turn 0 come from `resume`, which asks to run them. So they run even without `execute_tools`.
-            if not (execute_tools or self.turns == 0 or (self._typed and all(call.outcome for call in turn.calls))):
+            if not (execute_tools or self.turns == 0 or (self._typed and all(call._outcome for call in turn.calls))):
                 return "tool_calls"
             if self.budget is not None:
                 self.budget.admit_calls(turn.calls)

@@ -294,6 +294,8 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
         return self._state.unsent
 
     async def __aenter__(self) -> Self:
+        if self._is_open:
+            raise RuntimeError("a run can be entered only once; call swarm.stream(...) again")
         self._is_open = True
         return self
 

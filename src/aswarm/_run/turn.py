@@ -44,8 +44,8 @@ class Turn:
         """Mark the calls of a group as merged. Return False if the turn stops, because a call waits."""
         has_hold = False
         for call in group:
-            call.merged = True
-            if call.hold is not None:
+            call._merged = True
+            if call._hold is not None:
                 has_hold = True
         if has_hold and _waits(self.calls):
             self.waits, self.calls = True, [*map(reopened, self.calls)]
@@ -57,22 +57,22 @@ class Turn:
         """Whether a function has started: in this turn, in an earlier turn of the run, or in an inner run of a waiting call."""
         if not self._has_started:
             for call in self.calls:
-                if call.started or call.has_started_inside:
+                if call._started or call._has_started_inside:
                     return True
         return self._has_started
 
     @property
     def lost_decisions(self) -> list[str]:
         """The ids of the decided calls that the run did not reach, because another call waits."""
-        return [call.id for call in self.calls if call.decided and not (call.outcome or call.started or call.hold)]
+        return [call.id for call in self.calls if call._decided and not (call._outcome or call._started or call._hold)]
 
     def fail_handoffs(self, reason: str) -> None:
         """Remove the handoffs of the turn. The recorded results do not change; the messages of the calls get the reason."""
         for call in self.calls:
-            if (outcome := call.outcome) and outcome.result and outcome.agent:
+            if (outcome := call._outcome) and outcome.result and outcome.agent:
                 content = _with_note(outcome.content, f" ({reason})")
                 result = outcome.result.model_copy(update={"agent": None})
-                call.outcome = dataclasses.replace(outcome, content=content, result=result)
+                call._outcome = dataclasses.replace(outcome, content=content, result=result)
 
     def finish(self) -> list[Message]:
         """Finish the turn. Return its tool messages in call order."""
@@ -94,7 +94,7 @@ class Turn:
         open_ones = [(call, self._entry_of(call)) for call in self.calls if call in open_set]
         waiting = [
             # The run may not have reached a call with a decision. Such a call keeps its old entry.
-            open_call(call.position, call.message, call.agent.name, entry or self._recorded.get(call.position, {}))
+            open_call(call.index, call.message, call.agent.name, entry or self._recorded.get(call.index, {}))
             for call, entry in open_ones
         ]
         entries = [(call, entry) for call, entry in open_ones if entry]
@@ -105,12 +105,12 @@ class Turn:
             return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
         # After a resume, an earlier message contains the calls, and a run never changes earlier messages. So an additional
         # tool message contains the new entry. It answers no call.
-        new = [(call, entry) for call, entry in entries if self._recorded.get(call.position) != entry]
+        new = [(call, entry) for call, entry in entries if self._recorded.get(call.index) != entry]
         return messages + [{**tool_message(call.message, entry["reason"]), WAITING: [entry]} for call, entry in new]
 
     def _entry_of(self, call: ToolCall) -> Entry | None:
         # A call without a decision keeps the entry of the earlier run.
-        recorded = None if call.decided else self._recorded.get(call.position)
+        recorded = None if call._decided else self._recorded.get(call.index)
         return _entry_of(call) if recorded is None else recorded
 
 
@@ -140,8 +140,8 @@ def changes_of(calls: Iterable[ToolCall]) -> dict[str, Any]:
     """Return the context changes of finished calls that are not merged yet. The last change in call order wins."""
     changes: dict[str, Any] = {}
     for call in calls:
-        if call.outcome and call.outcome.result and not call.merged:
-            changes.update(call.outcome.result.context_variables)
+        if call._outcome and call._outcome.result and not call._merged:
+            changes.update(call._outcome.result.context_variables)
     return changes
 
 
@@ -149,7 +149,7 @@ def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
     """Return the agent of the last handoff in call order, or None."""
     target: Agent | None = None
     for call in calls:
-        if (outcome := call.outcome) and (agent := outcome.agent):
+        if (outcome := call._outcome) and (agent := outcome.agent):
             target = agent
     return target
 
@@ -163,13 +163,13 @@ def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
     for call in calls:
-        if (outcome := call.outcome) is not None:
+        if (outcome := call._outcome) is not None:
             is_unknown = outcome.unknown or outcome.still_running
-        elif not (is_unknown := call.started) and call.has_started_inside:
+        elif not (is_unknown := call._started) and call._has_started_inside:
             open_set = _open_set(calls) if open_set is None else open_set
             is_unknown = call not in open_set
         if is_unknown:
-            unknown_calls.append(call.as_unknown)
+            unknown_calls.append(call._as_unknown)
     return unknown_calls
 
 
@@ -179,14 +179,14 @@ def _answers_of(calls: list[ToolCall]) -> list[Message]:
     previous: Agent | None = None
     open_set: set[ToolCall] | None = None
     for call in calls:
-        if outcome := call.outcome:
+        if outcome := call._outcome:
             content, agent = outcome.content, outcome.agent
             if agent is not None and previous is not None and agent is not previous:
                 # The message of the earlier handoff is already recorded. So this message names the handoff that it replaces.
                 content = _with_note(content, f" (replaces the handoff to {previous.name})")
             if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
                 content = _accepted(calls)
-            messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
+            messages.append(_message(call, content) if call._decided else tool_message(call.message, content))
             previous = agent or previous
             continue
         open_set = _open_set(calls) if open_set is None else open_set
@@ -200,16 +200,16 @@ def _with_note(content: str | list[Part], note: str) -> str | list[Part]:
 
 
 def _text_without_outcome(call: ToolCall) -> str:
-    if not call.started:
-        return OUTCOME_UNKNOWN if call.has_started_inside else INTERRUPTED
+    if not call._started:
+        return OUTCOME_UNKNOWN if call._has_started_inside else INTERRUPTED
     was_abandoned = call.tool is not None and call.tool.abandon_on_cancel
     return OUTCOME_UNKNOWN + (STILL_RUNNING if was_abandoned else "")
 
 
 def _message(call: ToolCall, content: str | list[Part]) -> Message:
     """Return the tool message. It contains the changed arguments of a user, because the assistant message never changes."""
-    if call.decided is not None and call.decided.arguments is not None:
-        changed = json.dumps(dict(call.replaced or call.decided.arguments), ensure_ascii=False)
+    if call._decided is not None and call._decided.arguments is not None:
+        changed = json.dumps(dict(call._replaced or call._decided.arguments), ensure_ascii=False)
         note = f"(run with arguments changed by the user: {changed})"
         content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
     return tool_message(call.message, content)
@@ -219,7 +219,7 @@ def _accepted(calls: list[ToolCall]) -> str:
     """Return the content for a valid call of `final_answer`. It ends the run if all calls have ended, without a handoff."""
     if (target := handed_to(calls)) is not None:
         return f"not the answer: the conversation was handed over to {target.name}"
-    if any(call.outcome is None for call in calls):
+    if any(call._outcome is None for call in calls):
         return f"not the answer: another call has not ended; call {FINAL_ANSWER} again"
     return ACCEPTED
 
@@ -245,7 +245,7 @@ def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
     answered: set[tuple[str, str]] = set()
     for call in reversed(calls):
         key = (call.id, call.name)
-        if call.outcome or key in answered or (call.started and not call.is_repeatable):
+        if call._outcome or key in answered or (call._started and not call.is_repeatable):
             answered.add(key)
         else:
             resumable.add(call)
@@ -257,11 +257,11 @@ def _waits(calls: list[ToolCall]) -> bool:
 
     After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.
     """
-    held = [call for call in calls if call.hold is not None]
+    held = [call for call in calls if call._hold is not None]
     if not held:
         return False
     for call in calls:
-        if call.outcome and call.outcome.agent and not (call.tool and call.tool.is_handoff):
+        if call._outcome and call._outcome.agent and not (call.tool and call.tool.is_handoff):
             return False
     return not _resumable(calls).isdisjoint(held)
 
@@ -272,12 +272,12 @@ def reopened(call: ToolCall) -> ToolCall:
     A handoff to an agent is open again, because the waiting calls must belong to the active agent. If the run has not reached
     a call that needs a decision, the call waits too. So the user can decide on all calls at once.
     """
-    is_denied = call.outcome is not None and call.outcome.agent is None
+    is_denied = call._outcome is not None and call._outcome.agent is None
     if call.tool is not None and call.tool.is_handoff and not is_denied:
-        return dataclasses.replace(call, outcome=None, started=False)
-    is_new = call.outcome is None and not call.started and call.decided is None and call.hold is None
+        return dataclasses.replace(call, _outcome=None, _started=False)
+    is_new = call._outcome is None and not call._started and call._decided is None and call._hold is None
     if is_new and call.tool is not None and (hold := standing_hold(call.tool)) and _can_be_called(call, call.tool):
-        return dataclasses.replace(call, hold=hold)
+        return dataclasses.replace(call, _hold=hold)
     return call
 
 
@@ -292,12 +292,12 @@ def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
 
 def _entry_of(call: ToolCall) -> Message | None:
     """Return the entry of a waiting call for the history; None for another call."""
-    if call.hold is None:
+    if call._hold is None:
         return None
-    decided = call.decided or Decided()
-    entry: Message = {"index": call.position, "reason": call.hold.reason}
-    data = call.hold.data
-    if isinstance(call.hold, NeedsApproval):
+    decided = call._decided or Decided()
+    entry: Message = {"index": call.index, "reason": call._hold.reason}
+    data = call._hold.data
+    if isinstance(call._hold, NeedsApproval):
         entry["approval"] = True
         data = decided.data  # the data of a question that the user has already answered
         if decided.is_answered:
@@ -306,6 +306,6 @@ def _entry_of(call: ToolCall) -> Message | None:
         entry["data"] = data
     if decided.arguments is not None:
         entry["arguments"] = dict(decided.arguments)
-    if call.replaced is not None:
-        entry["replaced"] = dict(call.replaced)
+    if call._replaced is not None:
+        entry["replaced"] = dict(call._replaced)
     return entry

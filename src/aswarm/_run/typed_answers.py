@@ -84,7 +84,7 @@ class TypedAnswers:
             case _:
                 if self._forces or self.is_last:
                     # Some servers ignore a `tool_choice` with the name of a function. "required" with a single tool works.
-                    body["tools"], body["tool_choice"] = [answer_tool(answer).schema.json], "required"
+                    body["tools"], body["tool_choice"] = [answer_tool(answer)._schema.json], "required"
         return request
 
     # --- the answer ---
@@ -115,10 +115,10 @@ class TypedAnswers:
         """Set the outcome of each call of `final_answer`. Such a call runs no function."""
         accepted = False
         for call in calls:
-            if call.tool is not None and call.tool.is_answer and call.outcome is None:
-                call.hold = None
-                call.outcome = ToolOutcome(_ANOTHER) if accepted else self._read_call(call)
-                accepted = accepted or call.outcome.error is None
+            if call.tool is not None and call.tool.is_answer and call._outcome is None:
+                call._hold = None
+                call._outcome = ToolOutcome(_ANOTHER) if accepted else self._read_call(call)
+                accepted = accepted or call._outcome.error is None
 
     def _read_call(self, call: ToolCall) -> ToolOutcome:
         wanted = self._output_of(call.agent)
@@ -136,9 +136,15 @@ class TypedAnswers:
         if any(message["content"] == ACCEPTED and message["tool_name"] == FINAL_ANSWER for message in answers):
             return True
         for call in calls:
-            if call.tool is not None and call.tool.is_answer and call.outcome and call.outcome.error and not handed_off:
+            if (
+                call.tool is not None
+                and call.tool.is_answer
+                and call._outcome
+                and call._outcome.error
+                and not handed_off
+            ):
                 if wanted := self._output_of(call.agent):
-                    self._count(*wanted, str(call.outcome.error))
+                    self._count(*wanted, str(call._outcome.error))
                 break
         return False
 

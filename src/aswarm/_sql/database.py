@@ -239,9 +239,13 @@ class ThreadedDatabase(Database):
                 if connection.is_lost(error) and clocks.monotonic() < deadline and not self._is_closing:
                     try:
                         connection.reconnect()
+                    except StoreError as refused:  # another attempt would not help
+                        error = refused
                     except Exception:  # noqa: BLE001 - the next attempt raises it or another error
                         clocks.sleep(_SECONDS_BETWEEN_ATTEMPTS)
-                    continue
+                        continue
+                    else:
+                        continue
                 for job in jobs:
                     job.error = connection.failure(error)
             return

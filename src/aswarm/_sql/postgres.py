@@ -10,7 +10,7 @@ import psycopg
 
 from aswarm._values.errors import ConfigurationError, StoreError
 
-from .transactions import Schema
+from .transactions import Schema, in_use
 
 CHANNEL = "aswarm_runs"
 _TYPES = {
@@ -33,6 +33,9 @@ _SETTINGS = b"""
     SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3; SET tcp_user_timeout = 15000;
     SELECT set_config('lock_timeout', '10s', false) WHERE current_setting('lock_timeout') = '0'
 """
+# Each connection shares this lock until it ends. A migration needs the lock for itself alone. The key contains the number of the
+# table, because a database may have several stores, each in a schema.
+_OPEN = "hashtextextended('aswarm' || to_regclass(?)::oid, 0)"
 
 
 def connected(conninfo: str) -> psycopg.Connection[Any]:
@@ -56,15 +59,17 @@ class PostgresConnection:
 
     def __init__(self, conninfo: str, schema: Schema, sender: str = "") -> None:
         self._conninfo = conninfo
+        self._schema = schema
         self._commit = f"NOTIFY {CHANNEL}, '{sender}'; COMMIT".encode()
         try:
             self._connection = connected(conninfo)
-            self._prepare(schema)
+            self._prepare()
         except (psycopg.Error, OSError) as error:
             raise ConfigurationError(f"{schema.kind} cannot be opened in PostgreSQL: {str(error).strip()}") from error
 
-    def _prepare(self, schema: Schema) -> None:
+    def _prepare(self) -> None:
         """Create the tables, or migrate the tables of an older version. A lock lets only one process at a time do this."""
+        schema, place = self._schema, f"{self._schema.kind} in PostgreSQL"
         table = f"aswarm_format_{schema.application:x}"
         try:
             with self._connection.transaction():
@@ -75,12 +80,25 @@ class PostgresConnection:
                     for statement in schema.tables:
                         self.execute(statement.format(**_TYPES))
                 ((version,),) = self.execute(f"SELECT version FROM {table}")  # noqa: S608 - as above
-                if version != schema.format:
-                    schema.migrate(version, f"{schema.kind} in PostgreSQL", self._migrate)
+                if schema.check(version, place):
+                    self._lock_alone(table, place)
+                    schema.migrate(version, self._migrate)
                     self.execute(f"UPDATE {table} SET version = ?", (schema.format,))  # noqa: S608 - as above
+                self.execute(f"SELECT pg_advisory_lock_shared({_OPEN})", (table,))
         except BaseException:
             self.close()
             raise
+
+    def _lock_alone(self, table: str, place: str) -> None:
+        """Lock out all other connections until the end of the transaction. Raises ConfigurationError if the store is in use."""
+        # A server notices the end of a connection a moment later, so wait for the lock.
+        ((timeout,),) = self.execute("SELECT current_setting('lock_timeout')")
+        self.execute("SELECT set_config('lock_timeout', '500ms', true)")
+        try:
+            self.execute(f"SELECT pg_advisory_xact_lock({_OPEN})", (table,))
+        except psycopg.errors.LockNotAvailable as error:
+            raise in_use(place, self._schema) from error
+        self.execute("SELECT set_config('lock_timeout', ?, true)", (timeout,))
 
     def _migrate(self, statement: str | Callable[[Any], object], parameters: Sequence[object]) -> Any:
         return self.execute(statement.format(**_TYPES) if isinstance(statement, str) else statement, parameters)
@@ -107,8 +125,13 @@ class PostgresConnection:
         return isinstance(error, OSError) or (isinstance(error, psycopg.Error) and self._connection.closed)
 
     def reconnect(self) -> None:
+        """Connect again. Raises StoreError if a newer version has migrated the tables meanwhile."""
         self._connection.close()
         self._connection = connected(self._conninfo)
+        try:
+            self._prepare()
+        except ConfigurationError as error:
+            raise StoreError(str(error)) from error
 
     def failure(self, error: Exception) -> Exception:
         if not isinstance(error, psycopg.Error | OSError):

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
 from aswarm._runtime import clocks
 from aswarm._values.errors import ConfigurationError, StoreError
 
-from .transactions import Schema
+from .transactions import Schema, in_use
 
 _BUSY_SECONDS = 10.0
 _BUSY_SECONDS_OF_EXCLUSIVE = 1.0  # short, because the other process has an exclusive lock until it closes the file
@@ -98,15 +98,49 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
         # SQLite creates its log files in the same folder with the same mode.
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
-        connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
-        with ExitStack() as failing:
-            failing.callback(connection.close)
-            _prepare(connection, place, schema, exclusive=exclusive)
-            failing.pop_all()
+        if not exclusive:
+            _migrate_alone(path, place, schema)
+        connection = _connected(path, place, schema, exclusive=exclusive)
     except (OSError, sqlite3.Error, ValueError) as error:
         raise ConfigurationError(f"{place} cannot be opened: {error}") from error
     return SQLiteConnection(connection, place, is_durable=is_durable)
+
+
+def _connected(path: str, place: str, schema: Schema, *, exclusive: bool) -> sqlite3.Connection:
+    seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
+    connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
+    with ExitStack() as failing:
+        failing.callback(connection.close)
+        _prepare(connection, place, schema, exclusive=exclusive)
+        failing.pop_all()
+    return connection
+
+
+def _migrate_alone(path: str, place: str, schema: Schema) -> None:
+    """Migrate a file of an older version with a connection of its own, which locks out all other connections.
+
+    Raises ConfigurationError if another connection is open.
+    """
+    if not _is_older(path, place, schema):
+        return
+    try:
+        _connected(path, place, schema, exclusive=True).close()
+    except sqlite3.OperationalError as error:
+        if _is_older(path, place, schema):  # otherwise another process of this version has just migrated the file
+            raise (in_use(place, schema) if error.sqlite_errorcode in _BUSY else error) from error
+
+
+def _is_older(path: str, place: str, schema: Schema) -> bool:
+    with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
+        application, version = _kind_of(connection)
+    return application == schema.application and schema.check(version, place)
+
+
+def _kind_of(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the application id and the format of a file."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return application, version
 
 
 def _prepare(connection: sqlite3.Connection, place: str, schema: Schema, *, exclusive: bool) -> None:
@@ -116,6 +150,9 @@ def _prepare(connection: sqlite3.Connection, place: str, schema: Schema, *, excl
     _check_kind(connection, place, schema)
     connection.execute("COMMIT")
     _use_write_ahead_log(connection, place)
+    # After its first read, a connection with a write-ahead log has a lock of the file until it is closed, so that no other process
+    # can migrate the file. A process may have migrated it before this read.
+    schema.check(_kind_of(connection)[1], place)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA secure_delete = ON")  # deleted data is overwritten in the file
     connection.execute("PRAGMA fullfsync = ON")  # on macOS, fsync may leave data in the cache of the disk
@@ -132,8 +169,7 @@ def _check_kind(connection: sqlite3.Connection, place: str, schema: Schema) -> N
 
     A file of another program, or of a newer version, is not changed.
     """
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    application, version = _kind_of(connection)
     # If the program has launched DBOS itself, the file of its durable runs may already have the tables of DBOS.
     foreign = "SELECT count(*) FROM sqlite_master WHERE NOT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'dbos_migrations')"
     (tables,) = connection.execute(foreign).fetchone()
@@ -144,8 +180,8 @@ def _check_kind(connection: sqlite3.Connection, place: str, schema: Schema) -> N
         raise ConfigurationError(
             f"{place} is a database of another program, not {schema.kind} of aswarm; give another path"
         )
-    elif version != schema.format:
-        schema.migrate(version, place, partial(_migrate, connection))
+    elif schema.check(version, place):
+        schema.migrate(version, partial(_migrate, connection))
         connection.execute(f"PRAGMA user_version = {schema.format}")
 
 

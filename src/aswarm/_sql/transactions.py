@@ -35,7 +35,11 @@ class Schema:
     `kind`: the kind of the file for error messages, such as "a store".
     `tables`: CREATE statements. {text}, {number}, {blob} and {big} stand for the types that differ between databases.
     `migrations`: the migration from each older format to the next format. Its statements may use the types of `tables`. Opening
-    a database runs the migrations in the transaction that checks the format.
+    a database runs the migrations in the transaction that checks the format. It refuses to migrate while another process has the
+    database open, because a process checks the format only when it opens the database.
+
+    Data may change without a new format only if older versions may ignore the change: a new field of stored JSON, or a new type of
+    entry. Any other change needs a new format, which older versions refuse.
 
     Never remove the migration of a released format, or its example in tests/sql/formats.
     """
@@ -46,21 +50,32 @@ class Schema:
     tables: tuple[str, ...]
     migrations: Mapping[int, Callable[[], Transaction[None]]] = field(default_factory=dict[int, Any])
 
-    def migrate(self, found: int, place: str, execute: Execute) -> None:
-        """Bring tables of the format `found` to this format. Raises ConfigurationError if that is not possible."""
-        steps = range(found, self.format)
+    def check(self, found: int, place: str) -> bool:
+        """Return whether tables of the format `found` need a migration. Raises ConfigurationError if there is no migration."""
         if found > self.format:
             raise ConfigurationError(
                 f"{place} was written by a newer version of aswarm (its format is {found}, this version reads "
                 f"{self.format}); upgrade aswarm, or use another place"
             )
-        if missing := [step for step in steps if step not in self.migrations]:
+        if missing := [step for step in range(found, self.format) if step not in self.migrations]:
             raise ConfigurationError(
                 f"{place} was written by another version of aswarm (its format is {found}, this version reads "
                 f"{self.format}, and has no migration from {missing[0]}); use that version, or another place"
             )
-        for step in steps:
+        return found != self.format
+
+    def migrate(self, found: int, execute: Execute) -> None:
+        """Bring tables of the format `found` to this format."""
+        for step in range(found, self.format):
             carry_out(self.migrations[step](), execute)
+
+
+def in_use(place: str, schema: Schema) -> ConfigurationError:
+    """Return the error for a database that cannot be migrated now."""
+    return ConfigurationError(
+        f"{place} has an older format, and cannot be migrated to the format {schema.format} while another process has it open; "
+        "stop all processes of the older version, and start this version again"
+    )
 
 
 def carry_out(transaction: Transaction[T], execute: Execute) -> T:

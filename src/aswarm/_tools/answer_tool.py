@@ -38,7 +38,7 @@ def answer_tool(answer: AnswerType) -> Tool[..., Any]:
         function["strict"] = True
     made = Tool(never_runs, concurrent=True)
     schema = FunctionSchema(FINAL_ANSWER, {"type": "function", "function": function}, None, dict)
-    made.__dict__.update(schema=schema, is_answer=True)
+    made.__dict__.update(_schema=schema, is_answer=True)
     return made
 
 

@@ -40,12 +40,12 @@ def parse_arguments(text: str) -> dict[str, Any]:
 def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
     """Return the arguments of a call, validated and converted. Raises ToolArgumentsError."""
     # For most calls, one pass over the text is enough. But pydantic accepts NaN and Infinity, which JSON does not have.
-    if tool.schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
+    if tool._schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
         try:
-            return tool.schema.validate_json(text)
+            return tool._schema.validate_json(text)
         except ValidationError:
             pass
-    return tool.schema.validate(parse_arguments(text))
+    return tool._schema.validate(parse_arguments(text))
 
 
 def arguments_or_text(text: str) -> dict[str, Any] | str:

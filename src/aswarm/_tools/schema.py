@@ -111,8 +111,13 @@ class _Validator:
         return valid
 
 
-def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: bool = False) -> FunctionSchema:
-    """Return the schema of a function. Raises ConfigurationError with the function and the parameter."""
+def schema_of(
+    function: Callable[..., Any], *, name: str | None = None, description: str | None = None, strict: bool = False
+) -> FunctionSchema:
+    """Return the schema of a function. Raises ConfigurationError with the function and the parameter.
+
+    `description`: replaces the docstring of the function.
+    """
     name = _checked_name(name or name_of(function), function)
     _refuse_generator(function, name)
     parameters = _parameters(function, name)
@@ -136,9 +141,10 @@ def schema_of(function: Callable[..., Any], *, name: str | None = None, strict: 
         # In strict mode the model must send all parameters. So null stands for an omitted parameter.
         frozenset(key for key in optional if strict and not _admits_none(hints[key])),
     )
+    described = description_of(function) if description is None else description
     return FunctionSchema(
         name=name,
-        json=_json(name, description_of(function), hints, [key for key in hints if key not in optional], strict),
+        json=_json(name, described, hints, [key for key in hints if key not in optional], strict),
         returns=resolved["return"],
         validate=_hiding(filled, validator),
         validate_json=None if validator.extra or validator.null_is_default else validator.of_json,

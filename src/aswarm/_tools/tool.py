@@ -39,6 +39,7 @@ from aswarm._values.json import is_object, shown
 
 from .filled import Filled, filled_parameters
 from .hints import EMPTY, annotations_of, has_code_flag, name_of
+from .options import check_names, check_options
 from .schema import FunctionSchema, ready_schema, schema_of
 
 P = ParamSpec("P")
@@ -55,6 +56,7 @@ class _TypedApproval(Protocol):
 
 
 Approval: TypeAlias = bool | Callable[[dict[str, Any], Mapping[str, Any]], _Needed] | _TypedApproval
+"""The option `approve` of `@tool`: whether a call waits for an approval, or a function that decides for each call."""
 NEEDS_APPROVAL = "needs approval"
 RUNS_ELSEWHERE = "runs outside of this program"
 _COPIED = (
@@ -82,15 +84,12 @@ class Tool(Generic[P, R]):
 
     Most fields are the options of `tool`. The other fields:
 
-    `parameters` and `description`: arguments of `function_tool`; None if they come from the function.
+    `parameters`: the argument of `function_tool`; None if the schema comes from the function.
     `is_external`: whether the client executes the calls, see `external_tool`.
-    `origin`: the name of the program that provides the tool, for error texts; empty for a function of this program.
-    `check_decision`: gets a call with its decision, and the earlier decisions. It raises ConfigurationError if the decision
-    does not suit the call.
-    `is_replayed`: whether its function makes calls that the run records. So an interrupted call may run again.
     """
 
     function: Callable[P, R]
+    _: dataclasses.KW_ONLY
     concurrent: bool | None = None
     limiter: Limiter | None = None
     timeout: float | None = None
@@ -104,9 +103,12 @@ class Tool(Generic[P, R]):
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     is_external: bool = False
-    check_decision: Callable[[Any, Any], None] | None = None
-    origin: str = ""
-    is_replayed: bool = False
+    # Gets a call with its decision, and the earlier decisions. Raises ConfigurationError if the decision does not suit the call.
+    _check_decision: Callable[[Any, Any], None] | None = None
+    # The name of the program that provides the tool, for error texts; empty for a function of this program.
+    _origin: str = ""
+    # Whether its function makes calls that the run records. So an interrupted call may run again.
+    _is_replayed: bool = False
     # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.
@@ -130,10 +132,10 @@ class Tool(Generic[P, R]):
         return self if bound is self.function else dataclasses.replace(self, function=bound)
 
     @functools.cached_property
-    def schema(self) -> FunctionSchema:
+    def _schema(self) -> FunctionSchema:
         """The schema of the function for the model, and the check of the arguments."""
         if self.parameters is None:
-            return _schema_once(self.function, self.name, self.strict)
+            return _schema_once(self.function, self.name, self.description, self.strict)
         return ready_schema(
             self.function,
             name=self.name or name_of(self.function),
@@ -142,19 +144,19 @@ class Tool(Generic[P, R]):
         )
 
     @functools.cached_property
-    def classes_without_text(self) -> set[type]:
+    def _classes_without_text(self) -> set[type]:
         """The classes that this tool has already logged a warning about, because their instances have no text form."""
         return set()
 
     @functools.cached_property
-    def filled_by_approve(self) -> Filled | None:
+    def _filled_by_approve(self) -> Filled | None:
         """The parameters of `approve` that the run fills; None if it only takes the context variables as a Mapping."""
         return filled_parameters(self.approve, 1) if callable(self.approve) else None
 
     @functools.cached_property
-    def may_wait(self) -> bool:
+    def _may_wait(self) -> bool:
         """Whether a call may wait for a decision, because of an option, an inner run, or a Hold that its function raises."""
-        if self.approve is not False or self.is_external or self.check_decision is not None:
+        if self.approve is not False or self.is_external or self._check_decision is not None:
             return True
         return names_hold(self.function)
 
@@ -181,6 +183,7 @@ def tool(
     strict: bool = False,
     approve: Approval = False,
     name: str | None = None,
+    description: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -215,11 +218,14 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
               whether the call needs an approval; a str means yes, and is the reason for the user. It runs on the event loop.
               If it raises, the model gets the error.
             - `name`: The name for the model, instead of the function's name.
+            - `description`: The description for the model, instead of the docstring.
 
     Raises:
+        TypeError: For an unknown option.
         ConfigurationError: For an option with a wrong value, such as a timeout that is not a positive number.
     """
-    _check_options(options)
+    check_names(options)
+    check_options(options)
     if function is None:
         return functools.partial(_make_tool, options)
     return _make_tool(options, function)
@@ -251,7 +257,7 @@ def function_tool(
     cannot be called, or for a wrong option.
     """
     running: dict[str, Any] = {"concurrent": concurrent, "limiter": limiter, "timeout": timeout, "approve": approve}
-    _check_options(running)
+    check_options(running)
     if not callable(function):
         raise ConfigurationError(f"function_tool takes a function, not {function!r}")
     if not name:
@@ -259,17 +265,18 @@ def function_tool(
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
     copied = _checked_parameters(name, parameters)
     made = Tool(function, name=name, description=description, parameters=copied, **running)
-    _ = made.schema  # raises for a name that the API refuses
+    _ = made._schema  # raises for a name that the API refuses
     return made
 
 
-def external_tool(name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
+def external_tool(*, name: str, description: str, parameters: Mapping[str, Any]) -> Tool[..., Any]:
     """Return a tool without a function. A browser, a webhook or a person executes its calls, and each call waits for the result.
 
     `parameters`: a JSON schema, as for `function_tool`. The arguments are not validated. Pass the result with
     `run(..., resume={id: "a text"})`, or `Answer(data)` for other JSON data.
 
-        locate = external_tool("locate", "Where the user is.", {"type": "object", "properties": {}})
+        nothing = {"type": "object", "properties": {}}
+        locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
 
     Raises ConfigurationError if the API rejects the name, or if `parameters` is not the JSON schema of an object.
     """
@@ -293,20 +300,6 @@ def _checked_parameters(name: str, parameters: Mapping[str, Any]) -> dict[str, A
         raise ConfigurationError(f"function {name!r}: parameters cannot be written as JSON: {error}") from error
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
-    timeout = options.get("timeout")
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
-    limiter = options.get("limiter")
-    if limiter is not None and not callable(getattr(limiter, "acquire_on_behalf_of", None)):
-        raise ConfigurationError(f"limiter must be an anyio.CapacityLimiter, or have its methods, not {limiter!r}")
-    approve = options.get("approve", False)
-    if not (isinstance(approve, bool) or callable(approve)):
-        raise ConfigurationError(
-            f"approve must be True, False or a function of the arguments and the context, not {approve!r}"
-        )
-
-
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:
     if not (callable(function) or isinstance(function, classmethod)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"@tool takes a function, not {function!r}; write @tool(name=...) to give a name")
@@ -322,7 +315,7 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
     not contain the parameter `context_variables`. Raises ConfigurationError for parameters that the API or the model cannot
     use: `*args`, positional-only parameters, rejected names.
     """
-    return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function).schema.json)))
+    return cast("dict[str, Any]", json.loads(json.dumps(as_tool(function)._schema.json)))
 
 
 # Weak references, so that a schema is freed together with its function. The keys contain the id(), because a callable may be
@@ -330,14 +323,16 @@ def function_to_json(function: Callable[..., Any]) -> dict[str, Any]:
 _schemas: dict[object, tuple[weakref.ref[Any], FunctionSchema]] = {}
 
 
-def _schema_once(function: Callable[..., Any], name: str | None, strict: bool) -> FunctionSchema:
+def _schema_once(
+    function: Callable[..., Any], name: str | None, description: str | None, strict: bool
+) -> FunctionSchema:
     # Each access to a bound method creates a new object, but its function is always the same object.
     owner: Any = function.__func__ if inspect.ismethod(function) else function
-    key = (id(owner), owner is function, name, strict)
+    key = (id(owner), owner is function, name, description, strict)
     cached = _schemas.get(key)
     if cached is not None and cached[0]() is owner:
         return cached[1]
-    schema = schema_of(function, name=name, strict=strict)
+    schema = schema_of(function, name=name, description=description, strict=strict)
     try:
         reference = weakref.ref(owner, lambda _: _schemas.pop(key, None))
     except TypeError:  # an instance with __slots__ and no __weakref__
@@ -368,7 +363,7 @@ def is_async(function: Any) -> bool:
 
 def takes_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function has a parameter for the context variables."""
-    filled = tool.schema.filled
+    filled = tool._schema.filled
     return filled is not None and filled.context is not None
 
 
@@ -385,13 +380,13 @@ def standing_hold(tool: Tool[..., Any]) -> Hold | None:
 
 def reads_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function gets the context variables to read only: as a `Mapping`, or in a read-only type."""
-    filled = tool.schema.filled
+    filled = tool._schema.filled
     return filled is not None and filled.is_read_only
 
 
 def writes_context(tool: Tool[..., Any]) -> bool:
     """Return whether the function gets the context variables, and may write to them."""
-    filled = tool.schema.filled
+    filled = tool._schema.filled
     return filled is not None and filled.context is not None and not filled.is_read_only
 
 
@@ -426,12 +421,12 @@ def runs_together(tool: Tool[..., Any]) -> bool:
 
 def may_return_result(tool: Tool[..., Any]) -> bool:
     """Return whether the function may return a `Result`: the return hint allows it, or is missing."""
-    return _admits(tool.schema.returns, Result)
+    return _admits(tool._schema.returns, Result)
 
 
 def may_hand_off(tool: Tool[..., Any]) -> bool:
     """Return whether the function may return an agent or a `Result`: the return hint allows it, or is missing."""
-    return _admits(tool.schema.returns, Agent) or may_return_result(tool)
+    return _admits(tool._schema.returns, Agent) or may_return_result(tool)
 
 
 def _admits(hint: Any, kind: type) -> bool:

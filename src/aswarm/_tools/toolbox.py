@@ -27,7 +27,7 @@ def _handoff(agent: Agent, number: int) -> Tool[[], Agent]:
         return agent
 
     made = Tool(transfer, concurrent=True, thread=False)
-    made.__dict__.update(schema=_handoff_schema(agent.name, number), is_handoff=True)
+    made.__dict__.update(_schema=_handoff_schema(agent.name, number), is_handoff=True)
     return made
 
 
@@ -66,8 +66,8 @@ class Toolbox:
 
 def _needs_of(tools: Iterable[Tool[..., Any]]) -> Iterator[tuple[str, Filled]]:
     for made in tools:
-        name = made.schema.name
-        for place, filled in ((name, made.schema.filled), (f"approve of {name}", made.filled_by_approve)):
+        name = made._schema.name
+        for place, filled in ((name, made._schema.filled), (f"approve of {name}", made._filled_by_approve)):
             if filled is not None and filled.is_typed:
                 yield place, filled
 
@@ -94,7 +94,7 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
     """
     tools: dict[str, Tool[..., Any]] = {}
     for made in _distinct_tools(agent.functions if functions is None else functions):
-        name = made.schema.name
+        name = made._schema.name
         if name in tools:
             raise _clash(agent, name, tools[name], made)
         tools[name] = made
@@ -102,8 +102,8 @@ def tools_of(agent: Agent, functions: Iterable[Any] | None = None) -> dict[str, 
 
 
 def _clash(agent: Agent, name: str, *tools: Tool[..., Any]) -> ConfigurationError:
-    origins = " and ".join(tool.origin or "this program" for tool in tools)
-    of_others = f", of {origins}" if any(tool.origin for tool in tools) else ""
+    origins = " and ".join(tool._origin or "this program" for tool in tools)
+    of_others = f", of {origins}" if any(tool._origin for tool in tools) else ""
     prefix = ", or MCPServer(..., prefix=...)" if of_others else ""
     return ConfigurationError(
         f"agent {agent.name!r} has two different functions named {name!r}{of_others}; rename one, or use @tool(name=...) or "
@@ -120,7 +120,7 @@ def _distinct_tools(functions: Iterable[Any]) -> Iterator[Tool[..., Any]]:
             yield _handoff(function, 0 if slug(function.name) else next(free))
             continue
         made = as_tool(function)
-        if (fault := made.schema.fault) and made is function:
+        if (fault := made._schema.fault) and made is function:
             raise ConfigurationError(fault)
         if fault:
             warn_of(made.function, fault)

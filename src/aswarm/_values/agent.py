@@ -32,6 +32,7 @@ from .usage import Usage
 
 C = TypeVar("C")
 StopReason = Literal["answer", "max_turns", "tool_calls", "waiting", "budget", "cancelled", "error"]
+"""The reason why a run stopped: `Response.stop`."""
 TOOLBOX_SLOT = "_aswarm_toolbox"
 Instructions = str | Callable[..., Any] | None
 
@@ -365,5 +366,5 @@ def as_response(value: object) -> Response | None:
 
 def asked_for(response: Response, output: Output[Any]) -> Response:
     """Set the type of the answer on the response, and return the response."""
-    response._output = output  # noqa: SLF001 - a class of this module
+    response._output = output
     return response

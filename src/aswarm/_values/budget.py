@@ -16,7 +16,7 @@ Then = Literal["stop", "answer", "raise"]
 _PAIR = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """The limits of one run. The run checks them before each request and each call. By default, there is no limit (None).
 

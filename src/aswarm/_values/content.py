@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from .errors import ConfigurationError
@@ -36,6 +36,7 @@ class Image:
     """
 
     data: bytes | str = field(repr=False)
+    _: KW_ONLY
     media_type: str = "image/png"
     detail: Literal["auto", "low", "high"] | None = None
 
@@ -63,6 +64,7 @@ class File:
     """
 
     data: bytes | str = field(repr=False)
+    _: KW_ONLY
     name: str
     media_type: str = "application/pdf"
 

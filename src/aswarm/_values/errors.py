@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .json import is_json, shown
 
@@ -39,6 +39,14 @@ class AswarmError(Exception):
     """
 
     response: Response | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the error without a call of its constructor, which may need other arguments than `args`."""
+        return _restored, (type(self), *self.args), vars(self)
+
+
+def _restored(kind: type[AswarmError], *args: object) -> AswarmError:
+    return kind.__new__(kind, *args)
 
 
 class ConfigurationError(AswarmError):
@@ -211,10 +219,9 @@ def error_of_run(error: Exception) -> RunError:
     """
     # Copy, because a source may raise one exception object in many runs, and each run sets its own response on it.
     if isinstance(error, CompletionError):
-        with suppress(Exception):  # a subclass may need other arguments
-            copied = copy.copy(error)
-            copied.__cause__ = error.__cause__ or error
-            return copied
+        copied = copy.copy(error)
+        copied.__cause__ = error.__cause__ or error
+        return copied
     wrapped = RunError(f"{type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard, cast
+from dataclasses import fields as fields_in
+from typing import Any, TypeGuard, TypeVar, cast
 
 from pydantic_core import ValidationError, to_json, to_jsonable_python
 
 from .text import one_line
+
+T = TypeVar("T")
 
 _MOST_BITS = 10_000  # about 3,000 digits; Python raises ValueError for the text of a number with more than 4,300 digits
 _VALUE_LENGTH = 120  # the length of a wrong value in a text for the model
@@ -37,6 +40,12 @@ def is_count(value: object) -> TypeGuard[int]:
 def is_count_from_0(value: object) -> TypeGuard[int]:
     """Return whether the value is a whole number from 0."""
     return is_count(value) or (type(value) is int and value == 0)
+
+
+def from_fields(kind: type[T], fields: Mapping[str, Any]) -> T:
+    """Return an object of a dataclass from stored fields. Ignore fields that only a newer version of aswarm knows."""
+    names = {each.name for each in fields_in(cast("Any", kind))}
+    return kind(**{name: value for name, value in fields.items() if name in names})
 
 
 def shown(value: object, limit: int) -> str:

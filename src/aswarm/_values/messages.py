@@ -21,6 +21,7 @@ from .errors import ConfigurationError
 from .json import is_array, is_object, shown
 
 Message = dict[str, Any]
+"""A message, with the keys of Chat Completions."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _SPEAKERS = ("user", "assistant", "system", "developer")

@@ -11,7 +11,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union, cast, get_args, get_origin, overload
 
@@ -57,6 +57,7 @@ class Output(Generic[T]):
     """
 
     type: Any
+    _: KW_ONLY
     mode: OutputMode = "auto"
     retries: int = 1
     strict: bool = False
@@ -68,6 +69,7 @@ class Output(Generic[T]):
         def __init__(
             self,
             type: builtins.type[T],
+            *,
             mode: OutputMode = "auto",
             retries: int = 1,
             strict: bool = False,
@@ -78,6 +80,7 @@ class Output(Generic[T]):
         def __init__(
             self: Output[Any],
             type: Any,
+            *,
             mode: OutputMode = "auto",
             retries: int = 1,
             strict: bool = False,

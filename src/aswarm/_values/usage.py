@@ -14,7 +14,7 @@ _TOO_MANY = 2**63
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Used tokens, as the provider counts them.
 

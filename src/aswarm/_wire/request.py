@@ -107,7 +107,7 @@ def streamed(request: CompletionRequest, include_usage: bool) -> CompletionReque
 
 def openai_body(request: CompletionRequest) -> dict[str, Any]:
     """Return the `CompletionRequest.responses_body` for OpenAI's own servers, which support a schema together with tools."""
-    return responses_body(request.body, request._known)  # noqa: SLF001 - a class of this module
+    return responses_body(request.body, request._known)
 
 
 def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) -> CompletionRequest:

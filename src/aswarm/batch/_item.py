@@ -5,7 +5,7 @@ are read one at a time, and the iterator is closed at the end.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeAlias, TypeGuard, cast
 
 import anyio
@@ -38,6 +38,7 @@ class Item:
     """
 
     messages: Messages
+    _: KW_ONLY
     id: str | int | None = None
     agent: Agent | None = None
     context_variables: Mapping[str, Any] | None = None
@@ -115,7 +116,7 @@ def as_item(value: Any) -> Item:
     if isinstance(value, Item):
         return value
     if _is_pair(value):
-        return Item(value[1], value[0])
+        return Item(value[1], id=value[0])
     if isinstance(value, str) or is_array(value):
         return Item(value)
     raise ConfigurationError(

@@ -10,15 +10,15 @@ from aswarm._values.json import shown
 _MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLimits:
     """The limits of one snippet. Code that reaches a limit stops, and the model reads the reason.
 
     Args:
         seconds: Seconds of execution, without the time of its calls.
-        memory: Bytes of memory for the values of the code.
+        memory_bytes: Memory for the values of the code.
         calls: The number of tool calls.
-        output: The number of characters of the result; more are cut off.
+        output_characters: The length of the result; more characters are cut off.
         recursion: The depth of nested function calls.
 
     Raises:
@@ -26,9 +26,9 @@ class CodeLimits:
     """
 
     seconds: float = 5.0
-    memory: int = 64 * _MIB
+    memory_bytes: int = 64 * _MIB
     calls: int = 500
-    output: int = 20_000
+    output_characters: int = 20_000
     recursion: int = 200
 
     def __post_init__(self) -> None:

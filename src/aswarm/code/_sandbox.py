@@ -152,7 +152,7 @@ class Sandbox:
         except ConfigurationError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the code has done, the model reads a text
-            return Broken(cut(self._text_of(error), self.limits.output))
+            return Broken(cut(self._text_of(error), self.limits.output_characters))
 
     def _session(self) -> MontySession:
         fixed = self.surroundings
@@ -219,7 +219,7 @@ class Sandbox:
         return snapshot.resume({"future": ...})
 
     def _print(self, _: str, text: str) -> None:
-        if self._length <= self.limits.output:
+        if self._length <= self.limits.output_characters:
             self._pieces.append(text)
         self._length += len(text)
 
@@ -245,7 +245,7 @@ def _refused(snapshot: FunctionSnapshot, text: str) -> _Snapshot:
 def _limits_of(limits: CodeLimits) -> ResourceLimits:
     return {
         "max_feed_duration_secs": limits.seconds,
-        "max_memory": limits.memory,
+        "max_memory": limits.memory_bytes,
         "max_recursion_depth": limits.recursion,
         # Also names and files that the code asks for in vain.
         "max_suspensions": 2 * limits.calls + 1000,

@@ -82,9 +82,9 @@ class Snippet:
             ready: Sequence[ToolCall] = self._recorded(self._replayed.pop(0))
         else:
             # Calls that were left when the code got a denial start only if the code makes no new call.
-            batch = new or sorted(pending, key=lambda call: call.position)
+            batch = new or sorted(pending, key=lambda call: call.index)
             ready = await self._ready(batch)
-            self._state.delivered.append([call.position for call in ready])
+            self._state.delivered.append([call.index for call in ready])
             if self._target is not None:
                 return {}
         ids = {call: each for each, call in self._by_id.items()}
@@ -112,7 +112,7 @@ class Snippet:
     def _recorded(self, positions: Sequence[int]) -> list[ToolCall]:
         calls = self._made
         if not all(
-            each < len(calls) and calls[each].outcome and calls[each] in self._by_id.values() for each in positions
+            each < len(calls) and calls[each]._outcome and calls[each] in self._by_id.values() for each in positions
         ):
             raise CallLost(OTHER_CALLS)
         return [calls[each] for each in positions]
@@ -127,7 +127,7 @@ class Snippet:
             self._report(call)
         if denied:
             return denied
-        await self._run_calls([call for call in batch if call.outcome is None])
+        await self._run_calls([call for call in batch if call._outcome is None])
         return batch
 
     async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
@@ -136,7 +136,7 @@ class Snippet:
             state.budget.admit_calls(calls)
             for call in calls:
                 self._report(call)
-        calls = [call for call in calls if call.outcome is None]
+        calls = [call for call in calls if call._outcome is None]
         for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
             try:
                 await run_group(group, state.context, self._handler, self._emit)
@@ -146,22 +146,22 @@ class Snippet:
                 raise FailedInside(error, has_started=self._has_started) from error
             state.context.update(changes_of(group))
             for call in group:
-                call.merged = True
+                call._merged = True
             if (target := handed_to(group)) is not None:
                 self._target = target
                 return
-            if any(call.hold is not None for call in group):
+            if any(call._hold is not None for call in group):
                 self._state.calls[:] = map(reopened, self._state.calls)
                 turn = Turn(self._state.calls, self._state.entries)
                 raise hold_of(self._state, turn)
 
     @property
     def _has_started(self) -> bool:
-        return self._state.had_started or any(call.started or call.has_started_inside for call in self._made)
+        return self._state.had_started or any(call._started or call._has_started_inside for call in self._made)
 
     def _result_of(self, call: ToolCall) -> dict[str, Any]:
-        assert call.outcome is not None  # noqa: S101 - only such calls are ready
-        content = call.outcome.content
+        assert call._outcome is not None  # noqa: S101 - only such calls are ready
+        content = call._outcome.content
         if has_failed(call, self._state):
             kind = "PermissionError" if is_denied(call, self._state) else "RuntimeError"
             return {"exc_type": kind, "message": content if isinstance(content, str) else described(content)}
@@ -171,12 +171,12 @@ class Snippet:
 
     def _emit(self, event: LoopEvent) -> None:
         outer = self._outer
-        if outer.emit is not None:
-            outer.emit(ToolProgress(outer.position, outer.id, outer.name, event))
+        if outer._emit is not None:
+            outer._emit(ToolProgress(outer.index, outer.id, outer.name, event))
 
     def _report(self, call: ToolCall) -> None:
-        if call.outcome is not None:
-            self._emit(finished_event(call, call.outcome))
+        if call._outcome is not None:
+            self._emit(finished_event(call, call._outcome))
 
     # --- the end ---
 
@@ -184,7 +184,7 @@ class Snippet:
         if len(self._made) < len(self._state.calls) and self._target is None:
             raise CallLost(OTHER_CALLS)
         note = self._close()
-        limit = self._sandbox.limits.output
+        limit = self._sandbox.limits.output_characters
         if self._target is not None:
             text = json.dumps({"assistant": self._target.name}, ensure_ascii=False)
             return Result(value=text + note, agent=self._target)
@@ -195,16 +195,16 @@ class Snippet:
 
     def _close(self) -> str:
         """Close the calls that the code does not need, and return a note that names them."""
-        left = [call for call in self._made if call.outcome is None]
+        left = [call for call in self._made if call._outcome is None]
         for call in left:
-            call.hold, call.outcome = None, ToolOutcome(NOT_AWAITED)
+            call._hold, call._outcome = None, ToolOutcome(NOT_AWAITED)
             self._report(call)
         names = ", ".join(f"{call.name} ({call.id})" for call in left)
         return f"\n[not run, because the code ended without them: {names}]" if left else ""
 
     def _calls_text(self) -> str:
         """Return a note about the calls that ran before the code failed, so that the model does not repeat them."""
-        ran = [call.name for call in self._made if call.started or call.merged]
+        ran = [call.name for call in self._made if call._started or call._merged]
         counts = {name: ran.count(name) for name in ran}
         listed = ", ".join(f"{name} ({count})" for name, count in counts.items())
         return f"\n[calls that ran before: {listed}]" if ran else ""

@@ -45,7 +45,7 @@ class CodeState:
 
 def waited(call: ToolCall) -> Mapping[str, Any] | None:
     """Return the data of the snippet of a call that has waited, or None. Raises ConfigurationError for data of another form."""
-    data = call.decided.data if call.decided else None
+    data = call._decided.data if call._decided else None
     if data is None:
         return None
     if not (is_run_inside(data) and is_object(data.get(CODE))):
@@ -80,11 +80,11 @@ def restored(
         ) from error
     for each, answer in zip(calls, answers, strict=True):
         if answer is not None:
-            each.outcome, each.merged = ToolOutcome(answer["content"]), True
-            state.finished.add(each.position)
+            each._outcome, each._merged = ToolOutcome(answer["content"]), True
+            state.finished.add(each.index)
     state.entries = waiting_entries([head, *behind]) or {}
     state.had_started = bool(data.get(STARTED_INSIDE))
-    open_ones = [each for each in calls if each.outcome is None]
+    open_ones = [each for each in calls if each._outcome is None]
     decide(open_ones, decisions_inside(decided), state.entries)
     return state
 
@@ -94,7 +94,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
     agent, calls = state.calls[0].agent.name, [call.message for call in state.calls]
     head: Message = {"role": "assistant", "content": None, "sender": agent, "tool_calls": calls}
     messages, waiting = turn.added_to([head])
-    has_started = state.had_started or any(call.started or call.has_started_inside for call in state.calls)
+    has_started = state.had_started or any(call._started or call._has_started_inside for call in state.calls)
     stored = jsonable([{WAITING: [{"data": {"messages": messages}}]}])
     if not is_array(stored):
         raise CallerMistake(
@@ -112,7 +112,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
             CODE: {
                 "surroundings": asdict(state.surroundings),
                 "delivered": state.delivered,
-                "failed": sorted(call.position for call in state.calls if has_failed(call, state)),
+                "failed": sorted(call.index for call in state.calls if has_failed(call, state)),
             },
         },
     )
@@ -120,7 +120,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
 
 def check_decision(tools: Mapping[str, Tool[..., Any]], call: ToolCall, earlier: Decided) -> None:
     """Raise ConfigurationError if the decision does not suit the snippet inside the call, before any other call runs."""
-    data, decided = waited(call), call.decided or earlier
+    data, decided = waited(call), call._decided or earlier
     if data is None:
         return
     if decided.arguments is not earlier.arguments:
@@ -138,17 +138,17 @@ def check_decision(tools: Mapping[str, Tool[..., Any]], call: ToolCall, earlier:
 
 def has_failed(call: ToolCall, state: CodeState) -> bool:
     """Return whether the call raises in the code: it failed, or its function was not allowed to run."""
-    outcome = call.outcome
+    outcome = call._outcome
     if outcome is None:
         return False
-    if call.position in state.finished:  # its content may look like a refusal
-        return call.position in state.failed
+    if call.index in state.finished:  # its content may look like a refusal
+        return call.index in state.failed
     if outcome.error is not None or outcome.unknown or outcome.still_running:
         return True
-    return not call.started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
+    return not call._started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
 
 
 def is_denied(call: ToolCall, state: CodeState) -> bool:
     """Return whether a user has denied the call."""
     denied = (DENIED, DENIED_INSIDE)
-    return has_failed(call, state) and call.outcome is not None and str(call.outcome.content).startswith(denied)
+    return has_failed(call, state) and call._outcome is not None and str(call._outcome.content).startswith(denied)

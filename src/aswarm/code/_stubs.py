@@ -60,7 +60,7 @@ def stubs_of(tools: Iterable[Tool[..., Any]]) -> Stubs:
     readings: dict[str, Reading] = {}
     signatures, definitions = list[str](), list[str]()
     for tool in tools:
-        function = tool.schema.json["function"]
+        function = tool._schema.json["function"]
         name = _identifier(function["name"])
         if name in names or name in types.taken:
             raise ConfigurationError(
@@ -129,7 +129,7 @@ def _definition(name: str, parameters: list[_Parameter]) -> str:
 
 def _returned(tool: Tool[..., Any], types: _Types, name: str) -> tuple[str, Reading]:
     """Return the return hint for the code, and how the content of a call becomes such a value."""
-    hint: Any = tool.schema.returns
+    hint: Any = tool._schema.returns
     origin = get_origin(hint)
     if isinstance(origin, type) and issubclass(origin, Awaitable | AsyncIterable) and get_args(hint):
         hint = get_args(hint)[-1 if issubclass(origin, Coroutine) else 0]

@@ -83,9 +83,9 @@ def code_tool(
     _check_timezone(timezone)
     tools = tools_of(Agent(name=name), functions)
     for each in tools.values():
-        if each.is_replayed:
+        if each._is_replayed:
             raise ConfigurationError(
-                f"code_tool: {each.schema.name!r} is a code tool itself; pass its functions to one code_tool"
+                f"code_tool: {each._schema.name!r} is a code tool itself; pass its functions to one code_tool"
             )
     stubs = stubs_of(tools.values())
     code = _CodeTool(tools, stubs, limits or CodeLimits(), timezone, type_check)
@@ -101,7 +101,7 @@ def code_tool(
         },
         concurrent=None if all(map(runs_together, tools.values())) else False,
     )
-    return dataclasses.replace(made, is_replayed=True, check_decision=partial(check_decision, tools))
+    return dataclasses.replace(made, _is_replayed=True, _check_decision=partial(check_decision, tools))
 
 
 def _check_timezone(timezone: str) -> None:
@@ -148,19 +148,19 @@ class _CodeTool:
             workers()  # raises in a forked process
             state = self._state_of(outer)
         except ConfigurationError as error:
-            has_started = outer.has_started_inside
+            has_started = outer._has_started_inside
             raise CallerMistake(f"the call {outer.id!r} of {outer.name}: {error}", has_started=has_started) from error
         sandbox = Sandbox(self.stubs, self.limits, state.surroundings, self.has_type_check)
         return await Snippet(outer, run, handler, sandbox, state, self.tools).run(code)
 
     def _state_of(self, outer: ToolCall) -> CodeState:
         if (data := waited(outer)) is not None:
-            return restored(outer, data, self.tools, outer.decided or Decided())
+            return restored(outer, data, self.tools, outer._decided or Decided())
         fixed = recorded_start.get()
         recorded_start.set(None)  # code inside this code has its own start
         if fixed is None:
             clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()
             fixed = {"clock": clock, "timezone": self.timezone, "seed": seed}
-        if outer.emit is not None:  # this entry is written with the first call
-            outer.emit(ToolProgress(outer.position, outer.id, outer.name, {"type": CODE_STARTED, **fixed}))
+        if outer._emit is not None:  # this entry is written with the first call
+            outer._emit(ToolProgress(outer.index, outer.id, outer.name, {"type": CODE_STARTED, **fixed}))
         return CodeState(Surroundings(fixed["clock"], fixed["timezone"], fixed["seed"]))

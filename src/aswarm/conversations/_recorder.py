@@ -88,23 +88,23 @@ class ConversationRecorder:
 
         async def record_start() -> None:
             nonlocal has_started
-            has_started = call.started = True
+            has_started = call._started = True
             try:
                 await self.save()  # if `save` raises, the function does not start
             except BaseException:
-                call.started = False
+                call._started = False
                 raise
             await started()
 
         try:
             outcome = await handlers.call_tool(call, context, record_start)
         except Hold as hold:
-            if has_started and not call.started:
-                call.hold = hold
+            if has_started and not call._started:
+                call._hold = hold
                 await self.save()
             raise
         if has_started and isinstance(outcome, ToolOutcome):  # pyright: ignore[reportUnnecessaryIsInstance] - a middleware may return anything
-            call.outcome = outcome
+            call._outcome = outcome
             await self.save()
         return outcome
 

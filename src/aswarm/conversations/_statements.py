@@ -15,6 +15,7 @@ from aswarm._sql.transactions import Schema, Statement, Transaction, marks
 from aswarm._values.agent import UnknownCall
 from aswarm._values.content import described
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import from_fields
 from aswarm._values.messages import Message, text_of
 
 from ._records import encode, message_text
@@ -72,7 +73,7 @@ def load(conversation_id: str, until: int | None = None) -> Transaction[Stored |
         agent,
         json.loads(context),
         stop if is_whole else None,
-        [UnknownCall(**call) for call in json.loads(unknown_calls)] if is_whole else [],
+        [from_fields(UnknownCall, call) for call in json.loads(unknown_calls)] if is_whole else [],
         created,
         updated,
     )

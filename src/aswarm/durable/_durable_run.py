@@ -5,16 +5,15 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import fields as fields_in
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aswarm._record.entries import Entry
 from aswarm._record.fold import whole_end
 from aswarm._values.agent import Agent, Response, UnknownCall
 from aswarm._values.decisions import Answer, Approve, Decision, Deny, OpenCall
 from aswarm._values.errors import ConfigurationError, RunError
-from aswarm._values.json import shown
+from aswarm._values.json import from_fields, shown
 from aswarm._values.usage import Usage
 from aswarm.runs._requests import CallAnswer
 from aswarm.runs._runs import AnswersRefused, NewRun, Run, RunActive, RunNotFound, RunRecord
@@ -22,7 +21,6 @@ from aswarm.runs._runs import AnswersRefused, NewRun, Run, RunActive, RunNotFoun
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
 
-T = TypeVar("T", OpenCall, Usage)
 Answers: TypeAlias = Mapping[str, Decision]
 
 
@@ -156,14 +154,10 @@ def response_of(fields: Mapping[str, Any], agent: Agent) -> Response:
         messages=fields["messages"],
         agent=agent,
         context_variables=fields["context_variables"],
-        usage=_of_fields(Usage, fields["usage"]),
+        usage=from_fields(Usage, fields["usage"]),
         stop=fields["stop"],
         run_id=fields["run_id"],
-        unknown_calls=[UnknownCall(**call) for call in fields["unknown_calls"]],
-        waiting=[_of_fields(OpenCall, call) for call in fields["waiting"]],
+        unknown_calls=[from_fields(UnknownCall, call) for call in fields["unknown_calls"]],
+        waiting=[from_fields(OpenCall, call) for call in fields["waiting"]],
         spent=fields.get("spent"),
     )
-
-
-def _of_fields(kind: type[T], fields: Mapping[str, Any]) -> T:
-    return kind(**{each.name: fields[each.name] for each in fields_in(kind) if each.name in fields})

@@ -10,7 +10,7 @@ In pytest (the marker comes from anyio, which aswarm installs):
     @pytest.mark.anyio
     @pytest.mark.parametrize("case", load_cases("cases.json"), ids=str)
     async def test_triage(case):
-        await assert_case(case, triage_agent)
+        await assert_case(triage_agent, case)
 
 YAML files need pyyaml, and the progress bar needs rich. The extra `evals` installs both packages; importing this module does
 not import them.
@@ -18,25 +18,21 @@ not import them.
 
 from aswarm._values import public as _public
 
-from ._calls import Call
+from ._calls import CaseCall
 from ._case import Case, Extent
-from ._evaluate import Options, assert_case, evaluate
-from ._files import FORMATS, import_agent, load_cases
-from ._report import Attempt, CaseReport, Outcome, Report
+from ._evaluate import assert_case, evaluate
+from ._files import load_cases
+from ._report import Attempt, CaseReport, Report
 
 __all__ = [
-    "FORMATS",
     "Attempt",
-    "Call",
     "Case",
+    "CaseCall",
     "CaseReport",
     "Extent",
-    "Options",
-    "Outcome",
     "Report",
     "assert_case",
     "evaluate",
-    "import_agent",
     "load_cases",
 ]
 

@@ -15,7 +15,7 @@ from ._case import Case
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CaseCall:
     """A call of the model. `arguments`: the JSON text as the model wrote it."""
 
     name: str
@@ -34,17 +34,17 @@ class Call:
             return None
 
 
-def calls_of(messages: Iterable[Message]) -> list[Call]:
+def calls_of(messages: Iterable[Message]) -> list[CaseCall]:
     """Return all calls of the assistant messages, in order. Handoffs are calls too."""
     return [
-        Call(call_name(call), call_arguments(call))
+        CaseCall(call_name(call), call_arguments(call))
         for message in messages
         if message.get("role") == "assistant"
         for call in message.get("tool_calls") or ()
     ]
 
 
-def unexpected(case: Case, calls: Sequence[Call]) -> str | None:
+def unexpected(case: Case, calls: Sequence[CaseCall]) -> str | None:
     """Return None if the calls meet the expectation, otherwise the expectation as a text. For the rules, see `Case`."""
     if case.function is ... and case.arguments is None:
         return None
@@ -77,7 +77,7 @@ def _expectation(case: Case) -> str:
     return f"expected {named}" + (f" with {arguments}" if arguments else "")
 
 
-def _has(call: Call, expected: Mapping[str, Any]) -> bool:
+def _has(call: CaseCall, expected: Mapping[str, Any]) -> bool:
     arguments = call.parsed
     if not is_object(arguments):
         return not expected

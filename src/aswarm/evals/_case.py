@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import EllipsisType
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -67,6 +67,7 @@ class Case:
     """
 
     conversation: str | Sequence[Any]
+    _: KW_ONLY
     function: Function = ...
     arguments: Mapping[str, Any] | None = None
     judge: str | None = None

@@ -90,7 +90,7 @@ async def evaluate(
 
 
 class Options(TypedDict, total=False):
-    """The options of `assert_case`. For their meaning, see `evaluate`."""
+    """The options that `assert_case` passes to `evaluate`."""
 
     swarm: AsyncSwarm | None
     concurrency: int
@@ -102,8 +102,8 @@ class Options(TypedDict, total=False):
 
 
 async def assert_case(
+    agent: Agent | str | None,
     case: Case | Mapping[str, Any],
-    agent: Agent | str | None = None,
     *,
     repeats: int = 1,
     threshold: float = 1.0,

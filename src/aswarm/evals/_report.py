@@ -21,7 +21,7 @@ from aswarm._values.messages import Message
 from aswarm._values.text import counted
 from aswarm._values.usage import Usage
 
-from ._calls import Call
+from ._calls import CaseCall
 from ._case import Case
 
 Outcome: TypeAlias = Literal["passed", "failed", "error"]
@@ -52,7 +52,7 @@ class Attempt:
     number: int
     outcome: Outcome
     reason: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CaseCall, ...] = ()
     text: str = ""
     messages: tuple[Message, ...] = ()
     stop: StopReason = "answer"

@@ -12,28 +12,29 @@ is blocked. Blocked content is not shown, and is not in the history. `judge(agen
 
 from aswarm._values import public as _public
 
-from ._answer import hold_answer
+from ._answer import guard_answer
+from ._check import CheckFunction
 from ._checked import Checked, CheckedAnswer, CheckedCall, CheckedInput, CheckedResult
 from ._input import guard_input
-from ._judge import Judgement, judge
+from ._judge import judge
 from ._tool import guard_tool
 from ._verdicts import Block, Blocked, Halt, Replace, Say
 
 __all__ = [
     "Block",
     "Blocked",
+    "CheckFunction",
     "Checked",
     "CheckedAnswer",
     "CheckedCall",
     "CheckedInput",
     "CheckedResult",
     "Halt",
-    "Judgement",
     "Replace",
     "Say",
+    "guard_answer",
     "guard_input",
     "guard_tool",
-    "hold_answer",
     "judge",
 ]
 

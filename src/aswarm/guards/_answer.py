@@ -19,7 +19,7 @@ from ._verdicts import Block, Blocked, Chunk, Chunks, Replace, Say, refusal, tex
 _AnswerVerdict: TypeAlias = Block | Say | Replace | None
 
 
-def hold_answer(
+def guard_answer(
     check: CheckFunction[CheckedAnswer, _AnswerVerdict | Awaitable[_AnswerVerdict]],
     *,
     on_error: OnError = "block",

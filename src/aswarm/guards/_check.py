@@ -44,6 +44,7 @@ class _TypedCheck(Protocol[C_contra, V_co]):
 
 
 CheckFunction: TypeAlias = Callable[[C_contra], V_co] | _TypedCheck[C_contra, V_co]
+"""A plain or async function from a `Checked...` to a verdict. It may also have parameters for context variables and resources."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,18 +81,18 @@ async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutco
     """Return the outcome of a call that must not run, or None if it may run. Raises Hold and Blocked."""
     try:
         arguments = parse_arguments(call.arguments)
-        arguments = arguments if call.tool is None else call.tool.schema.validate(arguments)
+        arguments = arguments if call.tool is None else call.tool._schema.validate(arguments)
     except ToolArgumentsError as error:  # a check cannot judge such a call
-        return call.refused(f"Error: {error}", error)
-    is_approved = call.decided is not None
+        return call._refused(f"Error: {error}", error)
+    is_approved = call.is_approved
     checked = CheckedCall(call.name, arguments, call.id, is_approved, call.agent, handlers.run)
-    match await _judged(check, checked, call, call.refused(NOT_RUN)):
+    match await _judged(check, checked, call, call._refused(NOT_RUN)):
         case Block(reason):
-            return call.refused(with_reason(NOT_RUN, reason))
+            return call._refused(with_reason(NOT_RUN, reason))
         case Say(text):
-            return ToolOutcome(text, unknown=call.has_started_inside)
+            return ToolOutcome(text, unknown=call._has_started_inside)
         case Replace(value):
-            call.replaced = value = dict(value)
+            call._replaced = value = dict(value)
             call.arguments = json.dumps(value, ensure_ascii=False)
         case Hold() as hold if not is_approved:
             raise hold
@@ -124,6 +124,6 @@ async def _judged(check: Check, checked: CheckedCall | CheckedResult, call: Tool
             raise refusal(check.name, verdict.reason)
     except Blocked as error:
         # Without a result, the call would run when the history is resumed, or its outcome would be unknown.
-        call.outcome = dataclasses.replace(refused, content=with_reason(str(refused.content), error.reason))
+        call._outcome = dataclasses.replace(refused, content=with_reason(str(refused.content), error.reason))
         raise
     return verdict

@@ -13,7 +13,7 @@ from aswarm._values.usage import Usage
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The content is blocked, for this `reason`.
+    """Return this from a check to block the content, for this `reason`.
 
     For an input or an answer, the run ends with `Blocked`. For a call, the function does not run, and the model gets the reason
     as the result. For a result, the model gets the reason instead of the result.
@@ -24,14 +24,17 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """The text is the answer of the run, or the result of the call. Before a call, it means that the function does not run."""
+    """Return this from a check to make the text the answer of the run, or the result of the call.
+
+    Before a call, it means that the function does not run.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The `value` replaces the original.
+    """Return this from a check to replace the original by `value`.
 
     For an input, it is the content of the user's last message, as sent; the history keeps the original. For a call, it is a
     dict of arguments; a user who decides on the call sees them. For a result, it is the text or the content parts for the
@@ -43,7 +46,10 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The run ends with `Blocked` at a call or a result. The history has the reason as the result of the call."""
+    """Return this from a check to end the run with `Blocked` at a call or a result.
+
+    The history has the reason as the result of the call.
+    """
 
     reason: str = ""
 

@@ -81,7 +81,7 @@ def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | 
 def check_decision(call: ToolCall, earlier: Decided) -> None:
     """Raise ConfigurationError if the decision does not fit the call. A run checks all decisions before it runs a call."""
     try:
-        responses_of(call.decided or earlier)
+        responses_of(call._decided or earlier)
     except ConfigurationError as error:
         raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 

@@ -48,7 +48,7 @@ def _shown(block: ContentBlock) -> Shown:
                 return Image(base64.b64decode(block.data), media_type=block.mime_type)
             case AudioContent():
                 name = f"audio.{block.mime_type.rpartition('/')[2]}"
-                return File(base64.b64decode(block.data), name, media_type=block.mime_type)
+                return File(base64.b64decode(block.data), name=name, media_type=block.mime_type)
             case ResourceLink():
                 return f"{block.title or block.name}: {block.uri}"
             case _:
@@ -63,4 +63,4 @@ def _resource(resource: TextResourceContents | BlobResourceContents) -> Shown:
     data, media_type = base64.b64decode(resource.blob), resource.mime_type or "application/octet-stream"
     if media_type.startswith("image/"):
         return Image(data, media_type=media_type)
-    return File(data, PurePosixPath(urlsplit(resource.uri).path).name or "resource", media_type=media_type)
+    return File(data, name=PurePosixPath(urlsplit(resource.uri).path).name or "resource", media_type=media_type)

@@ -218,12 +218,12 @@ class MCPServer:
             repeatable=may_repeat(tool),
             approve=self._options.approval(tool),
         )
-        return dataclasses.replace(made, check_decision=check_decision, origin=f"the MCP server {self.name}")
+        return dataclasses.replace(made, _check_decision=check_decision, _origin=f"the MCP server {self.name}")
 
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
         call = running_call.get()
-        decided = None if call is None else call.decided
+        decided = None if call is None else call._decided
         if (hold := question_of(decided)) is not None:
             raise hold  # without an answer, the call would run from its start and repeat what it did before the question
         result = await send(*responses_of(decided))

@@ -37,11 +37,12 @@ has the partial response. A handler must always pass on `anyio`'s cancellation.
 `handlers.run.on_end(callback)` calls the callback once at the end of the run, even after an error or a cancellation.
 `handlers.run.log_fields` is for log records.
 
-Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarise`.
+Ready-made: `retry`, `fallback`, `hedge`, `cache`, `record` and `replay`, `redact`, `clip_results`, `summarize`.
 """
 
 from aswarm._run.handlers import CompletionHandler, Handlers, Middleware, RunInfo, Started, ToolHandler
 from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.state import EndCallback
 from aswarm._values import public as _public
 from aswarm._wire.request import CompletionRequest
 
@@ -52,11 +53,12 @@ from ._hedge import hedge
 from ._recording import record, replay
 from ._redact import redact
 from ._retry import retry
-from ._summarise import summarise
+from ._summarize import summarize
 
 __all__ = [
     "CompletionHandler",
     "CompletionRequest",
+    "EndCallback",
     "Handlers",
     "Middleware",
     "RunInfo",
@@ -72,7 +74,7 @@ __all__ = [
     "redact",
     "replay",
     "retry",
-    "summarise",
+    "summarize",
 ]
 
 _public.publish(globals())

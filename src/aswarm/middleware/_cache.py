@@ -15,7 +15,7 @@ from functools import partial
 from hashlib import blake2b
 from operator import setitem
 from os import PathLike
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pydantic_core import to_jsonable_python
 
@@ -31,10 +31,9 @@ T = TypeVar("T")
 logger = logging.getLogger("aswarm")
 
 _CUT = ("length", "content_filter")
-Store: TypeAlias = "MutableMapping[str, str] | str | PathLike[str] | None"
 
 
-def cache(store: Store = None) -> Middleware:
+def cache(store: MutableMapping[str, str] | str | PathLike[str] | None = None) -> Middleware:
     """Return middleware that answers a repeated request with its earlier completion.
 
     `store`: the place for the completions. None: in memory, without a limit, as long as the middleware exists. A dict or
@@ -60,7 +59,7 @@ def cache(store: Store = None) -> Middleware:
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             # The key does not contain the provider, so a completion of another client in a `fallback` is not saved.
-            return cached(request) if request._send is None else handlers.complete(request)  # noqa: SLF001
+            return cached(request) if request._send is None else handlers.complete(request)
 
         async def cached(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
             key = _key(request.body)

@@ -204,7 +204,7 @@ class _Race:
             if attempt is not self.winner and attempt.error is None and attempt.sent_at is not None:
                 tokens = input_tokens(size_of(body))
                 # Another client of a `fallback` may not have the model of the run.
-                model = body["model"] if self._request._send is None else None  # noqa: SLF001
+                model = body["model"] if self._request._send is None else None
                 run.add_usage(Usage(prompt_tokens=tokens, total_tokens=tokens, requests=1), model)
 
 

@@ -37,7 +37,7 @@ def redact(
     found. In the arguments of a call, each text and number is matched separately, so that the arguments stay JSON. Other JSON,
     such as a result, is also matched without its escapes. Names, ids, and the bytes of images and files do not change.
 
-    In the list, put `redact` before `summarise` and before guards with a `judge`. These two send many messages as one text, in
+    In the list, put `redact` before `summarize` and before guards with a `judge`. These two send many messages as one text, in
     which a match may look different.
 
     With the Responses API, a message with a match is sent without its output items, because they repeat the text. Encrypted

@@ -27,7 +27,7 @@ from ._attributes import content_of_call, content_of_outcome, content_of_request
 from ._completion import TracedCompletion
 from ._telemetry import Attributes, Operation, Telemetry
 
-Conversation: TypeAlias = str | Callable[[RunInfo], object]
+ConversationId: TypeAlias = str | Callable[[RunInfo], object]
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURING = frozenset({"true", "1", "span_only", "span_and_event"})
 _CONVERSATION = create_key("aswarm-conversation")
@@ -37,7 +37,7 @@ _END: Any = object()
 def otel(
     *,
     content: bool | None = None,
-    conversation: Conversation = "conversation_id",
+    conversation: str | Callable[[RunInfo], object] = "conversation_id",
     provider: str = "openai",
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
@@ -85,7 +85,7 @@ def otel(
 class _TracedRun:
     """The spans of one run."""
 
-    def __init__(self, telemetry: Telemetry, handlers: Handlers, provider: str, conversation: Conversation) -> None:
+    def __init__(self, telemetry: Telemetry, handlers: Handlers, provider: str, conversation: ConversationId) -> None:
         run = handlers.run
         own_id = run.context_variables.get(conversation) if isinstance(conversation, str) else conversation(run)
         any_id = get_value(_CONVERSATION) if own_id is None else own_id

@@ -48,8 +48,8 @@ def offer_tools(handlers: Handlers, tools: Sequence[ClientTool]) -> Handlers:
 
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         if call.tool is None:
-            if call.decided is not None and call.decided.is_answered:
-                return ToolOutcome(to_text(call.decided.answer))
+            if call._decided is not None and call._decided.is_answered:
+                return ToolOutcome(to_text(call._decided.answer))
             if any(tool.name == call.name for tool in tools):
                 raise Hold(f"{call.name} runs in the client", data=dict(CLIENT_TOOL))
         return await handlers.call_tool(call, context, started)

@@ -237,6 +237,10 @@ class LoggedRuns(ABC):
                 return record_of(found.last)  # the request was sent twice
             raise
         owner = self._owner()
+        if owner is not None:
+            # Without a queue, no other process can execute the run. Raise before the run is recorded, so that the same answer can be
+            # sent again, for example to a process of the other version during an upgrade.
+            _ = run.agent
         record = RunRecord(
             run_id, new.user, new.conversation, run.start.agent, "running", now(),
             digest=new.digest, on_disconnect=new.on_disconnect, last=0, key=new.key, is_new=True, is_queued=owner is None,

@@ -25,7 +25,7 @@ from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decision, as_json, waiting_entries
 from aswarm._values.errors import ConfigurationError, RunRefused
 from aswarm._values.events import LoopEvent
-from aswarm._values.json import is_object
+from aswarm._values.json import from_fields, is_object
 from aswarm._values.messages import Message, normalize
 from aswarm.conversations import Change, Stored
 from aswarm.conversations._recorded_run import with_new
@@ -169,7 +169,7 @@ class RunFactory:
         """Prepare another attempt of a run. `first`: its first entry; `stored`: the current state of its conversation."""
         fields = first.fields
         before, added = fields["before"], list(fields["messages"])
-        tools = [ClientTool(**each) for each in fields.get("_tools", ())]
+        tools = [from_fields(ClientTool, each) for each in fields.get("_tools", ())]
         start = RunStart(
             run_id, stored.id, fields["conversation"] or None, fields["agent"], stored.messages[:before], added,
             _resume_of(fields), fields["context_variables"], tools, fields.get("_trace", {}),

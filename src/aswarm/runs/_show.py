@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from aswarm._record.entries import ENDINGS, Entry
 from aswarm._values.decisions import public_data
+from aswarm._values.events import Event
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import WAITING, Message
 
 Show: TypeAlias = Callable[[Entry], Entry | None]
 
-_HIDDEN = frozenset({"RequestSent", "MessagesRecorded"})
+# Not a list of the hidden types: during an upgrade, a process of a newer version may write a type that is not for users.
+_SHOWN = frozenset({"ToolCallWithdrawn", *(event.__name__ for event in get_args(Event))})
 _FILTERED = frozenset({"RunStarted", "ToolCallFinished", "ToolProgress", "ContextChanged", *ENDINGS})
 # The text of a tool message about an exception. Users may see group 1, which ends with the type of the exception. A line about
 # changed arguments may come before the type.
@@ -38,7 +40,8 @@ def everything(entry: Entry) -> Entry | None:
 def answers_with(context: Collection[str] = ()) -> Show:
     """Return a `show` for users of a service. It includes only the context variables named in `context`.
 
-    This filter removes requests, the recorded history and all other context variables. An error of a run keeps only its public
+    This filter removes requests, the recorded history, all other context variables, and entries of types that only a newer version
+    of aswarm knows. An error of a run keeps only its public
     text. An exception of a tool keeps only its type, in `error` and in `content`. The text of a `ToolError` stays in `content`,
     because it is written for the model. Results of functions stay.
     """
@@ -46,7 +49,7 @@ def answers_with(context: Collection[str] = ()) -> Show:
 
     def show(entry: Entry) -> Entry | None:
         if entry.type not in _FILTERED:  # most entries are deltas
-            return None if entry.type in _HIDDEN else entry
+            return entry if entry.type in _SHOWN else None
         if entry.type == "ContextChanged":
             return _with_keys(entry, keys)
         changed = _shown_fields(entry, keys)

@@ -14,8 +14,7 @@ from aswarm._values import public as _public
 from ._answer import ScriptedAnswer, ScriptedCall, call
 from ._history import check_history
 from ._middleware_check import check_middleware
-from ._scripted_model import Failure, RawAnswer, Request, ScriptedModel, Step, chunks, completion
-from ._scripted_responses import response, response_events
+from ._scripted_model import Failure, RawAnswer, Request, ScriptedModel, Step
 
 __all__ = [
     "Failure",
@@ -28,10 +27,6 @@ __all__ = [
     "call",
     "check_history",
     "check_middleware",
-    "chunks",
-    "completion",
-    "response",
-    "response_events",
 ]
 
 _public.publish(globals())

@@ -133,7 +133,7 @@ class ScriptedModel:
         """Yield the chunks of one completion, through a `client` of this model; see `CompletionSource`."""
         return self._source.complete(request)
 
-    def next_step(self, request: Request) -> Step:
+    def _next_step(self, request: Request) -> Step:
         """Record the request and return the step that answers it. Raises AssertionError at the end of the script."""
         self.requests.append(request)
         step = self._function or next(self._steps, None)
@@ -142,11 +142,11 @@ class ScriptedModel:
         return step(request) if callable(step) else step
 
     async def _handle(self, request: httpx.Request) -> httpx.Response:
-        return await self.respond(Request(json.loads(request.content), dict(request.headers), request.url.path))
+        return await self._respond(Request(json.loads(request.content), dict(request.headers), request.url.path))
 
-    async def respond(self, request: Request) -> httpx.Response:
+    async def _respond(self, request: Request) -> httpx.Response:
         """Return the HTTP response to one request."""
-        step = self.next_step(request)
+        step = self._next_step(request)
         if isinstance(step, Exception):
             raise step
         if isinstance(step, RawAnswer):

@@ -447,7 +447,14 @@ def test_limits_are_passed_on(transport: str, monkeypatch: pytest.MonkeyPatch) -
         options = ["--rpm", "600", "--tpm", "90000", "--transport", transport, "--concurrency", "auto"]
         result = invoke("batch", "agents:orders", write({"input": "a"}), "-o", OUT, *options, server=server)
     assert result.exit_code == 0
-    assert made == [{"transport": transport, "api": "auto", "limits": batch_command.RateLimits(600, 90000)}, "auto"]
+    assert made == [
+        {
+            "transport": transport,
+            "api": "auto",
+            "rate_limits": batch_command.RateLimits(requests_per_minute=600, tokens_per_minute=90000),
+        },
+        "auto",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,11 @@ def test_the_length_of_a_pipe_is_not_known() -> None:
 def test_the_time_left_is_as_long_as_the_limits_need() -> None:
     """The first items may come at once, from a journal or before the limit is used: two requests each, one per second."""
     usage = Usage(requests=40, total_tokens=80_000)
-    now = counts(statuses=Counter(answer=20), seconds=1, usage=usage, limits=RateLimits(60))
+    now = counts(statuses=Counter(answer=20), seconds=1, usage=usage, limits=RateLimits(requests_per_minute=60))
     assert now.left == pytest.approx(80 * 2 * 61 / 60)
-    now.limits = RateLimits(60, 10_000)
+    now.limits = RateLimits(requests_per_minute=60, tokens_per_minute=10_000)
     assert now.left == pytest.approx(80 * 4000 * 61 / 10_000)
-    now.limits = RateLimits(1_000_000)
+    now.limits = RateLimits(requests_per_minute=1_000_000)
     assert now.left == pytest.approx(4, rel=0.1), "the items themselves are slower"
 
 

@@ -21,7 +21,8 @@ from aswarm import Agent, Response, Swarm
 from aswarm._blocking.caller import Caller
 from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._blocking.interrupts import Interrupts
-from aswarm.testing import ScriptedAnswer, ScriptedModel, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedModel
+from aswarm.testing._scripted_model import chunks, completion
 
 FACES = ("run", "run(stream=True)", "stream")
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from aswarm.testing import ScriptedAnswer, ScriptedCall, chunks, completion
+from aswarm.testing import ScriptedAnswer, ScriptedCall
+from aswarm.testing._scripted_model import chunks, completion
 
 Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer
 

@@ -49,7 +49,8 @@ import anyio.from_thread
 from loopback import Reply, serve, whole
 
 from aswarm import AsyncSwarm, Swarm
-from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call, chunks
+from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call
+from aswarm.testing._scripted_model import chunks
 
 PROJECT = Path(__file__).resolve().parents[3]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]
@@ -158,7 +159,7 @@ class ModelServer:
     def reply(self, body: dict[str, Any]) -> Reply:
         """Return the answer to one request, as a correct server would send it."""
         try:
-            step = self.model.next_step(Request(body, {}))
+            step = self.model._next_step(Request(body, {}))
         except Exception as error:  # an AssertionError here would stop the server, but not fail the test
             step = Failure(400, f"{type(error).__name__}: {error}")
         assert isinstance(step, str | ScriptedCall | list | ScriptedAnswer | Failure), step

@@ -31,8 +31,9 @@ PLATFORMS = {
 # Extras without wheels on a platform, by platform and Python.
 _NO_PSYCOPG = {"postgres", "durable"}
 _NO_YAML = {"evals", "cli"}
-EXCEPTIONS = {("Windows, arm64", python): _NO_PSYCOPG for python in PYTHONS}
-EXCEPTIONS["Windows, arm64", "3.11"] = _NO_PSYCOPG | _NO_YAML
+_NO_MONTY = {"code"}
+EXCEPTIONS = {("Windows, arm64", python): _NO_PSYCOPG | _NO_MONTY for python in PYTHONS}
+EXCEPTIONS["Windows, arm64", "3.11"] = _NO_PSYCOPG | _NO_MONTY | _NO_YAML
 # A module that imports the packages of an extra; for a new extra at least aswarm.
 MODULES = {
     "aiohttp": "aiohttp",

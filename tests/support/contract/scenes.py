@@ -30,7 +30,7 @@ from aswarm import (
 )
 from aswarm import Answer as given
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.guards import Block, guard_tool, hold_answer
+from aswarm.guards import Block, guard_answer, guard_tool
 from aswarm.middleware import Middleware
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, Step, call, check_history
 
@@ -112,7 +112,7 @@ def exits() -> list[Exit]:
         Exit(
             "a guard blocks the answer",
             [call("quick"), "Hello."],
-            of_swarm={"middleware": [hold_answer(lambda _: Block("no"))]},
+            of_swarm={"middleware": [guard_answer(lambda _: Block("no"))]},
         ),
         Exit("an agent after a handoff cannot be used", [call("transfer_to_other")], agent=twice),
         Exit(
@@ -293,7 +293,9 @@ async def refund(order: int) -> str:
     return f"refunded {order}"
 
 
-locate = external_tool("locate", "Run in the browser.", {"type": "object", "properties": {}})
+locate = external_tool(
+    name="locate", description="Run in the browser.", parameters={"type": "object", "properties": {}}
+)
 
 
 @dataclass(frozen=True)

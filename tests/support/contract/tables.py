@@ -16,7 +16,7 @@ from typing import Any
 
 import anyio
 import scenes
-from _site import signatures
+from _site import reference, signatures
 
 from aswarm._record.journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
@@ -209,6 +209,11 @@ def public_names() -> str:
     return signatures.listing()
 
 
+def made_by_aswarm() -> str:
+    """The classes whose constructors are no promise."""
+    return "\n" + ", ".join(f"`{name}`" for name in reference.MADE_BY_ASWARM) + "\n"
+
+
 # --- blocks of pages --------------------------------------------------------------------------------------------------
 
 MADE: dict[str, Callable[[], str]] = {
@@ -221,6 +226,7 @@ MADE: dict[str, Callable[[], str]] = {
     "costs": costs,
     "costs_short": costs_short,
     "public_names": public_names,
+    "made_by_aswarm": made_by_aswarm,
 }
 
 

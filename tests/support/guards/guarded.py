@@ -10,8 +10,9 @@ import anyio
 import anyio.lowlevel
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
-from aswarm.guards import guard_input, guard_tool, hold_answer
-from aswarm.testing import ScriptedAnswer, call, chunks, completion
+from aswarm.guards import guard_answer, guard_input, guard_tool
+from aswarm.testing import ScriptedAnswer, call
+from aswarm.testing._scripted_model import chunks, completion
 
 WAYS = ["run", "run(stream=True)", "stream", "stream(deltas=False)"]
 
@@ -111,5 +112,5 @@ GUARDS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
     "input, not parallel": lambda check: guard_input(check, parallel=False),
     "before a call": lambda check: guard_tool(before=check),
     "after a call": lambda check: guard_tool(after=check),
-    "answer": hold_answer,
+    "answer": guard_answer,
 }

@@ -9,7 +9,8 @@ from typing import Any
 import anyio.lowlevel
 
 from aswarm import CompletionRequest
-from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, chunks, completion
+from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step
+from aswarm.testing._scripted_model import chunks, completion
 
 Json = dict[str, Any]
 
@@ -22,7 +23,7 @@ class Script(ScriptedModel):
         return [request.body for request in self.requests]
 
     def answer_to(self, body: Mapping[str, Any]) -> ScriptedAnswer:
-        step = self.next_step(Request(copy.deepcopy(dict(body)), {}))
+        step = self._next_step(Request(copy.deepcopy(dict(body)), {}))
         if isinstance(step, Exception):
             raise step
         if isinstance(step, str):

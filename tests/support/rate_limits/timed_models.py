@@ -20,9 +20,9 @@ class TimedModel(ScriptedModel):
         super().__init__(script or (lambda _: "Hi"))
         self.times: list[float] = []
 
-    def next_step(self, request: Request) -> Step:
+    def _next_step(self, request: Request) -> Step:
         self.times.append(anyio.current_time())
-        return super().next_step(request)
+        return super()._next_step(request)
 
     @property
     def asked(self) -> list[str]:
@@ -31,7 +31,9 @@ class TimedModel(ScriptedModel):
 
 def limited(model: ScriptedModel, requests: int | None = None, tokens: int | None = None, **options: Any) -> AsyncSwarm:
     """Return a swarm of this model, with limits; `options` are for the client."""
-    return AsyncSwarm(client_of(model, **options), limits=RateLimits(requests, tokens))
+    return AsyncSwarm(
+        client_of(model, **options), rate_limits=RateLimits(requests_per_minute=requests, tokens_per_minute=tokens)
+    )
 
 
 def client_of(model: ScriptedModel, **options: Any) -> AsyncOpenAI:

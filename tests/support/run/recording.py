@@ -65,8 +65,8 @@ def complete(state: RunState, *calls: Json, content: str | None = None, **extra:
 
 def finish(call: ToolCall, content: str = "seen", *, agent: Agent | None = None, **changes: Any) -> None:
     """Finish a call with this result."""
-    call.started = True
-    call.outcome = ToolOutcome(content, Result(value=content, agent=agent, context_variables=changes))
+    call._started = True
+    call._outcome = ToolOutcome(content, Result(value=content, agent=agent, context_variables=changes))
 
 
 def contents(state: RunState) -> list[tuple[str, str]]:

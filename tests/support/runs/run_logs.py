@@ -104,7 +104,9 @@ async def report(n: int) -> str:
 
 
 page_open = external_tool(
-    "page_open", "Opens a page.", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    name="page_open",
+    description="Opens a page.",
+    parameters={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
 )
 
 

@@ -90,9 +90,9 @@ async def draw_lamp() -> list[str | Image]:
 
 
 open_camera = external_tool(
-    "open_camera",
-    "Opens the camera of the customer, who shows the damage.",
-    {"type": "object", "properties": {"angle": {"type": "string"}}, "required": ["angle"]},
+    name="open_camera",
+    description="Opens the camera of the customer, who shows the damage.",
+    parameters={"type": "object", "properties": {"angle": {"type": "string"}}, "required": ["angle"]},
 )
 
 

@@ -110,7 +110,7 @@ async def rate_limits(world: World) -> None:
         sent.append(anyio.current_time())
         return "finished"
 
-    swarm = world.swarm(Provider(world, answer), limits=RateLimits(requests_per_minute=limit))
+    swarm = world.swarm(Provider(world, answer), rate_limits=RateLimits(requests_per_minute=limit))
 
     async def one(name: str) -> None:
         for _ in range(1 + world.draw(f"{name}: messages", 3)):

@@ -13,7 +13,7 @@ from aswarm._values import public as _public
 from ._clients import Clients
 from ._crash import Crash
 from ._invariants import (
-    DEFAULT,
+    DEFAULT_INVARIANTS,
     budget_kept,
     context_as_sequential,
     log_folds_to_history,
@@ -23,21 +23,21 @@ from ._invariants import (
 )
 from ._loop import Deadlock, Endless
 from ._provider import Fault, Provider
-from ._pytest import pytest_addoption, pytest_configure, simulate
+from ._pytest import pytest_addoption as pytest_addoption  # pytest finds its hooks by their names
+from ._pytest import pytest_configure as pytest_configure
+from ._pytest import simulate
 from ._report import timeline
-from ._search import Invariant, Program, Simulation, SimulationError
-from ._world import DELAYS, SimulatedCall, SimulatedRun, World
+from ._search import Invariant, Simulation, SimulationError
+from ._world import SimulatedCall, SimulatedRun, World
 
 __all__ = [
-    "DEFAULT",
-    "DELAYS",
+    "DEFAULT_INVARIANTS",
     "Clients",
     "Crash",
     "Deadlock",
     "Endless",
     "Fault",
     "Invariant",
-    "Program",
     "Provider",
     "SimulatedCall",
     "SimulatedRun",
@@ -48,8 +48,6 @@ __all__ = [
     "context_as_sequential",
     "log_folds_to_history",
     "nothing_twice",
-    "pytest_addoption",
-    "pytest_configure",
     "simulate",
     "timeline",
     "unknown_outcomes_reported",

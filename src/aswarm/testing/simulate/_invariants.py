@@ -193,5 +193,5 @@ def _most(limit: int | None) -> float:
     return float("inf") if limit is None else limit
 
 
-DEFAULT = (valid_history, nothing_twice, unknown_outcomes_reported, log_folds_to_history, budget_kept)
+DEFAULT_INVARIANTS = (valid_history, nothing_twice, unknown_outcomes_reported, log_folds_to_history, budget_kept)
 """The invariants of one world. `context_as_sequential` compares two worlds, so it is apart."""

@@ -52,7 +52,7 @@ class Provider(ScriptedModel):
         self._faults = sorted(faults)
         self._name = name
 
-    async def respond(self, request: Request) -> httpx.Response:
+    async def _respond(self, request: Request) -> httpx.Response:
         """Return the response to one request, in this universe."""
         # One request of four has a fault.
         drawn = self._world.draw(f"{self._name}: fault", 4 * len(self._faults)) if self._faults else 0
@@ -63,7 +63,7 @@ class Provider(ScriptedModel):
             raise httpx.ConnectError("the connection was refused")
         if fault in {"429", "500"}:
             return self._failure(int(fault))
-        response = await super().respond(request)
+        response = await super()._respond(request)
         if fault == "reset":
             raise httpx.ReadError("the connection was reset")
         if response.is_success and isinstance(response.stream, httpx.AsyncByteStream):
@@ -73,9 +73,9 @@ class Provider(ScriptedModel):
             return httpx.Response(response.status_code, headers=response.headers, stream=body)
         return response
 
-    def next_step(self, request: Request) -> Step:
+    def _next_step(self, request: Request) -> Step:
         """Record the request and return the step that answers it; with the fault "ids", its calls have equal or empty ids."""
-        step = super().next_step(request)
+        step = super()._next_step(request)
         if "ids" not in self._faults or isinstance(step, str | Failure | RawAnswer | Exception):
             return step
         ids = (None, "same", "")[self._world.draw(f"{self._name}: ids", 3)]

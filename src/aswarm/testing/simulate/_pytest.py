@@ -9,7 +9,7 @@ from functools import partial, wraps
 from os import PathLike
 from typing import Any
 
-from ._invariants import DEFAULT
+from ._invariants import DEFAULT_INVARIANTS
 from ._search import FOLDER, Invariant, Simulation
 
 _SEED = "ASWARM_SIMULATE_SEED"  # set by the option of pytest, and read at the start of each test
@@ -31,7 +31,7 @@ def simulate(
     Args:
         runs: The number of universes.
         seed: The seed of the first universe; the next universes have the next numbers.
-        invariants: Functions of a world that raise AssertionError, in addition to `DEFAULT`.
+        invariants: Functions of a world that raise AssertionError, in addition to `DEFAULT_INVARIANTS`.
         sequential: Also compare the context variables with the same universe with one call at a time.
         folder: The folder for the files of failed universes, for `aswarm serve --open FILE`; None writes no file.
     """
@@ -46,7 +46,7 @@ def simulate(
         def test(**fixtures: Any) -> None:
             __tracebackhide__ = True  # pytest shows the report, and the failed line of the program
             given = wraps(program)(partial(program, **fixtures))
-            simulation = Simulation(given, (*DEFAULT, *invariants), sequential, folder)
+            simulation = Simulation(given, (*DEFAULT_INVARIANTS, *invariants), sequential, folder)
             chosen = os.environ.get(_SEED)
             for each in range(seed, seed + runs) if chosen is None else (int(chosen),):
                 simulation.check(each)

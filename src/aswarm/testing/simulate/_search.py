@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from ._crash import STEP_OF_CRASH
 from ._files import files_of
-from ._invariants import DEFAULT, context_as_sequential
+from ._invariants import DEFAULT_INVARIANTS, context_as_sequential
 from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop
 from ._order import ordered_scopes
 from ._process import funeral
@@ -45,7 +45,7 @@ class Simulation:
     """
 
     program: Program
-    invariants: Sequence[Invariant] = DEFAULT
+    invariants: Sequence[Invariant] = DEFAULT_INVARIANTS
     sequential: bool = True
     folder: str | PathLike[str] | None = FOLDER
 
@@ -179,7 +179,7 @@ def _cause(error: BaseException) -> BaseException:
 def _run(program: Program, world: World, *, is_real: bool = False) -> BaseException | None:
     """Run the program on a new event loop. Returns its exception, a left task, a reported exception, or None."""
     __tracebackhide__ = True
-    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the public function raises an exception
+    if asyncio._get_running_loop() is not None:  # the public function raises an exception
         raise RuntimeError(
             "a simulation makes its own event loops: call it from a plain function, not from a coroutine"
         )

@@ -246,9 +246,9 @@ class World:
 
 
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
-    turn, now = handlers.run._state.turns, anyio.current_time()  # noqa: SLF001 - a middleware of aswarm itself
+    turn, now = handlers.run._state.turns, anyio.current_time()  # a middleware of aswarm itself
     return SimulatedCall(
-        now, handlers.run.id, turn, call.position, call.id, call.name, call.arguments, repeatable=call.is_repeatable
+        now, handlers.run.id, turn, call.index, call.id, call.name, call.arguments, repeatable=call.is_repeatable
     )
 
 

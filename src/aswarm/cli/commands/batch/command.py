@@ -142,7 +142,7 @@ def batch(agent: str, base_url: str | None, output: str, **values: Any) -> None:
         options.check()
         total = count(options.source, options.input_format)
         with open_output(output, stdout, resume=options.resumes) as place:
-            counts = Counts(total, limits=RateLimits(options.rpm, options.tpm))
+            counts = Counts(total, limits=RateLimits(requests_per_minute=options.rpm, tokens_per_minute=options.tpm))
             for unknown_calls in place.unknown_calls:
                 counts.add_unknown_calls(unknown_calls)
             work = _BatchRun(loaded, options, place, counts)
@@ -169,20 +169,20 @@ class _BatchRun:
         except BaseException as error:
             is_interrupted = isinstance(error, KeyboardInterrupt)
             if is_interrupted or self._counts.statuses:
-                self._summarise(stderr, "no item has finished", f"Stopped. {self._options.resume_hint()}")
+                self._summarize(stderr, "no item has finished", f"Stopped. {self._options.resume_hint()}")
             if not is_interrupted:
                 raise
             return ExitCode.TERMINATED if isinstance(error, stopping.Terminated) else ExitCode.INTERRUPTED
         finally:
             self._rejected.close()
-        self._summarise(stderr, "nothing to do", *self._stopped_by_a_failure())
+        self._summarize(stderr, "nothing to do", *self._stopped_by_a_failure())
         return self._exit_code()
 
     async def _run(self) -> None:
         options = self._options
         limits = self._counts.limits if options.rpm or options.tpm else None
         async with (
-            AsyncSwarm(transport=options.transport, api=options.api, limits=limits) as swarm,
+            AsyncSwarm(transport=options.transport, api=options.api, rate_limits=limits) as swarm,
             durable_batch(swarm, self._agent, self._items(), options)
             if options.store is not None
             else swarm.batch(
@@ -254,7 +254,7 @@ class _BatchRun:
         not_started = "" if left is None else f", {counted(left, 'line')} not started"
         return [f"Stopped: an item failed{not_started}. {self._options.resume_hint()}"]
 
-    def _summarise(self, stderr: TextIO, nothing: str, *more: str) -> None:
+    def _summarize(self, stderr: TextIO, nothing: str, *more: str) -> None:
         """Print the counts. `nothing`: the text if no item has finished. `more`: more lines, such as how to continue."""
         lines = [*self._counts.summary(nothing), *more]
         if self._rejected.count:

@@ -1,4 +1,4 @@
-"""`summarise`: older messages are replaced by a summary, rarely, and without parting a call from its answer."""
+"""`summarize`: older messages are replaced by a summary, rarely, and without parting a call from its answer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
-from aswarm.middleware import CompletionRequest, Handlers, fallback, retry, summarise
+from aswarm.middleware import CompletionRequest, Handlers, fallback, retry, summarize
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call, check_history, check_middleware
 
 Json = dict[str, Any]
-WRITER = Agent(name="Summariser", instructions="You summarise.", model="small")
+WRITER = Agent(name="Summarizer", instructions="You summarize.", model="small")
 HEADING = "Summary of the conversation so far:\n\n"
 LONG = "word " * 80  # about 100 tokens
 
@@ -49,7 +49,7 @@ def exchanges(count: int) -> list[Json]:
 
 
 class Model(ScriptedModel):
-    """Answers the summariser with numbered summaries, or with the steps; and all others with "Done."."""
+    """Answers the summarizer with numbered summaries, or with the steps; and all others with "Done."."""
 
     def __init__(self, *steps: Step, **options: Any) -> None:
         self._left = list(steps)
@@ -58,11 +58,11 @@ class Model(ScriptedModel):
     def _answer(self, request: Request) -> Step:
         if request.body["model"] != "small":
             return "Done."
-        return self._left.pop(0) if self._left else f"summary {len(self.summarised)}"
+        return self._left.pop(0) if self._left else f"summary {len(self.summarized)}"
 
     @property
-    def summarised(self) -> list[str]:
-        """What the summariser was asked."""
+    def summarized(self) -> list[str]:
+        """What the summarizer was asked."""
         return [request.messages[-1]["content"] for request in self.requests if request.body["model"] == "small"]
 
     @property
@@ -72,15 +72,15 @@ class Model(ScriptedModel):
 
 
 def swarm_of(model: ScriptedModel, above: int = 900, **options: Any) -> AsyncSwarm:
-    """A swarm that summarises."""
-    return AsyncSwarm(model.client(), middleware=[summarise(WRITER, above, **options)])
+    """A swarm that summarizes."""
+    return AsyncSwarm(model.client(), middleware=[summarize(WRITER, above_tokens=above, **options)])
 
 
 @pytest.mark.anyio
 async def test_the_client_that_a_fallback_asks_writes_the_summary_too() -> None:
     """The first client is down, and the second one has another model."""
     first, second = ScriptedModel(lambda _: Failure(503)), ScriptedModel(["summary", "Done."])
-    middleware = [fallback((second.client(), "llama")), summarise(WRITER, 900)]
+    middleware = [fallback((second.client(), "llama")), summarize(WRITER, above_tokens=900)]
     swarm = AsyncSwarm(first.client(), middleware=middleware)
     budget = Budget(cost=1, prices={"known": (1, 1), "small": (1, 1)})
     response = await swarm.run(Agent(model="known"), [*exchanges(6), user("And?")], budget=budget)
@@ -94,14 +94,14 @@ async def test_a_request_that_is_short_enough_is_sent_as_it_is() -> None:
     """No summary is asked for."""
     model = Model()
     await swarm_of(model).run(Agent(), [*exchanges(3), user("And?")])
-    assert model.summarised == []
+    assert model.summarized == []
     assert len(model.asked[0]) == 13
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("stream", [False, True])
 async def test_older_messages_are_replaced_by_a_summary(stream: bool) -> None:
-    """The summariser gets them as one text; the request has its summary, and the newest messages as they are."""
+    """The summarizer gets them as one text; the request has its summary, and the newest messages as they are."""
     model = Model(cut=3)
     history = [*exchanges(8), user("And?")]
     swarm = swarm_of(model)
@@ -112,11 +112,11 @@ async def test_older_messages_are_replaced_by_a_summary(stream: bool) -> None:
     else:
         response = await swarm.run(Agent(), history)
     first, _ = model.requests
-    assert first.messages[0]["content"] == "You summarise."
+    assert first.messages[0]["content"] == "You summarize."
     assert "tools" not in first.body
     assert bool(first.body["stream"]) is stream
     for line in ("user: question 0", "assistant called look({})", f"result: {LONG}", "assistant: answer 0"):
-        assert f"\n{line}\n" in model.summarised[0]
+        assert f"\n{line}\n" in model.summarized[0]
     sent = model.asked[0]
     assert sent[0] == user(f"{HEADING}summary 1")
     assert sent[1]["role"] == "user"  # whose question the rest answers
@@ -141,9 +141,9 @@ async def test_requests_begin_with_the_same_messages_until_the_next_summary() ->
             summaries += 1
             assert sent[0] == user(f"{HEADING}summary {summaries}")
         before = sent
-    assert summaries == len(model.summarised) >= 3
-    assert "<summary of what came before>\nsummary 1\n</summary of what came before>" in model.summarised[1]
-    assert "question 0" not in model.summarised[1]
+    assert summaries == len(model.summarized) >= 3
+    assert "<summary of what came before>\nsummary 1\n</summary of what came before>" in model.summarized[1]
+    assert "question 0" not in model.summarized[1]
 
 
 @pytest.mark.anyio
@@ -162,12 +162,12 @@ async def test_a_summary_is_kept_for_equal_messages_alone() -> None:
 @pytest.mark.anyio
 async def test_in_memory_the_newest_summaries_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a service does not grow with the number of its conversations."""
-    monkeypatch.setattr("aswarm.middleware._summarise._MOST_KEPT", 2)
+    monkeypatch.setattr("aswarm.middleware._summarize._MOST_KEPT", 2)
     model = Model()
     swarm = swarm_of(model)
     for name in ("a", "b", "c", "c", "b", "a"):
         await swarm.run(Agent(), [user(name), *exchanges(8), user("And?")])
-    assert [asked.splitlines()[3][-1] for asked in model.summarised] == ["a", "b", "c", "a"]
+    assert [asked.splitlines()[3][-1] for asked in model.summarized] == ["a", "b", "c", "a"]
 
 
 @pytest.mark.anyio
@@ -180,7 +180,7 @@ async def test_the_question_at_work_stays_as_it_is() -> None:
     model = Model()
     steps: list[Step] = [*(call("look") for _ in range(12)), "Found."]
     worker = ScriptedModel(
-        lambda request: model.next_step(request) if request.body["model"] == "small" else steps.pop(0)
+        lambda request: model._next_step(request) if request.body["model"] == "small" else steps.pop(0)
     )
     response = await swarm_of(worker).run(Agent(functions=[look]), "What is there?")
     assert response.text == "Found."
@@ -188,19 +188,19 @@ async def test_the_question_at_work_stays_as_it_is() -> None:
     for request in worker.requests:
         check_history(request.messages)
         assert request.body["model"] == "small" or user("What is there?") in request.messages[1:3]
-    assert len(model.summarised) == 2
+    assert len(model.summarized) == 2
 
 
 @pytest.mark.anyio
 async def test_what_is_not_worth_a_summary_is_sent() -> None:
-    """Instructions alone that are too long, or one long message, are not summarised again and again."""
+    """Instructions alone that are too long, or one long message, are not summarized again and again."""
     model = Model()
     swarm = swarm_of(model, above=100)
     await swarm.run(Agent(instructions=LONG * 2), [])
     await swarm.run(Agent(instructions=LONG * 2), [user("Hi")])
     await swarm.run(Agent(), [user("Hi"), user(LONG * 2)])
     await swarm.run(Agent(), [{"role": "system", "content": LONG}, user("Hi"), user(LONG * 2)])
-    assert model.summarised == []
+    assert model.summarized == []
 
 
 @pytest.mark.anyio
@@ -214,7 +214,7 @@ async def test_other_parts_of_messages_are_in_the_text() -> None:
     ]
     model = Model()
     await swarm_of(model).run(Agent(), [*history, user("And?")])
-    assert "user: See: [image]\nassistant: I will not.\n" in model.summarised[0]
+    assert "user: See: [image]\nassistant: I will not.\n" in model.summarized[0]
 
 
 @pytest.mark.anyio
@@ -229,9 +229,9 @@ async def test_an_answer_without_its_call_is_left_out() -> None:
         return replace(handlers, complete=complete)
 
     model = Model()
-    swarm = AsyncSwarm(model.client(), middleware=[careless, summarise(WRITER, 900)])
+    swarm = AsyncSwarm(model.client(), middleware=[careless, summarize(WRITER, above_tokens=900)])
     await swarm.run(Agent(), [user(LONG * 12), user("And?")])
-    assert len(model.summarised) == 1
+    assert len(model.summarized) == 1
     check_history(model.asked[0])
 
 
@@ -254,17 +254,17 @@ async def test_its_tokens_are_counted() -> None:
 async def test_an_agent_without_a_model_uses_that_of_the_request() -> None:
     """The model of the agent that answers writes the summary too."""
     model = ScriptedModel(lambda _: "Done.")
-    swarm = AsyncSwarm(model.client(), middleware=[summarise(Agent(), 900)], model="theirs")
+    swarm = AsyncSwarm(model.client(), middleware=[summarize(Agent(), above_tokens=900)], model="theirs")
     await swarm.run(Agent(), [*exchanges(8), user("And?")])
     assert [request.body["model"] for request in model.requests] == ["theirs", "theirs"]
 
 
 @pytest.mark.anyio
-async def test_a_failure_of_the_summariser_names_it() -> None:
+async def test_a_failure_of_the_summarizer_names_it() -> None:
     """The run ends with a CompletionError that has the facts of the failure, and nothing is kept."""
     store = dict[str, str]()
     swarm = swarm_of(Model(Failure(503, "busy")), store=store)
-    with pytest.raises(CompletionError, match=r"'Summariser' could not summarise the conversation: .*busy") as caught:
+    with pytest.raises(CompletionError, match=r"'Summarizer' could not summarize the conversation: .*busy") as caught:
         await swarm.run(Agent(), [*exchanges(8), user("And?")])
     assert (caught.value.status_code, caught.value.retryable) == (503, True)
     assert store == {}
@@ -272,21 +272,21 @@ async def test_a_failure_of_the_summariser_names_it() -> None:
 
 @pytest.mark.anyio
 async def test_retry_asks_again_for_a_summary() -> None:
-    """A `retry` around it sees a failure before the first chunk, and one inside it sees only the summariser's."""
+    """A `retry` around it sees a failure before the first chunk, and one inside it sees only the summarizer's."""
     for place in (0, 1):
         model = Model(Failure(503, "busy", headers={"retry-after": "0"}))
-        middleware = [summarise(WRITER, 900)]
+        middleware = [summarize(WRITER, above_tokens=900)]
         middleware.insert(place, retry(attempts=2))
         response = await AsyncSwarm(model.client(), middleware=middleware).run(Agent(), [*exchanges(8), user("And?")])
         assert response.text == "Done."
-        assert len(model.summarised) == 2
+        assert len(model.summarized) == 2
 
 
 @pytest.mark.anyio
 async def test_an_empty_summary_is_an_error() -> None:
     """Older messages are never replaced by nothing."""
     model = Model(ScriptedAnswer("  "))
-    with pytest.raises(RunError, match="'Summariser' should summarise the conversation, but wrote no text"):
+    with pytest.raises(RunError, match="'Summarizer' should summarize the conversation, but wrote no text"):
         await swarm_of(model).run(Agent(), [*exchanges(8), user("And?")])
 
 
@@ -312,15 +312,21 @@ async def test_it_works_over_the_responses_api() -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (functools.partial(summarise, WRITER, 0), "above must be a whole number of tokens from 1, not 0"),
-        (functools.partial(summarise, WRITER, 1.5), "not 1.5"),
-        (functools.partial(summarise, "Summariser", 100), "needs an Agent that writes the summaries, not 'Summariser'"),
-        (functools.partial(summarise, Agent(functions=[user]), 100), "must have no functions"),
-        (functools.partial(summarise, Agent(output=int), 100), "no output"),
-        (functools.partial(summarise, Agent(instructions=lambda: "Hi"), 100), "its instructions must be a str"),
+        (functools.partial(summarize, WRITER, above_tokens=0), "above_tokens must be a whole number from 1, not 0"),
+        (functools.partial(summarize, WRITER, above_tokens=1.5), "not 1.5"),
+        (
+            functools.partial(summarize, "Summarizer", above_tokens=100),
+            "needs an Agent that writes the summaries, not 'Summarizer'",
+        ),
+        (functools.partial(summarize, Agent(functions=[user]), above_tokens=100), "must have no functions"),
+        (functools.partial(summarize, Agent(output=int), above_tokens=100), "no output"),
+        (
+            functools.partial(summarize, Agent(instructions=lambda: "Hi"), above_tokens=100),
+            "its instructions must be a str",
+        ),
     ],
 )
-def test_what_cannot_summarise_is_refused(make: Any, text: str) -> None:
+def test_what_cannot_summarize_is_refused(make: Any, text: str) -> None:
     """The error says what is wrong, when the middleware is made."""
     with pytest.raises(ConfigurationError, match=text):
         make()
@@ -330,15 +336,15 @@ def test_what_cannot_summarise_is_refused(make: Any, text: str) -> None:
 @pytest.mark.parametrize("above", [1, 100_000])
 def test_it_keeps_the_rules_of_middleware(above: int) -> None:
     """Runs can be left at any moment, also while a summary is written."""
-    check_middleware(summarise(WRITER, above))
+    check_middleware(summarize(WRITER, above_tokens=above))
 
 
 def test_it_works_in_a_blocking_swarm() -> None:
     """The same middleware, without await."""
     model = Model()
-    with Swarm(model.client(), middleware=[summarise(WRITER, 900)]) as swarm:
+    with Swarm(model.client(), middleware=[summarize(WRITER, above_tokens=900)]) as swarm:
         assert swarm.run(Agent(), [*exchanges(8), user("And?")]).text == "Done."
-    assert len(model.summarised) == 1
+    assert len(model.summarized) == 1
 
 
 @pytest.mark.slow
@@ -357,13 +363,13 @@ def test_any_history_is_sent_in_a_valid_request(messages: list[tuple[str, int]],
             text = f"{number} " + "x" * size
             made = exchange(number)[1:3] if kind == "calls" else [{"role": kind, "content": text}]
             history += made
-            before, count = model.asked[-1:], len(model.summarised)
+            before, count = model.asked[-1:], len(model.summarized)
             await swarm.run(Agent(), history)
             sent = model.asked[-1]
             check_history(sent)
             users = [message for message in history if message["role"] == "user"]
             assert not users or users[-1] in sent
-            if before and len(model.summarised) == count:
+            if before and len(model.summarized) == count:
                 assert sent == before[0] + made
 
     anyio.run(check)

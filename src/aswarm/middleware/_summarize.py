@@ -1,6 +1,6 @@
 """Summaries that replace the older messages of long histories in each request, as middleware.
 
-`summarise` decides when to write a summary, and which messages it replaces. The history of a run does not change.
+`summarize` decides when to write a summary, and which messages it replaces. The history of a run does not change.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _INSTRUCTIONS = ("system", "developer")
 _Block = tuple[Message, list[Message]]
 
 
-def summarise(agent: Agent, above: int, *, store: MutableMapping[str, str] | None = None) -> Middleware:
-    """Return middleware that replaces the older messages of requests with more than `above` tokens by a summary.
+def summarize(agent: Agent, *, above_tokens: int, store: MutableMapping[str, str] | None = None) -> Middleware:
+    """Return middleware that replaces the older messages of requests with more than `above_tokens` tokens by a summary.
 
-        AsyncSwarm(middleware=[summarise(Agent(name="Summariser", model="gpt-6-luna"), above=50_000)])
+        AsyncSwarm(middleware=[summarize(Agent(name="Summarizer", model="gpt-6-luna"), above_tokens=50_000)])
 
     The `agent` writes the summary, in one completion without functions, with the client and the limits of the swarm. If it has
     no model of its own, it uses the model of the request. If an outer `fallback` has switched to another client, the agent uses
     this client, and the model of the request.
 
-    The newest messages stay after the summary. They have about `above / 3` tokens. A call is never separated from its answer.
+    The newest messages stay after the summary. They have about a third of `above_tokens`. A call is never separated from its answer.
     When requests become too long again, the next summary includes the previous summary. Until then, all requests start with the
     same messages, so that the provider's prompt cache works. The history of the run does not change.
 
@@ -59,12 +59,12 @@ def summarise(agent: Agent, above: int, *, store: MutableMapping[str, str] | Non
 
     If the agent fails, the run gets a CompletionError that names the agent. No chunk was shown yet, so `retry` may retry. If
     the agent writes no text, the run ends with a RunError. Raises ConfigurationError for an agent with functions, with an
-    `output`, or with instructions that are a function, and if `above` is less than 1.
+    `output`, or with instructions that are a function, and if `above_tokens` is less than 1.
     """
-    if type(above) is not int or above < 1:
-        raise ConfigurationError(f"above must be a whole number of tokens from 1, not {above!r}")
+    if type(above_tokens) is not int or above_tokens < 1:
+        raise ConfigurationError(f"above_tokens must be a whole number from 1, not {above_tokens!r}")
     if not isinstance(agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"summarise needs an Agent that writes the summaries, not {shown(agent, _SHOWN)}")
+        raise ConfigurationError(f"summarize needs an Agent that writes the summaries, not {shown(agent, _SHOWN)}")
     if agent.functions or agent.output is not None or callable(agent.instructions):
         raise ConfigurationError(
             f"the agent {agent.name!r} cannot write summaries: it must have no functions and no output, and its instructions "
@@ -74,8 +74,10 @@ def summarise(agent: Agent, above: int, *, store: MutableMapping[str, str] | Non
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            if _tokens(request.body) > above:
-                request.body["messages"] = await _Shortening(agent, above, summaries, handlers, request).messages()
+            if _tokens(request.body) > above_tokens:
+                request.body["messages"] = await _Shortening(
+                    agent, above_tokens, summaries, handlers, request
+                ).messages()
             async with aclosing(handlers.complete(request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -167,7 +169,7 @@ class _Shortening:
         settings = RequestSettings(self._request.stream, None, "stream_options" in body, body["model"])
         messages: list[Message] = [{"role": "user", "content": f"{_TASK}{transcript}"}]
         request = build_request(agent, agent.instructions, messages, [], None, settings)
-        other = self._request._send  # noqa: SLF001 - another client in a `fallback`: it may not have the model of the agent
+        other = self._request._send  # another client in a `fallback`: it may not have the model of the agent
         request = replace(request, max_retries=self._request.max_retries, _send=other)
         if other is not None:
             request.body["model"] = body["model"]
@@ -179,7 +181,7 @@ class _Shortening:
             completion = accumulator.finish()
         except CompletionError as error:
             raise CompletionError(
-                f"the agent {agent.name!r} could not summarise the conversation: {error}",
+                f"the agent {agent.name!r} could not summarize the conversation: {error}",
                 status_code=error.status_code,
                 retryable=error.retryable,
                 retry_after=error.retry_after,
@@ -188,7 +190,7 @@ class _Shortening:
         text = described(completion.message.get("content") or "").strip()
         if not text:
             raise RunError(
-                f"the agent {agent.name!r} should summarise the conversation, but wrote no text: "
+                f"the agent {agent.name!r} should summarize the conversation, but wrote no text: "
                 f"{shown(completion.message, _SHOWN)}; give it another model or other instructions"
             )
         return text

@@ -1,0 +1,84 @@
+"""Two versions over one store: entries of a newer version, and agents that only the other version has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
+from aswarm._record.entries import Entry
+from aswarm._record.facts import CallKey, Facts
+from aswarm._record.fold import fold
+from aswarm.conversations import SQLiteStore
+from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run, answers, everything
+from aswarm.serve import AguiWire, OpenAIWire, VercelWire
+from aswarm.testing import ScriptedModel, call
+
+TURN = Entry(1, 0, "TurnStarted", {"agent": "Boss", "turn": 1})
+LATER = Entry(2, 0, "Later", {"instructions": "secret", "index": 0})
+
+
+def test_users_get_no_entry_of_an_unknown_type() -> None:
+    """A type that only a newer version knows may have data that is not for users, as RequestSent has."""
+    assert answers(LATER) is None
+    assert everything(LATER) is LATER
+    assert answers(TURN) is TURN
+
+
+@pytest.mark.parametrize("wire", [AguiWire(), OpenAIWire("Boss"), VercelWire()], ids=lambda wire: type(wire).__name__)
+def test_a_wire_with_a_protocol_of_its_own_sends_no_frame_for_an_unknown_type(wire: Any) -> None:
+    """Even with show=everything."""
+    assert list(wire.encode(LATER)) == []
+
+
+def test_an_unknown_type_changes_neither_the_history_nor_the_facts() -> None:
+    """The run continues as if the entry were missing."""
+    folded, facts = fold([TURN, LATER]), Facts([TURN, LATER])
+    assert folded.messages == []
+    assert not (facts.completions or facts.started or facts.waiting or facts.finished)
+
+
+def test_an_unknown_type_inside_code_is_not_taken_for_a_result() -> None:
+    """Otherwise the call would be answered from this entry, and would never run."""
+    value = {"type": "Later", "index": 0, "name": "erase"}
+    facts = Facts([TURN, Entry(2, 0, "ToolProgress", {"index": 0, "value": value, "_inside": True})])
+    assert CallKey(1, 0, 0) not in facts.finished
+    assert not facts.made
+
+
+@pytest.mark.asyncio
+async def test_an_answer_for_an_agent_that_the_process_lacks_is_refused_and_can_be_sent_again(tmp_path: Path) -> None:
+    """During an upgrade that renames an agent, a request may reach a process of the other version."""
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        """Refund an order."""
+        return f"refunded {order}"
+
+    @asynccontextmanager
+    async def process(name: str, *script: Any) -> AsyncGenerator[LocalRuns]:
+        agent = Agent(name=name, functions=[refund])
+        async with (
+            AsyncSwarm(ScriptedModel(script).client()) as swarm,
+            SQLiteStore(tmp_path / "chats.db") as store,
+            LocalRuns(swarm, store, agents=agent, version="1") as runs,
+        ):
+            yield runs
+
+    async with process("Orders", call("refund", call_id="c1", order=7)) as runs:
+        new = NewRun("ann", "c", [{"role": "user", "content": "Refund order 7!"}], run_id="r")
+        assert (await Run(runs, await runs.start(new)).result()).response["stop"] == "waiting"
+    async with process("Sales") as runs:
+        waits = Run(runs, await runs.get("r", user="ann"))
+        with pytest.raises(
+            ConfigurationError, match="needs the agent 'Orders', which this process does not have; add it"
+        ):
+            await waits.answer(CallAnswer("c1", approve=True))
+    async with process("Orders", "Done.") as runs:
+        waits = Run(runs, await runs.get("r", user="ann"))
+        answered = await waits.answer(CallAnswer("c1", approve=True))
+        assert (await answered.result()).response["text"] == "Done."
