@@ -270,6 +270,15 @@ def simulate(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """A day of a service in 24 minutes: memory, handles, tasks, rows and files stay flat. `-- MINUTES SEED [--leak ...]`."""
+    session.install(".", *group("test"), *group("mcp"))
+    arguments = session.posargs or ["24", str(random.randrange(10_000))]
+    session.log(f"minutes and seed: {' '.join(arguments)}")
+    session.run("python", "tests/support/testing/soak.py", *arguments, env=SUPPORT)
+
+
+@nox.session
 def mutants(session: nox.Session) -> None:
     """Run mutation tests of the core; `-- sse plan`: only of these modules. About 40 minutes on two cores.
 

@@ -97,7 +97,7 @@ async def serve(
         async with stream:
             try:
                 head, body = await read_request(stream)
-            except anyio.EndOfStream:
+            except (anyio.EndOfStream, anyio.BrokenResourceError):  # the client left before its request was complete
                 return
             seen.heads.append(head)
             seen.requests.append(body)
