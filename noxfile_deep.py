@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -217,7 +216,7 @@ def durable(session: nox.Session) -> None:
 def upgrade(session: nox.Session) -> None:
     """Run an older version and this version over one store: deploys, kills, and the way back. `-- [COMMIT [CASE ...]]`.
 
-    COMMIT: the older version; by default the last tag, or the first commit with today's formats if there is no tag. CASE: only
+    COMMIT: the older version; by default the last tag, or the previous commit if there is no tag. CASE: only
     cases whose title contains this text, such as "durable" or "new then old". Half an hour to an hour.
     """
     commit, *cases = session.posargs or [older_version(session)]
@@ -240,24 +239,10 @@ def upgrade(session: nox.Session) -> None:
 
 
 def older_version(session: nox.Session) -> str:
-    """Return the last tag before this commit. Without a tag, return the first commit that has today's formats of databases."""
-
-    def git(*command: str) -> list[str]:
-        found = session.run("git", *command, external=True, silent=True, log=False, success_codes=[0, 1, 128])
-        return str(found).splitlines()
-
-    tag = git("describe", "--tags", "--abbrev=0", "HEAD~1")
-    if not tag[0].startswith("fatal"):
-        return tag[0]
-    formats = ("grep", "-hoE", r"Schema\(0x[0-9A-F]+, [0-9]+")
-    commits = git("log", "--first-parent", "--format=%h", "--", *FORMATS)
-    todays = sorted(git(*formats, "HEAD", "--", *FORMATS))
-    same = itertools.takewhile(lambda commit: sorted(git(*formats, commit, "--", *FORMATS)) == todays, commits)
-    return list(same)[-1]
-
-
-# The files with the formats of the databases.
-FORMATS = ("src/aswarm/conversations/_statements.py", "src/aswarm/_record/journal_file.py")
+    """Return the last tag before this commit. Before the first tag, names still changed, so return the previous commit."""
+    command = ("git", "describe", "--tags", "--abbrev=0", "HEAD~1")
+    found = session.run(*command, external=True, silent=True, log=False, success_codes=[0, 128])
+    return "HEAD~1" if str(found).startswith("fatal") else str(found).strip()
 
 
 @nox.session

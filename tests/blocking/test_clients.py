@@ -104,7 +104,7 @@ def test_a_transport_that_goes_on_after_the_last_event() -> None:
     class Body(httpx.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
             yield from sse(ScriptedAnswer("Hi")).pieces
-            gate.wait(10)
+            gate.wait(120)
 
     headers = {"content-type": "text/event-stream"}
     transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Body()))

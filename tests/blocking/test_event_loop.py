@@ -81,8 +81,8 @@ def test_threads_that_wait_at_the_end() -> None:
             ended.append("hang")
 
     def hold() -> None:
-        began.wait(10)
-        gate.wait(10)
+        began.wait(120)
+        gate.wait(120)
 
     async def busy() -> None:
         await in_callers_thread(hold)
@@ -96,12 +96,12 @@ def test_threads_that_wait_at_the_end() -> None:
     threads = [threading.Thread(target=wait, args=[work]) for work in (hang, busy)]
     for thread in threads:
         thread.start()
-    began.wait(10)
+    began.wait(120)
     loop.close()
     assert ended[0] == "hang"
     gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert ended == ["hang", "thread", "thread"]
 
 
@@ -125,9 +125,9 @@ def test_a_function_that_would_begin_at_the_end() -> None:
     loop = EventLoopThread()
     thread = threading.Thread(target=wait)
     thread.start()
-    began.wait(10)
+    began.wait(120)
     loop.close()
-    thread.join(10)
+    thread.join(120)
     assert called == [NAME], "what closes is called, on the event loop"
 
 
@@ -156,7 +156,7 @@ def test_what_does_not_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def block() -> None:
         began.set()
-        gate.wait(10)
+        gate.wait(120)
 
     before = loop_threads()
     blocked = EventLoopThread()
@@ -200,7 +200,7 @@ def test_a_dropped_stream_whose_end_lasts(monkeypatch: pytest.MonkeyPatch) -> No
     gc.collect()
     assert not ended.is_set()
     gate.set()
-    assert ended.wait(10)
+    assert ended.wait(120)
 
 
 def test_a_dropped_stream_whose_client_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def test_a_dropped_stream_whose_client_blocks(monkeypatch: pytest.MonkeyPatch) -
     next(stream)
     del stream
     gc.collect()
-    assert all_closed.wait(10)
+    assert all_closed.wait(120)
     assert closed == [threading.current_thread().name, NAME, NAME]
 
 

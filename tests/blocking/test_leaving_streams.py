@@ -125,7 +125,7 @@ def test_a_plain_function_that_has_begun_is_told_with_its_result() -> None:
     @tool(thread=False, concurrent=True)
     def hold() -> str:
         began.set()
-        failed.wait(10)
+        failed.wait(120)
         return "held"
 
     async def fail() -> str:

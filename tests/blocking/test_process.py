@@ -49,7 +49,7 @@ def start(place: str, code: str, **environment: str) -> subprocess.Popen[str]:
 
 def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
     """Its exit code and what it said; on stderr it may not say anything."""
-    out, err = program.communicate(timeout=30)
+    out, err = program.communicate(timeout=120)
     assert not err
     return program.returncode, out
 

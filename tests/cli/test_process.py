@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def test_a_pipe_that_breaks_ends_the_run() -> None:
     """`aswarm run ... | head -1`: the model's stream is closed, there is no traceback, and the exit code is 141."""
     with model(sse(ScriptedAnswer("a line of text\n" * 5000), cut=15, pause=0.002)) as server:
         process = started("run", "agents:triage", "?", server=server)
-        head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=60)
+        head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=240)
         assert head.stdout == b"a line of text\n"
         assert process.stdout is not None
         process.stdout.close()
@@ -91,9 +92,9 @@ FEW_COMMANDS = COMMANDS[:1] + [pytest.param(command, marks=pytest.mark.heavy) fo
 
 def in_shell(command: str, server: LoopbackServer | None = None) -> subprocess.CompletedProcess[str]:
     """A line of the shell, in which `aswarm` is the command; its exit code and what it wrote to stderr and stdout."""
-    line = re.sub(r"\baswarm\b", f"{sys.executable} -m aswarm", command)
+    line = re.sub(r"\baswarm\b", lambda _: f"{shlex.quote(sys.executable)} -m aswarm", command)
     known = {**os.environ, **environment(server)}
-    return subprocess.run(["bash", "-c", line], env=known, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(["bash", "-c", line], env=known, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("command", FEW_COMMANDS)
@@ -171,8 +172,8 @@ def test_a_graph_is_utf_8_in_any_encoding(project: Path) -> None:
 
 def test_stdout_that_is_closed() -> None:
     """With `>&-` the output is discarded, without an error."""
-    command = ["sh", "-c", f"exec {sys.executable} -m aswarm graph agents:triage >&-"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    command = ["sh", "-c", f"exec {shlex.quote(sys.executable)} -m aswarm graph agents:triage >&-"]
+    done = subprocess.run(command, capture_output=True, timeout=240, check=False)
     assert done.returncode == 0
     assert all(line.startswith(b"Note: ") for line in done.stderr.splitlines())
 
@@ -190,7 +191,7 @@ main()
 def without(names: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command where these modules are not installed."""
     code = WITHOUT.format(names=names, arguments=["aswarm", *arguments])
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
 
 
 EXTRAS = ["rich", "prompt_toolkit", "yaml"]
@@ -231,6 +232,6 @@ print([name for name in {["openai", "httpx", "httpx2", *EXTRAS]} if name in sys.
 
 def test_what_is_imported() -> None:
     """The SDK is imported when a run begins, the extras with the commands that need them."""
-    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True, timeout=240)
     lines = done.stdout.splitlines()
     assert (lines[0], lines[-1]) == ("False", "[]")

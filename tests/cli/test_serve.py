@@ -105,7 +105,7 @@ def test_the_demo_is_served_until_it_is_interrupted() -> None:
         assert "You get 39.90 EUR back" in texts[0]
         assert "is a script, and it ends here" in texts[1]
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(120) == 130
 
 
 @pytest.mark.processes

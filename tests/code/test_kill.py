@@ -22,11 +22,10 @@ def test_no_call_of_killed_code_is_lost_or_runs_twice(seed: int, tmp_path: Path)
     ):  # LocalRuns closes a run that has died thrice
         kills += 1
     assert kills
-    counts = processes.counts()
-    assert {number for number, _ in map(str.split, counts)} == set(map(str, range(15)))
+    counts, result = processes.counts(), processes.result()
     assert set(counts.values()) == {1}
-    assert len({seed for _, seed in map(str.split, counts)}) == 5  # each process draws the same random numbers
-    result = processes.result()
+    ran = {int(number): seed for number, seed in map(str.split, counts)}
+    assert len(set(ran.values())) == len({number // 3 for number in ran})  # each process draws the same random numbers
     results = json.loads(next(each["content"] for each in result["history"] if each["role"] == "tool"))
     lost = [step for step, each in enumerate(results) if isinstance(each, str)]
     assert all("its outcome is unknown" in results[step] for step in lost)
@@ -36,5 +35,6 @@ def test_no_call_of_killed_code_is_lost_or_runs_twice(seed: int, tmp_path: Path)
         if step not in lost
     )
     unknown = [json.loads(call["arguments"])["number"] for call in result["unknown"]]
+    assert ran.keys() | set(unknown) == set(range(15))  # a process may die before a recorded call runs
     assert {number // 3 for number in unknown} == set(lost)
     assert {call["name"] for call in result["unknown"]} <= {"work"}

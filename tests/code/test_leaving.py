@@ -95,6 +95,17 @@ async def test_the_deadline_of_a_budget_cuts_code() -> None:
     assert told(response).startswith("cancelled; its outcome is unknown")
 
 
+async def test_the_deadline_of_a_budget_cuts_code_that_computes() -> None:
+    """The killed worker is not told as a crash."""
+
+    async def work() -> None:
+        raise AssertionError
+
+    response = await swarm_of("while True:\n    pass").run(agent_of(work), "Go", budget=Budget(seconds=1))
+    assert response.spent == "seconds"
+    assert told(response).startswith("cancelled; its outcome is unknown")
+
+
 async def test_a_crash_of_the_worker_is_a_failed_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs nothing else: the calls of the code are named, and the next code runs."""
 

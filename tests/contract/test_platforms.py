@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import aswarm
 
 pytestmark = pytest.mark.processes
 
@@ -132,3 +135,12 @@ def test_nothing_but_runs_in_a_shared_file_needs_a_part_of_posix(tmp_path: Path)
     *lines, refusal = done.stdout.splitlines() or [""]
     assert (lines, done.returncode) == (["Done."] * len(USES), 0), done.stderr
     assert refusal.endswith("needs a POSIX system; use PostgreSQL here")
+
+
+def test_no_pattern_has_possessive_quantifiers() -> None:
+    """Those of Python before 3.11.5 match wrongly, and Debian 12 has 3.11.2: https://github.com/python/cpython/issues/106052"""
+    for path in Path(aswarm.__file__).parent.rglob("*.py"):
+        for call in re.findall(
+            r"re\.(?:compile|match|fullmatch|search|sub|finditer|findall)\(.*", path.read_text(encoding="utf-8")
+        ):
+            assert not re.search(r"[*+?}]\+|\(\?>", call), f"{path.name}: {call}"

@@ -101,7 +101,7 @@ def enqueue(engine: Engine, url: str, run_id: str, last: str = "COMMIT") -> None
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         while not condition():
             await anyio.sleep(0.01)
 

@@ -127,7 +127,7 @@ class Crowd:
         self.most = max(self.most, self.here)
         if self.here == self._size:
             self._all_here.set()
-        with anyio.fail_after(20):  # only if too few ever come
+        with anyio.fail_after(120):  # only if too few ever come
             await self._all_here.wait()
         await anyio.sleep(0)
         self.here -= 1

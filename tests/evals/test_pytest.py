@@ -87,7 +87,7 @@ def test_from_pytest(tmp_path: Path) -> None:
     (tmp_path / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     (tmp_path / "test_desk.py").write_text(TESTS, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", str(tmp_path / "test_desk.py")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "::test_desk[Rome!" in done.stdout
     assert "::test_plain" in done.stdout

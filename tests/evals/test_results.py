@@ -108,7 +108,7 @@ async def test_a_cancelled_evaluation_keeps_what_was_done(tmp_path: Path) -> Non
             kept.append(error.report)
             raise
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await stuck.wait()
@@ -134,7 +134,7 @@ async def test_results_that_cannot_be_written_do_not_replace_a_cancellation(tmp_
             ended.append(error)
             raise
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await stuck.wait()
@@ -170,7 +170,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     """A real interrupt of a script; it leaves as KeyboardInterrupt, with nothing on stderr."""
     path = tmp_path / "results.json"
     command = [sys.executable, "-W", "error", "-c", CTRL_C, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
     [record] = read(path)
     assert record["interrupted"] is True

@@ -78,7 +78,7 @@ def test_a_signal_ends_the_example_too(offline: list[str], number: signal.Signal
     assert process.stdout
     example = int(process.stdout.readline())
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (128 + number, "")
     with pytest.raises(ProcessLookupError):
         os.kill(example, 0)

@@ -43,14 +43,12 @@ async def test_the_event_loop_does_not_wait_for_the_file(path: Path) -> None:
     """Other tasks run while a journal waits for another process's lock; a cancelled opening leaves it closed."""
     held = SideLock.acquire(str(path), 0)
     assert held is not None
-    steps = 0
-    with anyio.move_on_after(0.1) as scope:
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             group.start_soon(Journal(path, BATCH).__aenter__)
-            while True:
+            for _ in range(20):
                 await anyio.sleep(0.005)
-                steps += 1
-    assert scope.cancelled_caught and steps > 3
+            group.cancel_scope.cancel()
     held.release()
     async with Journal(path, BATCH) as journal:
         assert (await begin(journal, "a", Agent())).text == "Done"

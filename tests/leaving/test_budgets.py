@@ -61,7 +61,7 @@ async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> N
         scene.deeds.seconds_in_thread = 0.6
         limit(scene, Budget(seconds=0.25))
         journey = Journey(scene, face)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             await journey.travel()
         assert (journey.response.stop, journey.response.spent) == ("budget", "seconds")
         assert scene.deeds.running == 0

@@ -78,7 +78,7 @@ async def test_an_abandoned_function_is_not_awaited_and_holds_its_token(face: st
     def work(context_variables: dict[str, Any]) -> str:
         begun.set()
         context_variables["written"] = True
-        gate.wait(5)
+        gate.wait(120)
         return "worked"
 
     def work_too() -> str:
@@ -114,7 +114,7 @@ async def test_a_function_that_waits_for_a_thread_never_started(face: str) -> No
 
     def hold() -> str:
         begun.set()
-        gate.wait(5)
+        gate.wait(120)
         return "held"
 
     def work() -> str:

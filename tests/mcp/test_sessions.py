@@ -206,7 +206,7 @@ async def test_a_server_that_died_between_calls_loses_none(journal: Path) -> Non
         connection = shop._connection
         assert connection is not None
         first = connection.session()
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while first.is_usable:
                 await anyio.sleep(0.01)
         assert await run(shop, call("write", text="a")) == ["a"]

@@ -242,7 +242,7 @@ async def test_timing_notes_each_step_once(face: str, kind: str) -> None:
     swarm = AsyncSwarm(client_of(kind, script_of([call("pay", amount=1), "Paid."])), middleware=[timing(times)])
     await run(swarm, face, run_id="mine")
     assert [entry[:2] for entry in times] == [("mine", "completion"), ("mine", "pay"), ("mine", "completion")]
-    assert all(0 <= seconds < 5 for *_, seconds in times)
+    assert all(0 <= seconds < 120 for *_, seconds in times)
 
 
 # --- a guard of calls -------------------------------------------------------------------------------------------------

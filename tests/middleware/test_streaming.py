@@ -94,10 +94,10 @@ class Closed:
         return replace(handlers, complete=complete)
 
 
-Leave = Callable[[AsyncSwarm, Callable[[], None]], Awaitable[None]]
+Leave = Callable[[AsyncSwarm, Callable[[], None], LoopbackServer], Awaitable[None]]
 
 
-async def by_break(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+async def by_break(swarm: AsyncSwarm, left: Callable[[], None], _: LoopbackServer) -> None:
     async with swarm.stream(Agent(), "Hi") as run:
         async for event in run:
             if isinstance(event, TextDelta):
@@ -105,7 +105,7 @@ async def by_break(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
                 break
 
 
-async def by_aclose(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+async def by_aclose(swarm: AsyncSwarm, left: Callable[[], None], _: LoopbackServer) -> None:
     run = swarm.run(Agent(), "Hi", stream=True)
     async for event in run:
         if event.get("content"):
@@ -114,14 +114,14 @@ async def by_aclose(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
     await run.aclose()
 
 
-async def by_dropping(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+async def by_dropping(swarm: AsyncSwarm, left: Callable[[], None], _: LoopbackServer) -> None:
     async for event in swarm.run(Agent(), "Hi", stream=True):
         if event.get("content"):
             left()
             break
 
 
-async def by_an_error(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+async def by_an_error(swarm: AsyncSwarm, left: Callable[[], None], _: LoopbackServer) -> None:
     with suppress(KeyError):
         async with swarm.stream(Agent(), "Hi") as run:
             async for event in run:
@@ -130,7 +130,7 @@ async def by_an_error(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
                     raise KeyError
 
 
-async def by_a_timeout(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+async def by_a_timeout(swarm: AsyncSwarm, left: Callable[[], None], _: LoopbackServer) -> None:
     with anyio.move_on_after(5) as scope:
         async with swarm.stream(Agent(), "Hi") as run:
             async for event in run:
@@ -139,7 +139,7 @@ async def by_a_timeout(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
                     scope.cancel()
 
 
-async def while_it_waits(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
+async def while_it_waits(swarm: AsyncSwarm, left: Callable[[], None], server: LoopbackServer) -> None:
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as group:
 
@@ -147,7 +147,7 @@ async def while_it_waits(swarm: AsyncSwarm, left: Callable[[], None]) -> None:
                 await swarm.run(Agent(), "Hi")
 
             group.start_soon(read)
-            await anyio.sleep(0.05)
+            await until(lambda: server.requests)
             left()
             scope.cancel()
 
@@ -165,7 +165,7 @@ def half(body: dict[str, Any]) -> Reply:
 
 @pytest.mark.parametrize("leave", LEAVING)
 async def test_leaving_closes_the_response_behind_three_middlewares(leave: Leave) -> None:
-    """The server sees the connection end within 200 ms, every generator is closed, and no task is left."""
+    """The server sees the connection end, every generator is closed, and no task is left."""
     closed = Closed()
     left_at = math.inf
 
@@ -180,7 +180,7 @@ async def test_leaving_closes_the_response_behind_three_middlewares(leave: Leave
     async with serve(half) as server, client_at(server) as client:
         swarm = AsyncSwarm(client, middleware=[closed.middleware] * 3)
         async with nothing_left_behind():
-            await leave(swarm, left)
+            await leave(swarm, left, server)
             await closing(server)
     assert (closed.opened, closed.open_now) == (3, 0)
     assert server.open_now == 0
@@ -268,6 +268,6 @@ async def test_a_middleware_that_reads_ahead_is_closed_too() -> None:
     async with serve(half) as server, client_at(server) as client:
         swarm = AsyncSwarm(client, middleware=[closed.middleware, around_completions(ahead), closed.middleware])
         async with nothing_left_behind():
-            await by_break(swarm, lambda: None)
+            await by_break(swarm, lambda: None, server)
             await until(lambda: server.closed_at)
     assert (closed.opened, closed.open_now) == (2, 0)

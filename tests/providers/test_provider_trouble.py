@@ -31,7 +31,7 @@ def look() -> str:
 async def through(client: Any, face: Face, api: Api, agent: Agent | None = None) -> Any:
     """One run through one face; its response, or its error."""
     swarm, agent = AsyncSwarm(client=client, api=api), agent or Agent(functions=[look])
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         if face == "run":
             return await swarm.run(agent, "Go")
         if face == "classic":

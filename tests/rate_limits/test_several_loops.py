@@ -51,7 +51,7 @@ def _in_threads(*works: tuple[str, Callable[[], Awaitable[None]]]) -> None:
     """Run each on a backend and a loop of its own, all at once."""
     with ThreadPoolExecutor(len(works)) as pool:
         for done in [pool.submit(anyio.run, work, backend=backend) for backend, work in works]:
-            done.result(20)
+            done.result(120)
 
 
 def test_loops_in_threads_share_the_limit() -> None:

@@ -168,5 +168,5 @@ def test_a_loop_in_another_thread_leaves_signals_alone(monkeypatch, capsys):
     loop = functools.partial(run_demo_loop_async, Agent(name="Bot"), client=ScriptedModel(["Hello!"]).client())
     thread = threading.Thread(target=anyio.run, args=[loop])
     thread.start()
-    thread.join(10)
+    thread.join(120)
     assert "Bot: Hello!" in capsys.readouterr().out

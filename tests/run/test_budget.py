@@ -451,7 +451,7 @@ async def test_a_function_that_may_be_abandoned_is_left() -> None:
 
     @tool(abandon_on_cancel=True)
     def block() -> str:
-        ended.wait(10)
+        ended.wait(120)
         return "done"
 
     shop = Shop([call("block")])

@@ -159,7 +159,8 @@ async def _leave(way: str, kind: str, api: Any) -> None:
                     elif way == "error":
                         raise ZeroDivisionError
     assert in_thread[0] == in_thread[1]
-    assert (in_thread[0] > 0) == (kind == "thread")
+    if kind == "async" or way != "budget":  # a busy machine may start no thread within the budget
+        assert (in_thread[0] > 0) == (kind == "thread")
     assert len(desk.started) == desk.ended == desk.cancelled == (1 if kind == "async" else desk.ended)
     assert run.response.messages == []
     assert run.response.unknown_calls == []

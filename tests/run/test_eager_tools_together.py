@@ -179,7 +179,7 @@ def test_an_abandoned_function_with_a_timeout(backend: str) -> None:
 
     @tool(repeatable=True, abandon_on_cancel=True, timeout=0.05)
     def hang(x: str) -> str:
-        gate.wait(30)
+        gate.wait(120)
         ended.set()
         return x
 

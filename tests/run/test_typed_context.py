@@ -152,7 +152,7 @@ async def test_readers_run_together_and_see_the_start_of_their_group() -> None:
         await meeting[1 - number].wait()
         return str(context_variables.points)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(120):
         response = await run([call("read", number=0), call("read", number=1)], functions=[read])
     assert [each["content"] for each in response.messages if each["role"] == "tool"] == ["7", "7"]
 

@@ -94,7 +94,7 @@ async def test_a_function_that_was_left_behind_is_unknown() -> None:
 
     @tool(timeout=0.01)
     def work() -> str:
-        released.wait(10)
+        released.wait(120)
         return ""
 
     def end(_: object) -> str:

@@ -282,7 +282,7 @@ async def test_failures_of_the_background_end_nothing(
             monkeypatch.setattr(log, name, failing(getattr(log, name), each))
         run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
         one.runs._readers._foreign["other"] = 1  # type: ignore[attr-defined]
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             assert (await elsewhere(run, two).cancel("enough")).reason == "enough"
             assert (await unread.last_entry()).fields["reason"] == "no_reader"
             while any(failures.values()):

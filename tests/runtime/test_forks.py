@@ -65,13 +65,13 @@ def test_a_fork_while_another_thread_makes_the_value(fork: Fork) -> None:
     def make() -> str:
         if not making.is_set():
             making.set()
-            gate.wait(10)
+            gate.wait(120)
         return "made"
 
     values = PerProcess(make)
     thread = threading.Thread(target=values.get)
     thread.start()
-    making.wait(10)
+    making.wait(120)
     fork()
     assert values.get() == "made"
     assert thread.is_alive()

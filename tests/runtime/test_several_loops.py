@@ -64,7 +64,7 @@ def in_threads(work: Callable[[], Coroutine[Any, Any, Any]], backends: list[str]
     start = threading.Barrier(len(backends))
 
     def thread(backend: str) -> Any:
-        start.wait(10)
+        start.wait(120)
         return anyio.run(work, backend=backend)
 
     with ThreadPoolExecutor(len(backends)) as pool:

@@ -116,7 +116,7 @@ async def hold(database: ThreadedDatabase) -> threading.Event:
 
     def wait() -> Transaction[None]:
         started.set()
-        free.wait(10)
+        free.wait(120)
         yield from ()
 
     database.put(wait, ignore)

@@ -78,7 +78,7 @@ async def is_dead(processes: Processes, name: str) -> bool:
 
 async def until_dead(processes: Processes, name: str) -> None:
     """Wait until the system has noticed the death of a process."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         while not await is_dead(processes, name):
             await anyio.sleep(0.01)
 
@@ -134,13 +134,13 @@ async def test_the_version_changes_when_another_process_writes(
     await other.open()
     processes = Processes(database, "own")
     async with processes.joined():
-        with anyio.fail_after(20):  # until PostgreSQL listens
+        with anyio.fail_after(120):  # until PostgreSQL listens
             while "://" in place and not await processes.version():
                 await anyio.sleep(0.01)
         before = await processes.version()
         assert await processes.version() == before
         await other.submit(lambda: single("INSERT INTO item VALUES (?)", "a"), notifies=True)
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             while await processes.version() == before:
                 await anyio.sleep(0.01)
     await other.aclose()

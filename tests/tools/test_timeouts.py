@@ -68,7 +68,7 @@ async def test_a_plain_function_that_times_out_may_still_be_running() -> None:
     @tool(timeout=0.05)
     def hang(context_variables: dict[str, Any]) -> str:
         context_variables["early"] = True
-        release.wait(15)
+        release.wait(120)
         context_variables["late"] = True
         context_variables["list"].append("late")
         written.set()
@@ -103,7 +103,7 @@ async def test_concurrent_functions_with_timeouts_lose_no_write_of_each_other() 
     @tool(concurrent=True, timeout=10)
     def put(context_variables: dict[str, Any], key: str) -> str:
         context_variables[key] = True
-        both.wait(10)
+        both.wait(120)
         return "ok"
 
     response = await run_turn([put], [call("put", key="a"), call("put", key="b")])
@@ -118,11 +118,11 @@ async def test_a_cancelled_run_waits_for_a_plain_function() -> None:
 
     def work() -> str:
         started.set()
-        release.wait(15)
+        release.wait(120)
         ended.append("work")
         return "ok"
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             swarm = AsyncSwarm(client=ScriptedModel([call("work"), "Done"]).client())
             group.start_soon(swarm.run, Agent(functions=[work]), "Go")
@@ -139,7 +139,7 @@ async def test_abandon_on_cancel_does_not_wait() -> None:
     @tool(abandon_on_cancel=True)
     def work(context_variables: dict[str, Any]) -> str:
         started.set()
-        release.wait(15)
+        release.wait(120)
         context_variables["late"] = True
         ended.set()
         return "ok"
@@ -152,7 +152,7 @@ async def test_abandon_on_cancel_does_not_wait() -> None:
             async for _ in run:
                 pass
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             group.start_soon(consume)
             await anyio.to_thread.run_sync(started.wait, 15)

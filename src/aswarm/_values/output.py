@@ -32,7 +32,9 @@ _MODES = get_args(OutputMode)
 _LINE = 80  # the length of a type in an error text
 _WRAPPED = "value"  # an answer that is not a JSON object is sent as {"value": ...}
 _FENCE = "```"
-_OPEN_TEXT = re.compile(r'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+"', re.DOTALL)  # JSON whose last text has no end yet
+# A text of JSON; group 1 is its end, if it has one. It has no possessive quantifiers, because those of Python before 3.11.5 fail:
+# https://github.com/python/cpython/issues/106052
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*(?:(")|\\?\Z)', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,8 @@ def _without_fence(text: str) -> str:
 
 def _without_last_number(text: str) -> str:
     shorter = text.rstrip("+-.0123456789Ee")
-    return text if shorter == text or _OPEN_TEXT.match(shorter) else shorter
+    ends_in_text = shorter != text and any(found[1] is None for found in _TEXT.finditer(shorter))
+    return text if shorter == text or ends_in_text else shorter
 
 
 # --- the answer in a history ------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, TypeAlias, cast
 
 import anyio
+import anyio.lowlevel
 from pydantic_monty import (
     FunctionSnapshot,
     FutureSnapshot,
@@ -126,6 +127,8 @@ class Sandbox:
             group.start_soon(self._watch)
             step = await seams.run_sync(self._in_worker, work, limiter=threads.get())
             group.cancel_scope.cancel()
+        # The group has ended with its own cancellation, so another one, which has killed the worker, is not raised yet.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         return step
 
     async def _watch(self) -> None:

@@ -149,7 +149,7 @@ def test_a_pipe_that_breaks_ends_the_batch() -> None:
     """`aswarm batch ... | head -1`: no further request is sent, and the exit code is 141."""
     with server(stalls_after=40) as model:
         process = start(model)
-        head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=60)
+        head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=240)
         assert json.loads(head.stdout)["status"] == "answer"
         assert process.stdout is not None
         process.stdout.close()

@@ -118,7 +118,7 @@ def test_streams_end_at_sigterm_and_their_runs_are_kept(tmp_path: Path, server: 
             first.wait_for(run["id"], "ToolCallStarted")
         first.process.send_signal(signal.SIGTERM)
         texts = [read_all(raw) for raw in raws]
-        first.process.wait(30)
+        first.process.wait(120)
         if server != "hypercorn":  # it tells nothing that an app could hear, and cuts the streams after 3 seconds
             assert all(text.endswith(b"retry: 1000\n\n\r\n0\r\n\r\n") for text in texts), texts
     with service_process(store) as second:

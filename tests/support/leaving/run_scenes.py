@@ -25,7 +25,7 @@ INTERRUPTED = "not run: interrupted"
 HANDOFF = '{"assistant": "other"}'
 USER = {"role": "user", "content": "go"}
 # Seconds until an open response is closed. 0.2 are promised on an idle machine; without the promise, it stays open for ever.
-BOUND = 5
+BOUND = 120
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -11,7 +11,7 @@ from aswarm import Agent, AsyncSwarm, Response
 from aswarm.testing import ScriptedModel, check_history
 
 
-async def run_turn(functions: Sequence[Any], calls: Sequence[Any], *, seconds: float = 10, **options: Any) -> Response:
+async def run_turn(functions: Sequence[Any], calls: Sequence[Any], *, seconds: float = 120, **options: Any) -> Response:
     """Run one turn with these calls, and then an answer, within so many seconds."""
     context = options.pop("context_variables", None)
     with anyio.fail_after(seconds):

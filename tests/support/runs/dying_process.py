@@ -37,7 +37,7 @@ class DyingProcess:
 
     async def reach(self) -> None:
         """Wait until the process has reached its place, or has finished the run before it."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             while not any(line in ("here", "ended") for line in self._lines()[self._before :]):
                 assert self._process.poll() is None
                 await anyio.sleep(0.01)

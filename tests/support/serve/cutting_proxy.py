@@ -25,18 +25,18 @@ class CuttingProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(120)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(120)
 
     def cut(self) -> int:
         """Reset all connections. Returns their number."""
-        return asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(120)
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
