@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,11 @@ def postgres() -> Iterator[str]:
     if url := os.environ.get("ASWARM_TEST_POSTGRES"):
         yield url
         return
-    with postgres_server() as server:
+    with ExitStack() as stack:
+        test = _current.copy()
+        _current.clear()  # any test may be the first one that uses the server
+        server = stack.enter_context(postgres_server())
+        _current.extend(test)
         yield server.uri
 
 

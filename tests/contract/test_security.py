@@ -144,6 +144,7 @@ def test_a_yaml_file_creates_no_objects(tmp_path: Path, tag: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.processes  # croniter, which DBOS imports, starts one
 @pytest.mark.asyncio
 async def test_a_durable_run_stores_no_pickle(tmp_path: Path) -> None:
     """The tables of DBOS contain JSON with the id of the run."""

@@ -150,7 +150,7 @@ async def test_a_run_of_a_service_leaves_no_object(tmp_path: Path) -> None:
     """The runs that ended are in the file; a reader that left is gone."""
     model, numbers = ScriptedModel(reply, cut=2), count()
     agent = Agent(functions=[look_up, refund])
-    async with LocalRuns(AsyncSwarm(model.client()), tmp_path / "runs.sqlite", agents=agent) as runs:
+    async with LocalRuns(AsyncSwarm(model.client()), agents=agent, store=tmp_path / "runs.sqlite") as runs:
 
         async def run() -> None:
             said = {"role": "user", "content": "look_up"}

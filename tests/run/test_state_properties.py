@@ -87,7 +87,7 @@ def test_every_snapshot_is_valid_and_every_request_too(
             progress(call, how, f"k{number}")
             response = state.response
             assert response.messages[: len(made)] == made
-            handed = [item._outcome.agent for item in state.turn.calls if item._outcome and item.outcome.agent]
+            handed = [item._outcome.agent for item in state.turn.calls if item._outcome and item._outcome.agent]
             assert response.agent is (handed[-1] if handed else state.agent)
             check_tail(response.messages, has_handed_off=bool(handed))
         for number, call in enumerate(state.turn.calls):

@@ -43,7 +43,11 @@ CALLS = st.one_of(
 )
 STEPS = st.lists(TEXTS | st.lists(CALLS, min_size=1, max_size=3), max_size=6)
 OUTPUTS = st.builds(
-    Output, KINDS, st.sampled_from(["auto", "tool", "prompt"]), st.integers(0, 2), check=st.sampled_from([None, repr])
+    Output,
+    KINDS,
+    mode=st.sampled_from(["auto", "tool", "prompt"]),
+    retries=st.integers(0, 2),
+    check=st.sampled_from([None, repr]),
 )
 
 

@@ -14,7 +14,7 @@ import pytest
 from served import events_of
 from service_process import ServiceProcess, service_process
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled]
+pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.processes]
 
 SERVERS = [
     "uvicorn",
@@ -118,7 +118,6 @@ def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> Non
         assert second.ended(second.say("And now?"))["status"] == "finished"
 
 
-@pytest.mark.processes
 def test_processes_share_the_runs_of_a_file(tmp_path: Path) -> None:
     """Started in one process: another one reads it live, refuses a second message, and stops it."""
     store = tmp_path / "chats.sqlite"

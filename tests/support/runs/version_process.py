@@ -132,7 +132,7 @@ class Actor:
 
         from aswarm.serve import Service, bearer
 
-        service = Service(self.runs, auth=bearer("token"), wires=("openai",), drain=2)
+        service = Service(self.runs, auth=bearer("token"), wires=("openai",), drain_seconds=2)
         print(json.dumps({"ready": True}), flush=True)
         await uvicorn.Server(uvicorn.Config(service, port=self.given["port"], log_level="warning")).serve()
 

@@ -105,9 +105,9 @@ class Soak:
             traced = self._tracing()
             plain = AsyncSwarm(client, eager_tools="always", middleware=[retry(attempts=3)])
             limited = AsyncSwarm(
-                client, eager_tools=True, limits=RateLimits(requests_per_minute=1800), middleware=[traced]
+                client, eager_tools=True, rate_limits=RateLimits(requests_per_minute=1800), middleware=[traced]
             )
-            mcp_server = serve_agents(agents()[0], plain).streamable_http_app()
+            mcp_server = serve_agents(plain, agents=agents()[0]).streamable_http_app()
             mcp = f"{await stack.enter_async_context(listening(mcp_server))}/mcp"
             tools = await stack.enter_async_context(MCPServer(mcp, prefix="served_", timeout=10))
             url = await stack.enter_async_context(listening(self._service(limited, [*tools.functions])))
@@ -127,16 +127,18 @@ class Soak:
         return otel(tracer_provider=provider, meter_provider=MeterProvider([self.metrics]))
 
     def _service(self, swarm: AsyncSwarm, functions: list[Any]) -> Service:
-        limits = Limits(kept_seconds=_KEPT_HOURS * self.day.hour, seconds=30, runs_per_user=4)
+        limits = Limits(kept_seconds=_KEPT_HOURS * self.day.hour, run_seconds=30, runs_per_user=4)
         path = self.folder / "service.sqlite"
-        self.local = LocalRuns(swarm, path, agents=agents(*functions), limits=limits, version="1")
+        self.local = LocalRuns(swarm, store=path, agents=agents(*functions), limits=limits, version="1")
         self.sources["service"] = partial(soak_measures.sqlite_rows, path)
         self.sources["active runs"] = partial(soak_measures.registries_of_runs, "service", self.local)
 
         def user(request: Request) -> str | None:
             return request.headers.get("x-user")
 
-        return Service(self.local, auth=user, wires=["openai", "vercel", "agui"], while_running="wait", heartbeat=1)
+        return Service(
+            self.local, auth=user, wires=["openai", "vercel", "agui"], while_running="wait", heartbeat_seconds=1
+        )
 
     async def _work(self, stack: AsyncExitStack, swarm: AsyncSwarm) -> dict[str, tuple[float, Work]]:
         path = self.folder / "chats.sqlite"
@@ -167,7 +169,7 @@ class Soak:
     # --- the day ---
 
     async def _purge_service(self) -> None:
-        await self.local.store.purge(_KEPT_HOURS * self.day.hour)
+        await self.local.store.purge(older_than_seconds=_KEPT_HOURS * self.day.hour)
 
     async def purge(self) -> None:
         """Purge all stores, as the program of a service does each hour."""

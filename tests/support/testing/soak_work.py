@@ -20,7 +20,7 @@ from aswarm.conversations import Conflict, Conversation
 from aswarm.conversations._base import SQLStore
 from aswarm.durable import DurableRuns
 from aswarm.mcp import MCPServer
-from aswarm.runs import RunsError
+from aswarm.runs import RequestRefused
 
 
 def decisions(day: Day, waiting: Sequence[OpenCall]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Chats:
 
     async def purge(self) -> None:
         """Delete old conversations."""
-        self._day.counts[f"{self._label}: purged"] += await self._store.purge(older_than=2 * self._day.hour)
+        self._day.counts[f"{self._label}: purged"] += await self._store.purge(older_than_seconds=2 * self._day.hour)
 
 
 class Durable:
@@ -121,7 +121,7 @@ class Durable:
         self._number += 1
         day, name = self._day, f"ticket-{self._number}"
         run = await self._runs.start("desk", action(day.rand), run_id=name)
-        with suppress(RunsError, RunError):
+        with suppress(RequestRefused, RunError):
             if day.chance(0.08):
                 await asyncio.sleep(day.rand.random())
                 await run.cancel()
@@ -159,8 +159,8 @@ class Durable:
             if (record.ended or 0) < before:
                 await self._runs.cancel(record.id, user=record.user)
                 self._day.counts["durable: expired"] += 1
-        self._day.counts["durable: purged"] += await self._runs.purge(2 * self._day.hour)
-        await self._runs.store.purge(2.5 * self._day.hour)
+        self._day.counts["durable: purged"] += await self._runs.purge(older_than_seconds=2 * self._day.hour)
+        await self._runs.store.purge(older_than_seconds=2.5 * self._day.hour)
 
 
 class Batches:
