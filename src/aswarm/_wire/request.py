@@ -29,7 +29,7 @@ _RESPONSES_KEYS = frozenset({OUTPUT_ITEMS, "reasoning_content"})
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """One request for a completion.
+    """A request for one completion, which a middleware or a completion source gets.
 
     Args:
         agent: The active agent.

@@ -19,7 +19,7 @@ from aswarm._values.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored conversation.
+    """A conversation in a store: its history, its active agent and its context variables.
 
     Args:
         id: The id of the conversation.

@@ -44,7 +44,7 @@ end of the active run. "replace": the active run is stopped.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits for clients.
+    """The limits of a service for its users: sizes, seconds, concurrent runs, and kept logs.
 
     Args:
         body_bytes: Bytes of one request.

@@ -84,7 +84,7 @@ def registries_of_runs(name: str, runs: Any) -> dict[str, float]:
         "active runs": runs._live,
         "starts": runs._starts,
         "waiting messages": runs._waiting,
-        "readers of other processes": runs.readers._foreign,
+        "readers of other processes": runs._readers._foreign,
     }
     if hasattr(runs, "_ends"):
         found |= {"waits": runs._ends._waits, "tasks": runs._engine._tasks, "executions": runs._engine._running}

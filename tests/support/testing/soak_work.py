@@ -63,7 +63,7 @@ class Chats:
                 for _ in range(2):
                     group.create_task(self._turn(chat))
         if day.chance(0.2) and (stored := await chat.load()).messages:
-            fork = await chat.fork(f"{name}/fork", at=day.rand.randrange(len(stored.messages)))
+            fork = await chat.fork(f"{name}/fork", until=day.rand.randrange(len(stored.messages)))
             await self._turn(fork)
         if day.chance(0.2):
             await self._store.delete(name)
@@ -156,7 +156,7 @@ class Durable:
         """Cancel the runs that waited too long, and purge."""
         before = (time.time() - 2 * self._day.hour) * 1000
         for record in await self._runs.records(status="waiting", limit=10_000):
-            if (record.ended or 0) < before:
+            if (record.ended_ms or 0) < before:
                 await self._runs.cancel(record.id, user=record.user)
                 self._day.counts["durable: expired"] += 1
         self._day.counts["durable: purged"] += await self._runs.purge(older_than_seconds=2 * self._day.hour)

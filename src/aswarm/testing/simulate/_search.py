@@ -38,7 +38,7 @@ class SimulationError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A program and its invariants.
+    """A program that runs in many universes, and the invariants that must hold in each; see `simulate`.
 
     `sequential`: whether the context variables are compared with the same universe with one call at a time. `folder`: the folder
     for the files of failed universes, which the playground opens; None writes no file.
