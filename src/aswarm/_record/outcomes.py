@@ -171,7 +171,7 @@ def response_fields(response: Response, context: Mapping[str, Any]) -> dict[str,
 
 
 def recorded_response(fields: Mapping[str, Any], agent: Agent, context: Mapping[str, Any]) -> Response:
-    """Return the response from its data. `context`: the context variables that the run starts with."""
+    """Return the response from its data. `context`: its context variables before the changes "written" and "removed"."""
     variables = copy_containers(context)
     change(variables, fields.get("written", {}), fields.get("removed", ()))
     return Response(

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from aswarm._record.entries import Entry
-from aswarm._values.agent import Agent, Response, UnknownCall
-from aswarm._values.decisions import Decisions, OpenCall
+from aswarm._record.outcomes import recorded_response
+from aswarm._values.agent import Agent, Response
+from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError, RunError
-from aswarm._values.json import from_fields
-from aswarm._values.usage import Usage
 
 from ._live import LiveEntries
 from ._requests import answers_of
@@ -141,19 +140,4 @@ class Run:
                 f"the run ended with the agent {name!r}, which this process does not have; add it to agents="
             )
         fields = copy.deepcopy(last.response)  # several callers may wait for the run, and each may change its response
-        return response_of(fields, agents.get(name) or Agent(name=name))
-
-
-def response_of(fields: Mapping[str, Any], agent: Agent) -> Response:
-    """Return the `Response` from the fields of the last entry of a log."""
-    return Response(
-        messages=fields["messages"],
-        agent=agent,
-        context_variables=fields["context_variables"],
-        usage=from_fields(Usage, fields["usage"]),
-        stop=fields["stop"],
-        run_id=fields["run_id"],
-        unknown_calls=[from_fields(UnknownCall, call) for call in fields["unknown_calls"]],
-        waiting=[from_fields(OpenCall, call) for call in fields["waiting"]],
-        spent=fields.get("spent"),
-    )
+        return recorded_response(fields, agents.get(name) or Agent(name=name), fields["context_variables"])
