@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import traceback
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
@@ -222,7 +223,7 @@ async def test_a_key_from_the_environment_is_stripped(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("key", [f"sk-\n{SECRET}", f"“{SECRET}”", f"{SECRET}\x7f{SECRET}"])
 async def test_a_key_that_no_header_may_have_is_refused(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the caller's mistake, found before any request, and the text does not quote the key."""
-    monkeypatch.setenv("OPENAI_API_KEY", key)
+    monkeypatch.setenv("OPENAI_API_KEY", os.fsdecode(key.encode()))  # as a shell sets it, also without UTF-8
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY has a character") as caught:
         await of_async_swarm()
     assert SECRET not in "".join(traceback.format_exception(caught.value))
