@@ -30,6 +30,7 @@ FORMS = {
     "issue-forms": "ISSUE_TEMPLATE/[!c]*.yml",
     "issue-config": "ISSUE_TEMPLATE/config.yml",
 }
+MARK = "pytest.mark.processes"
 # Rooms whose tests need no process and no socket. The few slow tests in these rooms are left out.
 QUICK = [f"tests/{room}" for room in ("values", "tools", "wire", "run", "rate_limits", "graph", "testing")]
 QUICK += ["-m", "not slow", "--hypothesis-profile=quick"]
@@ -63,14 +64,18 @@ def tests(session: nox.Session) -> None:
     )
     # More workers than cores, because the tests also wait.
     workers = str((os.cpu_count() or 1) * 3 // 2)
-    session.run("pytest", "-m", "not heavy and not processes", "--numprocesses", workers, "--durations=10")
-    # Tests with processes and real time of their own: only their files, because workers import what they are given.
-    files = [
-        os.fspath(path)
-        for path in sorted(Path("tests").rglob("test_*.py"))
-        if "mark.processes" in path.read_text("utf-8")
+    # Of the tests with processes only their files, because each worker imports the files that it is given.
+    processes = [
+        os.fspath(path) for path in sorted(Path("tests").rglob("test_*.py")) if MARK in path.read_text("utf-8")
     ]
-    session.run("pytest", "-m", "processes and not heavy", "--numprocesses", workers, "--durations=10", *files)
+    failed = False
+    for marks, files in (("not heavy and not processes", []), ("not heavy and processes", processes)):
+        try:
+            session.run("pytest", "-m", marks, "--numprocesses", workers, "--durations=10", *files)
+        except CommandFailed:
+            failed = True
+    if failed:
+        session.error("tests have failed")
 
 
 @nox.session
