@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import pwd
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -113,7 +114,7 @@ def run_at(places: Queue[Place], number: int, results: Path) -> bool:
         watcher.join()
         places.put(place)
     (results / f"run {number}.log").write_text(output, encoding="utf-8")
-    summary = [line.strip("= ") for line in output.splitlines() if " passed" in line and line.rstrip("=").endswith(")")]
+    summary = re.findall(r"^=+ (.* passed.* in .*?) =+$", output, re.MULTILINE)
     passed = "Session tests was successful" in output
     settings = " ".join(f"{name}={value}" for name, value in place.settings.items())
     print(
