@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from _site import reference
 
-from aswarm import Agent, AswarmError, Response
+from aswarm import Agent, AswarmError, Hold, Response, ToolError
 
 ERRORS = sorted(
     (kind for kind in reference.public_classes() if issubclass(kind, BaseException)), key=lambda kind: kind.__name__
@@ -65,10 +65,11 @@ def test_a_copy_of_an_error_has_its_text_arguments_and_attributes(kind: type[Bas
     assert again.__notes__ == ["in the second step"]
 
 
-def test_an_error_of_a_program_with_its_own_constructor_is_copied_too() -> None:
+@pytest.mark.parametrize("base", [AswarmError, ToolError, Hold])
+def test_an_error_of_a_program_with_its_own_constructor_is_copied_too(base: Any) -> None:
     """A subclass of a program need not know how its base class is pickled."""
 
-    class Closed(AswarmError):
+    class Closed(base):  # type: ignore[misc]
         def __init__(self, day: str, *, hour: int) -> None:
             super().__init__(f"closed on {day}")
             self.hour = hour

@@ -190,7 +190,8 @@ async def test_a_signal_begins_to_drain(workshop: Workshop) -> None:
             await workshop.began.wait()
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(ann.get(f"/runs/{run}/events"))
-                await asyncio.sleep(0.1)
+                while made._runs._live[run]._news is None:  # until the reader waits for entries
+                    await asyncio.sleep(0.005)
                 os.kill(os.getpid(), signal.SIGTERM)
             assert reading.result().text.endswith("retry: 1000\n\n")
             # The server takes no more connections; a service behind another one may still be asked.

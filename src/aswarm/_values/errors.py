@@ -41,11 +41,15 @@ class AswarmError(Exception):
     response: Response | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy the error without a call of its constructor, which may need other arguments than `args`."""
-        return _restored, (type(self), *self.args), vars(self)
+        return reduced(self)
 
 
-def _restored(kind: type[AswarmError], *args: object) -> AswarmError:
+def reduced(error: Exception) -> tuple[Any, ...]:
+    """Pickle and copy an error without a call of its constructor, which may need other arguments than `args`."""
+    return _restored, (type(error), *error.args), vars(error)
+
+
+def _restored(kind: type[Exception], *args: object) -> Exception:
     return kind.__new__(kind, *args)
 
 
@@ -156,6 +160,9 @@ class ToolError(Exception):
     middleware: return `ToolOutcome("text")` instead.
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self)
+
 
 class ToolNotFound(ToolError):  # noqa: N818 - named after the event
     """The model called a tool that the agent does not have."""
@@ -210,6 +217,9 @@ class Hold(Exception):  # noqa: N818 - not a failure
         super().__init__(reason)
         self.reason = reason
         self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced(self)
 
 
 def error_of_run(error: Exception) -> RunError:

@@ -27,8 +27,8 @@ from aswarm._wire.request import CompletionRequest, RequestSettings, build_reque
 
 _MOST_KEPT = 10_000  # summaries in memory
 _SHOWN = 200
-_TAIL = 1 / 3  # the share of `above` for the messages after a new summary
-_LEAST = 1 / 4  # the share of `above` that a summary must at least replace
+_TAIL = 1 / 3  # the share of `above_tokens` for the messages after a new summary
+_LEAST = 1 / 4  # the share of `above_tokens` that a summary must at least replace
 _HEADING = "Summary of the conversation so far:\n\n"
 _TASK = (
     "Write a summary of the conversation below. It will stand in place of the conversation when that continues, so keep what "

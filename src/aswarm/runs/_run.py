@@ -88,8 +88,8 @@ class Run:
         """Wait for the end of the run. Returns its response.
 
         The `stop` of the response is "cancelled" for a stopped run, and "waiting" if calls wait for an answer. Raises RunError
-        for a failed run. The error has the text of the original error and, if there is one, the `response` of the run. Raises
-        RunNotFound if the log was deleted.
+        for a failed run: not the class of the original error, but its text and, if there is one, the `response` of the run.
+        Raises RunNotFound if the log was deleted.
         """
         last = await self.last_entry()
         response = self._response(last)

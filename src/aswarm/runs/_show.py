@@ -2,7 +2,7 @@
 
 The log has the unfiltered history, context variables and errors. Readers get them only if the service allows it.
 
-Security: Readers get neither context variables nor texts of errors, unless `show=show_everything`.
+Security: Readers get no texts of errors, and only the context variables in `client_context`, unless `show` says otherwise.
 """
 
 from __future__ import annotations
