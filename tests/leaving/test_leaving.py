@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -157,9 +158,12 @@ async def leave_and_check(
         scene.agent.output = output
         journey = Journey(scene, face)
 
+        scene.deeds.thread_gate, scene.deeds.seconds_in_thread = threading.Event(), 0.2
+
         async def ready() -> None:
             await until(lambda: moment.reached(scene, journey))
             await settle()
+            scene.deeds.thread_gate.set()  # from now on, the function in the thread takes long enough to leave meanwhile
 
         await WAYS[way](journey.travel, ready)
         finished_at = anyio.current_time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -64,7 +65,10 @@ async def nothing_left_behind() -> AsyncIterator[None]:
 
 
 class Deeds:
-    """Tools that record their calls. The slow tools wait at `gate`; `token` is a limiter with one token."""
+    """Tools that record their calls. The slow tools wait at `gate`; `token` is a limiter with one token.
+
+    The function in a thread takes `seconds_in_thread`, and waits at `thread_gate` before, if there is one.
+    """
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -74,6 +78,7 @@ class Deeds:
         self.running = 0
         self.gate = anyio.Event()
         self.token = anyio.CapacityLimiter(1)
+        self.thread_gate: threading.Event | None = None
         self.seconds_in_thread = 0.4  # a slow machine needs 0.1 seconds to start the thread
 
     @contextmanager
@@ -118,6 +123,8 @@ class Deeds:
 
         def plain() -> str:
             with self.doing("plain"):
+                if self.thread_gate is not None:
+                    self.thread_gate.wait(120)
                 time.sleep(self.seconds_in_thread)
                 return "plain done"
 
