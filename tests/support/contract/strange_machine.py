@@ -5,7 +5,8 @@ at once (default 4), and starts busy processes until LOAD processes (default 15)
 
 Each run has a clone in a path with a space, a random PYTHONHASHSEED, an old `~/.pgpass`, and one of the settings below. With root
 on Linux, there is no network but the loopback, and every second clone belongs to the user `nobody`: then the Python that executes
-this script must be one that all users may execute. Prints one line for each run, and fails if a run fails.
+this script must be one that all users may execute. Prints one line for each run, and fails if a run fails, or if the median of
+the load of a run is below 90 % of LOAD.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Place:
         )
 
 
-def run_at(places: Queue[Place], number: int, results: Path) -> bool:
-    """Run the tests once, in a free place."""
+def run_at(places: Queue[Place], number: int, load: int, results: Path) -> bool:
+    """Run the tests once, in a free place. Returns whether they passed at this load."""
     place = places.get()
     seed, started, loads, ended = str(random.randrange(1, 2**32)), time.monotonic(), list[float](), threading.Event()
 
@@ -115,15 +116,16 @@ def run_at(places: Queue[Place], number: int, results: Path) -> bool:
         places.put(place)
     (results / f"run {number}.log").write_text(output, encoding="utf-8")
     summary = re.findall(r"^=+ (.* passed.* in .*?) =+$", output, re.MULTILINE)
-    passed = "Session tests was successful" in output
+    passed, is_busy = "Session tests was successful" in output, median(loads or [0]) >= 0.9 * load
     settings = " ".join(f"{name}={value}" for name, value in place.settings.items())
     print(
-        f"{number:2} {'passed' if passed else 'FAILED'} {place.user} PYTHONHASHSEED={seed} {settings}; load "
+        f"{number:2} {'FAILED' if not passed else 'passed' if is_busy else 'TOO IDLE'} {place.user} "
+        f"network={'off' if HAS_NAMESPACES else 'on'} PYTHONHASHSEED={seed} {settings}; load "
         f"{median(loads or [0]):.1f} ({min(loads or [0]):.1f} to {max(loads or [0]):.1f}), {time.monotonic() - started:.0f} s; "
         f"{'; '.join(summary)}",
         flush=True,
     )
-    return passed
+    return passed and is_busy
 
 
 def main(runs: int = 10, load: int = 15, together: int = 4) -> int:
@@ -143,7 +145,9 @@ def main(runs: int = 10, load: int = 15, together: int = 4) -> int:
             stack.callback(busy.wait)
             stack.callback(busy.kill)
         with ThreadPoolExecutor(together) as pool:
-            passed = list(pool.map(lambda number: run_at(places, number, results), range(1, runs + 1)))
+            passed = list(pool.map(lambda number: run_at(places, number, load, results), range(1, runs + 1)))
+    for number in range(min(together, runs)):
+        shutil.rmtree(folder / str(number))
     print(f"{sum(passed)} of {runs} runs passed")
     return 0 if all(passed) else 1
 
