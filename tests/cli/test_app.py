@@ -22,6 +22,7 @@ from loopback import Reply
 import aswarm
 import aswarm.cli
 from aswarm import ConfigurationError, RunError
+from aswarm._values.text import how_to_install
 from aswarm.cli import demo_agents
 from aswarm.cli._app import app
 from aswarm.cli._exits import CommandFailed, exits
@@ -340,10 +341,7 @@ def test_main_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.delitem(sys.modules, "aswarm.cli._app")
     monkeypatch.setitem(sys.modules, "click", None)
     assert run_main(monkeypatch, "--version") == 2
-    assert (
-        capsys.readouterr().err
-        == 'aswarm: the command line needs click: install the extra "cli"; in a clone of aswarm: python -m pip install ".[cli]"\n'
-    )
+    assert capsys.readouterr().err == f"aswarm: the command line needs click: {how_to_install('cli')}\n"
     monkeypatch.setitem(sys.modules, "click", click)
     monkeypatch.setitem(sys.modules, "aswarm.cli.commands.chat", None)
     with pytest.raises(ModuleNotFoundError):

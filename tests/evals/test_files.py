@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from evaluated import desk
 
 from aswarm import Agent, ConfigurationError
+from aswarm._values.text import how_to_install
 from aswarm.evals import Case, load_cases
 from aswarm.evals._files import FORMATS, import_agent
 
@@ -105,7 +107,7 @@ def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, name: str, text: 
 def test_without_pyyaml_the_error_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JSON still works."""
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ConfigurationError, match=r'pip install "\.\[evals\]"'):
+    with pytest.raises(ConfigurationError, match=re.escape(how_to_install("evals"))):
         load_cases(write(tmp_path, "cases.yaml", YAML))
     assert load_cases(write(tmp_path, "cases.json", SWARMS))
 

@@ -15,6 +15,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from aswarm import Agent
+from aswarm._values.text import how_to_install
 from aswarm.repl._loop import display_and_reader
 from aswarm.repl._plain import PlainDisplay, PlainReader
 from aswarm.repl._prompt import Prompt
@@ -64,7 +65,7 @@ def test_without_the_extra_the_lines_are_plain(at_terminal, monkeypatch, missing
     terminal = at_terminal()
     monkeypatch.setitem(sys.modules, missing, None)
     assert chosen() == (PlainDisplay, PlainReader)
-    assert 'pip install ".[repl]"' in terminal.getvalue()
+    assert how_to_install("repl") in terminal.getvalue()
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])

@@ -137,7 +137,7 @@ async def test_a_terminal_without_the_extra(loop):
     """The lines are plain, with a hint how to install the extra; Ctrl-C stops an answer."""
 
     def user(screen: Terminal) -> None:
-        screen.until('pip install ".[repl]"')
+        screen.until('install the extra "repl"')
         screen.until("User:")
         screen.type("slow\r")
         screen.until("Bot: very very")

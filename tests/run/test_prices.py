@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Usage
 from aswarm._run.spending import price_of
+from aswarm._values.text import how_to_install
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 MILLION = 1_000_000
@@ -65,7 +67,7 @@ def test_a_model_without_a_price() -> None:
 def test_without_genai_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extra is named; own prices need it not."""
     monkeypatch.setitem(sys.modules, "genai_prices", None)
-    with pytest.raises(ConfigurationError, match=r"\.\[prices\]"):
+    with pytest.raises(ConfigurationError, match=re.escape(how_to_install("prices"))):
         price_of("gpt-4o", used(1, 1), {})
     assert price_of("gpt-4o", used(MILLION, 0), {"gpt-4o": (1, 2)}) == 1
 

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, StoreError
 from aswarm._record.entries import Entry
+from aswarm._values.text import how_to_install
 from aswarm.conversations import MemoryStore
 from aswarm.runs import (
     AnswersRefused,
@@ -359,5 +360,5 @@ async def test_the_extra_is_named_where_it_is_missing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    text = 'serving needs the package starlette: install the extra "serve"; in a clone of aswarm: python -m pip install ".[serve]"'
+    text = f"serving needs the package starlette: {how_to_install('serve')}"
     assert done.stdout.startswith(text)
