@@ -146,9 +146,7 @@ async def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, package: str,
     """When the object is made, without a package of the extra; the import needs none."""
     find = __import__("importlib.util").util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(
-        ConfigurationError, match=f'need the package {package}: install the extra "durable"; in a clone'
-    ):
+    with pytest.raises(ConfigurationError, match=f'need the package {package}: install the extra "durable"'):
         DurableRuns(AsyncSwarm(), agents=Agent(), store=url, version="1")
 
 
