@@ -35,6 +35,7 @@ import httpx
 import psycopg
 from postgres import postgres_server
 from record_checker import record_faults
+from service_process import wait_until_it_answers
 
 from aswarm.runs import Entry
 
@@ -466,22 +467,12 @@ class Services:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            case.open(which, port=port)
+            opened = case.open(which, port=port)
             headers = {"authorization": "Bearer token"}
             url = f"http://127.0.0.1:{port}"
             self.clients.append(httpx.Client(base_url=url, headers=headers, timeout=SECONDS, trust_env=False))
-            self._wait(self.clients[-1])
+            wait_until_it_answers(self.clients[-1], opened.running, attempts=500)
         self.turn = 0
-
-    def _wait(self, client: httpx.Client) -> None:
-        for _ in range(500):
-            try:
-                client.get("/health")
-            except httpx.ConnectError:
-                time.sleep(0.02)
-            else:
-                return
-        raise AssertionError("the service does not answer")
 
     def send(self, method: str, path: str, body: Any = None) -> Json:
         """Send a request to the next service."""

@@ -17,9 +17,7 @@ from anyio import CapacityLimiter
 from sample_functions import Service, Slotted, Unhashable, find, look
 
 from aswarm import Agent, ConfigurationError, Tool, function_to_json, function_tool, tool
-from aswarm._tools.tool import (
-    is_async,
-)
+from aswarm._tools.tool import is_async
 from aswarm._tools.toolbox import tools_of
 
 # --- @tool ------------------------------------------------------------------------------------------------------------

@@ -62,9 +62,8 @@ class Folded:
     _asked: list[Message] = field(init=False, default_factory=list[Message])
     _made: list[Message] = field(init=False, default_factory=list[Message])
     _ending: Entry | None = field(init=False, default=None)  # the last entry of the log
-    _calls: dict[int, CallState] = field(
-        init=False, default_factory=dict[int, CallState]
-    )  # of the current turn, by index
+    # The calls of the current turn, by index.
+    _calls: dict[int, CallState] = field(init=False, default_factory=dict[int, CallState])
     _is_resumed_turn: bool = field(init=False, default=False)  # whether `_calls` are calls of an earlier run
     _pieces: list[str] = field(init=False, default_factory=list[str])
 

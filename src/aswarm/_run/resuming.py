@@ -83,7 +83,7 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
             _apply(call, by_position[call.index], entry, earlier[call.index])
         else:
             undecided.add(key)
-            if entry is None and entries is not None and call.index not in by_position:
+            if entry is None and entries is not None:
                 call._hold = None  # the call did not wait for a decision
                 continue
             question: Entry = entry or {}

@@ -43,9 +43,8 @@ def show_answers_with(context: Collection[str] = ()) -> Show:
     """Return a `show` for users of a service. It includes only the context variables named in `context`.
 
     This filter removes requests, the recorded history, all other context variables, and entries of types that only a newer version
-    of aswarm knows. An error of a run keeps only its public
-    text. An exception of a tool keeps only its type, in `error` and in `content`. The text of a `ToolError` stays in `content`,
-    because it is written for the model. Results of functions stay.
+    of aswarm knows. An error of a run keeps only its public text. An exception of a tool keeps only its type, in `error` and in
+    `content`. The text of a `ToolError` stays in `content`, because it is written for the model. Results of functions stay.
     """
     keys = frozenset(context)
 

@@ -73,7 +73,8 @@ class Service:
             a state.
         show: A function that gets an entry of the log and returns the entry for readers, or None to hide it. With
             `show_answers`, readers get answers, calls and results of functions, but no error texts, and only the context
-            variables in `client_context`. `show_everything` shows all entries, and also the requests to the model. `show` does not filter `GET /conversations/{c}`.
+            variables in `client_context`. `show_everything` shows all entries, and also the requests to the model. `show` does
+            not filter `GET /conversations/{c}`.
         on_disconnect: What happens to a run when its last reader disconnects. "finish": it continues to its end. "cancel": it is
             cancelled. A number: it is cancelled after this number of seconds without a reader.
         while_running: What happens to a new message while a run of its conversation is active. "refuse": the request gets 409,

@@ -122,7 +122,7 @@ def service_process(
     headers = {"authorization": "Bearer token"}
     browser = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=20, trust_env=False)
     try:
-        _wait(browser, process)
+        wait_until_it_answers(browser, process)
         yield ServiceProcess(process, browser)
     finally:
         browser.close()
@@ -130,8 +130,9 @@ def service_process(
         process.wait()
 
 
-def _wait(browser: httpx.Client, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(1_500):
+def wait_until_it_answers(browser: httpx.Client, process: subprocess.Popen[Any], attempts: int = 1_500) -> None:
+    """Ask for the health of the service again and again, each 0.02 s. Fails if the process ends, or after the last attempt."""
+    for _ in range(attempts):
         assert process.poll() is None, "the process has ended"
         try:
             browser.get("/health")

@@ -12,9 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from aswarm.runs._requests import invalid
 from aswarm.runs._run import Run
-from aswarm.runs._runs import (
-    DisconnectPolicy,
-)
+from aswarm.runs._runs import DisconnectPolicy
 from aswarm.serve._endpoints import endpoint, json_response, new_run, place_of, read_json, start, stream
 from aswarm.serve._own_routes import respond
 
