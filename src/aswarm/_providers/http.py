@@ -111,7 +111,7 @@ class HTTPSource:
         timeout: float | None = REQUEST_SECONDS,
         max_retries: int = 2,
     ) -> None:
-        self.base_url = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
+        self.base_url: str = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL") or _OPENAI)
         self.api: ApiName = checked_api(api)
         self.max_retries = max_retries
         self._api = api_at(self.base_url, api)

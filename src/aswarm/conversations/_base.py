@@ -137,7 +137,7 @@ class SQLiteStore(SQLStore):
     def __init__(self, path: str | PathLike[str]) -> None:
         if path in ("", ":memory:"):  # with these names, SQLite would keep nothing on disk
             raise ConfigurationError(f"a SQLiteStore needs the path of a file, not {path!r}; use a MemoryStore")
-        self.path = fspath(path)
+        self.path: str = fspath(path)
         self._database = SQLiteFile(path, _statements.SCHEMA)
 
 

@@ -107,7 +107,7 @@ class MCPServer:
             )
         if not timeout > 0:
             raise ConfigurationError(f"timeout must be a positive number of seconds, not {timeout!r}")
-        self.name = name_of(server)
+        self.name: str = name_of(server)
         self.functions: list[Tool[..., Any]] = []
         self._server = readable(server) if isinstance(server, StdioServerParameters) else server
         self._options = FunctionOptions(prefix, only, approve)

@@ -72,7 +72,7 @@ class LocalRuns(LoggedRuns):
         self._owned: list[AbstractAsyncContextManager[object]] = [factory.swarm] if swarm is None else []
         if self.store is not store:
             self._owned.append(self.store)
-        self.version = version or ""
+        self.version: str = version or ""
         # The lock of the database does not exclude two tasks of this process: a PostgreSQL session can acquire an advisory
         # lock that it already holds.
         self._takeover: anyio.Lock

@@ -92,7 +92,7 @@ class LoggedRuns(ABC):
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
         self._draining = Draining()
         self._readers = Readers(store._database, self._draining)
-        self.is_open = False
+        self.is_open: bool = False
         self._failover_seconds = failover_seconds
 
     def _owner(self) -> str | None:

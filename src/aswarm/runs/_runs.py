@@ -354,9 +354,9 @@ class TooManyRuns(RequestRefused):
 
     def __init__(self, whose: Literal["user", "service"], retry_after: float = 5) -> None:
         super().__init__(f"the {whose} has reached the limit of concurrent runs; wait until one of these runs ends")
-        self.code = "too_many_runs" if whose == "user" else "service_full"
-        self.status_code = 429 if whose == "user" else 503
-        self.retry_after = math.ceil(retry_after)
+        self.code: str = "too_many_runs" if whose == "user" else "service_full"
+        self.status_code: int = 429 if whose == "user" else 503
+        self.retry_after: int = math.ceil(retry_after)
 
 
 class ShuttingDown(RequestRefused):

@@ -113,7 +113,7 @@ class ScriptedModel:
         self._cut = cut
         self._base_url = _BASE_URLS[api]
         self.requests: list[Request] = []
-        self.open_streams = 0
+        self.open_streams: int = 0
 
     def client(self, **options: Any) -> "AsyncOpenAI":
         """Return a real `AsyncOpenAI` that sends requests to this model. `options`: its arguments; by default no retries."""

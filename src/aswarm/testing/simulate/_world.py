@@ -116,8 +116,8 @@ class World:
         self.processes: list[Process] = []
         self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
-        self.seconds = 0.0
-        self.has_entries = False  # whether runs have `entries`
+        self.seconds: float = 0.0
+        self.has_entries: bool = False  # whether runs have `entries`
         self._choices = choices
         self._counts: Counter[str] = Counter()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
