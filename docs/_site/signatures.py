@@ -6,6 +6,7 @@ They are read from the source, not from the objects, so that each version of Pyt
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 from collections.abc import Iterator
 from functools import cache
@@ -40,20 +41,44 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         if name in reference.MADE_BY_ASWARM:
             yield f"- `class {name}`, made by aswarm"
         else:
-            yield f"- `class {name}({', '.join(_parameters_of(value))})`"
-        shown = {**_attributes(value), **{member: _member(value, member) for member in reference.members(value)}}
-        yield from (f"  - `{shown[member]}`" for member in sorted(shown))
+            yield from (f"- `class {name}({', '.join(parameters)})`" for parameters in _constructors(value))
+        if bases := dict.fromkeys(_bases(value.__name__)):
+            yield f"  - subclass of {', '.join(f'`{base}`' for base in bases)}"
+        methods = [*reference.members(value), *(["__call__"] if _has_own_call(value) else [])]
+        shown = {**_attributes(value), **{method: _member(value, method) for method in methods}}
+        yield from (f"  - `{line}`" for member in sorted(shown) for line in shown[member])
     elif inspect.isfunction(value) and value.__name__ == name:
-        yield f"- `{_signature(_function(value))}`"
+        body = _tree(Path(inspect.unwrap(value).__code__.co_filename)).body
+        yield from (f"- `{_signature(node)}`" for node in _visible(_functions(body, name)))
     else:
-        yield f"- `{name}`"
+        path, line, _ = reference.definitions()[name]
+        node = next(node for node in _tree(path).body if node.lineno == line)
+        yield f"- `{_expanded(node).replace(': TypeAlias', '')}`"
 
 
-def _member(kind: type, name: str) -> str:
-    node = next(found for base in kind.__mro__ if (found := _method(base, name)) is not None)
-    decorators = [ast.unparse(each) for each in node.decorator_list]
+def _bases(name: str) -> Iterator[str]:
+    """Yield the bases of a class. Instead of a private base, yield its bases, without what is only for this base."""
+    for base in (base for node in _classes(name) for base in node.bases):
+        name = ast.unparse(base).partition("[")[0]
+        if not _classes(name) or name in _public():
+            yield _expanded(base)
+        else:
+            yield from (each for each in _bases(name) if not each.startswith(("ABC", "Generic[")))
+
+
+def _has_own_call(kind: type) -> bool:
+    return any("__call__" in vars(base) for base in reference.own_bases(kind))
+
+
+def _member(kind: type, name: str) -> list[str]:
+    nodes = next(found for base in kind.__mro__ if (found := _functions(_body(base), name)))
+    return [_method(node) for node in _visible(nodes)]
+
+
+def _method(node: Function) -> str:
+    decorators = _decorators(node)
     if any("property" in each for each in decorators):
-        return f"{name}{_returns(node)}"
+        return f"{node.name}{_returns(node)}"
     static = next((each for each in decorators if each in ("classmethod", "staticmethod")), "")
     return f"{static} {_signature(node)}".strip()
 
@@ -76,14 +101,24 @@ def _parameters(node: Function) -> Iterator[str]:
             yield _parameter(argument, default)
         if place + 1 == len(arguments.posonlyargs):
             yield "/"
+    options = _options(arguments.kwarg) if arguments.kwarg else []
     if arguments.vararg:
         yield f"*{_parameter(arguments.vararg, None)}"
-    elif arguments.kwonlyargs:
+    elif arguments.kwonlyargs or options:
         yield "*"
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         yield _parameter(argument, default)
-    if arguments.kwarg:
+    yield from options
+    if arguments.kwarg and not options:
         yield f"**{_parameter(arguments.kwarg, None)}"
+
+
+def _options(keywords: ast.arg) -> list[str]:
+    """Return the keys of a private TypedDict in `**keywords: Unpack[...]`. A public one has its own entry."""
+    hint = keywords.annotation
+    name = ast.unparse(hint.slice) if isinstance(hint, ast.Subscript) and ast.unparse(hint.value) == "Unpack" else ""
+    fields = [each for node in _classes(name) for each in _with_bases(node) if isinstance(each, ast.AnnAssign)]
+    return [f"{ast.unparse(each.target)}: {_hint(each.annotation)} = ..." for each in fields if name not in _public()]
 
 
 def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
@@ -95,7 +130,7 @@ def _hint(annotation: ast.expr) -> str:
     """Return a type hint without the validators in `Annotated`."""
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
         annotation = annotation.slice.elts[0] if isinstance(annotation.slice, ast.Tuple) else annotation.slice
-    return ast.unparse(annotation)
+    return _expanded(annotation)
 
 
 def _default(default: ast.expr | None, sign: str) -> str:
@@ -103,20 +138,34 @@ def _default(default: ast.expr | None, sign: str) -> str:
         return ""
     if isinstance(default, ast.Call) and ast.unparse(default.func) == "cast":
         default = default.args[1]
-    text = ast.unparse(default)
+    text = _expanded(default)
     return f"{sign}{_FACTORY if 'factory' in text or len(text) > _LONGEST else text}"
 
 
-def _parameters_of(kind: type) -> list[str]:
-    """Return the parameters of a class: of its `__init__`, or the fields of a dataclass or a model."""
+class _Expansion(ast.NodeTransformer):
+    """Replaces the private aliases and constants in a hint or a default by their values: users cannot import them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        values = [] if node.id in _public() else _defined().get(node.id, [])
+        if len(values) == 1 and isinstance(values[0], ast.BinOp | ast.Subscript | ast.Constant):
+            node = self.visit(copy.deepcopy(values[0]))
+        return node
+
+
+def _expanded(node: ast.AST) -> str:
+    return ast.unparse(_Expansion().visit(copy.deepcopy(node)))
+
+
+def _constructors(kind: type) -> list[list[str]]:
+    """Return the parameters of a class: of each overload of its `__init__`, or the fields of a dataclass or a model."""
     for base in kind.__mro__:
-        if (made := _method(base, "__init__")) is not None:
-            return list(_parameters(made))
+        if found := _functions(_body(base), "__init__"):
+            return [list(_parameters(node)) for node in _visible(found)]
         if _has_fields(base):
             fields = [each for each in _fields(kind).values() if each.is_parameter]
             by_name = [each.text for each in fields if each.is_by_name]
-            return [each.text for each in fields if not each.is_by_name] + ["*"] * bool(by_name) + by_name
-    return []
+            return [[each.text for each in fields if not each.is_by_name] + ["*"] * bool(by_name) + by_name]
+    return [["*args: object"] if issubclass(kind, BaseException) else []]
 
 
 class _Field(NamedTuple):
@@ -138,13 +187,14 @@ def _own_fields(kind: type) -> dict[str, _Field]:
         name, hint = node.target.id, ast.unparse(node.annotation)
         by_name = by_name or hint.endswith("KW_ONLY")
         if not (name.startswith("_") or name == "model_config" or "ClassVar" in hint):
-            text = f"{name}: {_hint(node.annotation)}{_default(_value_of(node.value), ' = ')}"
-            is_parameter = not _option(node.value, "init", of=False)
-            fields[name] = _Field(text, by_name or _option(node.value, "kw_only"), is_parameter)
+            default = ast.Constant(...) if getattr(kind, "__total__", True) is False else _value_of(node.value)
+            text = f"{name}: {_hint(node.annotation)}{_default(default, ' = ')}"
+            is_parameter = not _has_option(node.value, "init", of=False)
+            fields[name] = _Field(text, by_name or _has_option(node.value, "kw_only"), is_parameter)
     return fields
 
 
-def _option(value: ast.expr | None, name: str, *, of: bool = True) -> bool:
+def _has_option(value: ast.expr | None, name: str, *, of: bool = True) -> bool:
     """Return whether a field has this option, as in `field(kw_only=True)`."""
     keywords = value.keywords if _is_field(value) else []
     return any(each.arg == name and ast.unparse(each.value) == str(of) for each in keywords)
@@ -155,20 +205,21 @@ def _is_field(value: ast.expr | None) -> TypeGuard[ast.Call]:
 
 
 def _has_only_keywords(kind: type) -> bool:
-    node = _class(kind)
-    return node is not None and any("kw_only=True" in ast.unparse(each) for each in node.decorator_list)
+    return any(
+        "kw_only=True" in ast.unparse(each) for node in _classes(kind.__qualname__) for each in node.decorator_list
+    )
 
 
-def _attributes(kind: type) -> dict[str, str]:
+def _attributes(kind: type) -> dict[str, list[str]]:
     """Return the public attributes that are no parameters: those that `__init__` sets, and fields that only aswarm sets."""
     shown: dict[str, str] = {}
     for base in reversed(reference.own_bases(kind)):
         has_parameters = _has_fields(base) and kind.__name__ not in reference.MADE_BY_ASWARM
         fields = _own_fields(base).items()
         shown |= {name: each.text for name, each in fields if not (has_parameters and each.is_parameter)}
-        if (made := _method(base, "__init__")) is not None:
-            shown |= dict(_set_by(made))
-    return {name: text.partition(" = ")[0] for name, text in shown.items()}
+        if found := _functions(_body(base), "__init__"):
+            shown |= dict(_set_by(found[-1]))
+    return {name: [text.partition(" = ")[0]] for name, text in shown.items()}
 
 
 def _has_fields(kind: type) -> bool:
@@ -200,63 +251,61 @@ def _value_of(value: ast.expr | None) -> ast.expr | None:
     return keywords.get("default") or (ast.Constant(...) if "default_factory" in keywords else None)
 
 
-def _method(kind: type, name: str) -> Function | None:
-    """Return the last definition of a method in a class, which is its implementation if it has overloads."""
-    found = [node for node in _body(kind) if isinstance(node, Function) and node.name == name and not _is_setter(node)]
-    return found[-1] if found else None
+def _functions(body: list[ast.stmt], name: str) -> list[Function]:
+    """Return the definitions of a function or method: its overloads and, as the last, its implementation."""
+    found = [node for node in body if isinstance(node, Function) and node.name == name]
+    return [node for node in found if not any(each.endswith(".setter") for each in _decorators(node))]
 
 
-def _is_setter(node: Function) -> bool:
-    return any(ast.unparse(each).endswith(".setter") for each in node.decorator_list)
+def _visible(nodes: list[Function]) -> list[Function]:
+    """Return the overloads, if there are any, as type checkers do."""
+    return [node for node in nodes if "overload" in _decorators(node)] or nodes[-1:]
+
+
+def _decorators(node: Function) -> list[str]:
+    return [ast.unparse(each) for each in node.decorator_list]
 
 
 def _body(kind: type) -> list[ast.stmt]:
-    node = _class(kind)
-    return node.body if node else []
+    """Return the body of a class, with what is only for type checkers."""
+    nodes = _classes(kind.__qualname__) if kind.__module__.startswith("aswarm") else []
+    return [
+        each for node in nodes for part in node.body for each in (part.body if isinstance(part, ast.If) else [part])
+    ]
 
 
 def _all_of(kind: type) -> list[ast.stmt]:
     """Return the body of a class; of a TypedDict, which has no bases at run time, also the bodies of its bases."""
-    node = _class(kind)
-    return _with_bases(node) if node and issubclass(kind, dict) else _body(kind)
+    nodes = _classes(kind.__qualname__) if issubclass(kind, dict) else []
+    return [each for node in nodes for each in _with_bases(node)] or _body(kind)
 
 
 def _with_bases(node: ast.ClassDef) -> list[ast.stmt]:
-    places = [_places()[each.id] for each in node.bases if isinstance(each, ast.Name) and each.id in _places()]
-    bases = [base for place in places if (base := _class_at(*place))]
+    bases = [base for each in node.bases for base in _classes(ast.unparse(each))]
     return [*(each for base in bases for each in _with_bases(base)), *node.body]
 
 
-def _class(kind: type) -> ast.ClassDef | None:
-    path, line = _places().get(kind.__qualname__, (None, 0))
-    return None if path is None or not kind.__module__.startswith("aswarm") else _class_at(path, line)
-
-
-def _class_at(path: Path, line: int) -> ast.ClassDef | None:
-    classes = (node for node in _tree(path).body if isinstance(node, ast.ClassDef))
-    return next((node for node in classes if node.lineno == line), None)
+def _classes(name: str) -> list[ast.ClassDef]:
+    """Return the class with this name: no two classes of aswarm have the same name."""
+    return [each for each in _defined().get(name, []) if isinstance(each, ast.ClassDef)]
 
 
 @cache
-def _places() -> dict[str, tuple[Path, int]]:
-    return {
-        node.name: (path, node.lineno)
-        for path in sorted((reference.SOURCE / "aswarm").rglob("*.py"))
-        for node in _tree(path).body
-        if isinstance(node, ast.ClassDef)
-    }
+def _defined() -> dict[str, list[ast.ClassDef | ast.expr]]:
+    """Return the classes, and the values of aliases and constants, that the source defines for a name."""
+    found: dict[str, list[ast.ClassDef | ast.expr]] = {}
+    for node in (node for path in sorted((reference.SOURCE / "aswarm").rglob("*.py")) for node in _tree(path).body):
+        if isinstance(node, ast.ClassDef):
+            found.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            found.setdefault(ast.unparse(target), []).append(node.value)
+    return found
 
 
-def _function(value: Any) -> Function:
-    code = inspect.unwrap(value).__code__
-    found = [
-        node
-        for node in ast.walk(_tree(Path(code.co_filename)))
-        if isinstance(node, Function) and node.name == code.co_name
-    ]
-    return next(
-        node for node in found if code.co_firstlineno in (node.lineno, *(each.lineno for each in node.decorator_list))
-    )
+@cache
+def _public() -> frozenset[str]:
+    return frozenset(name for names in reference.modules().values() for name in names)
 
 
 @cache

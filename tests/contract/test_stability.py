@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from stability import PROJECT, announced, breaking_changes, deprecations, last_tag, main
+from stability import PAGE, PROJECT, announced, breaking_changes, deprecations, last_tag, main
 
 import aswarm
 
@@ -120,6 +122,205 @@ def test_the_constructor_of_a_class_that_only_aswarm_makes_may_change(repository
     assert breaking_changes(repository, "v0.1.0") == {}
     room.write_text(MADE.format(plain="other: str", field="_result", method="pass"))
     assert set(breaking_changes(repository, "v0.1.0")) == {"aswarm.EventStream.send"}
+
+
+SHOP = """
+from __future__ import annotations
+
+from typing import TypedDict, overload
+
+LIMIT = 10
+Currency = str | None
+Price = int | float
+Unit = Price | str
+
+
+class Options(TypedDict, total=False):
+    color: str
+    size: int
+
+
+class ShopError(Exception): ...
+
+
+class SoldOutError(ShopError): ...
+
+
+class Base:
+    def closes(self) -> int: ...
+
+
+class Shop(Base):
+    @property
+    def name(self) -> str: ...
+
+    def opens(self) -> int: ...
+
+    @overload
+    def find(self, name: str) -> int: ...
+
+    @overload
+    def find(self, name: bytes) -> float: ...
+
+    def find(self, name): ...
+
+
+class Stall:
+    def move(self, place: str) -> None: ...
+
+
+@overload
+def buy(name: str) -> int: ...
+
+
+@overload
+def buy(name: bytes) -> float: ...
+
+
+def buy(name): ...
+
+
+def sell(name: str, **options: Unpack[Options]) -> None: ...
+
+
+def pay(limit: int = LIMIT, currency: Currency = None) -> None: ...
+"""
+NAMES = ["Price", "Shop", "ShopError", "SoldOutError", "Unit", "buy", "pay", "sell"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A project with the code that makes the page of all public names, and a tag for its release."""
+    room = tmp_path / "src/aswarm/_shop.py"
+    room.parent.mkdir(parents=True)
+    room.with_name("__init__.py").write_text(f"from ._shop import {', '.join(NAMES)}\n\n__all__ = {NAMES}\n")
+    room.with_name("market.py").write_text("from ._shop import Stall\n\n__all__ = ['Stall']\n")
+    (room.parent / "cli").mkdir()
+    (room.parent / "cli/__init__.py").write_text("__all__ = []\n")
+    shutil.copytree(PROJECT / "docs/_site", tmp_path / "docs/_site", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "docs/reference").mkdir()
+    (tmp_path / "docs/reference/index.md").touch()
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.format("nothing"))
+    release(tmp_path, SHOP)
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message=first")
+    git(tmp_path, "tag", "v0.1.0")
+    return tmp_path
+
+
+def release(shop: Path, source: str) -> None:
+    """Write the source, and make the page of it."""
+    (shop / "src/aswarm/_shop.py").write_text(source)
+    command = [sys.executable, "-c", "from _site import signatures; print(signatures.listing())"]
+    paths = os.pathsep.join([str(shop / "src"), str(shop / "docs")])
+    made = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, check=True, stdout=subprocess.PIPE, text=True
+    )
+    (shop / PAGE).write_text(f"# Names\n\n{made.stdout}")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("old", "new", "name", "text"),
+    [
+        (
+            "def buy(name: bytes) -> float",
+            "def buy(name: bytes) -> int",
+            "buy",
+            "was `def buy(name: bytes) -> float`; is `def buy(name: bytes) -> int`",
+        ),
+        (
+            "def find(self, name: bytes) -> float",
+            "def find(self, name: bytes) -> int",
+            "Shop.find",
+            "was `def find(name: bytes) -> float`; is `def find(name: bytes) -> int`",
+        ),
+        ("def opens(self) -> int", "def opens(self) -> float", "Shop.opens", "is `def opens() -> float`"),
+        ("def closes(self) -> int", "def closes(self) -> float", "Shop.closes", "is `def closes() -> float`"),
+        ("def name(self) -> str", "def name(self) -> int", "Shop.name", "was `name -> str`; is `name -> int`"),
+        ("def opens", "async def opens", "Shop.opens", "is `async def opens() -> int`"),
+        (" -> None: ...\n\n\ndef pay", " -> int: ...\n\n\ndef pay", "sell", "-> int`"),
+        ("color: str\n", "color: bool\n", "sell", "*, color: bool = ..., size: int = ...) -> None`"),
+        ("    size: int\n", "", "sell", "*, color: str = ...) -> None`"),
+        ("    size: int\n", "    size: int\n    weight: int\n", "sell", "weight: int = ...) -> None`"),
+        ("(ShopError)", "(Exception)", "SoldOutError", "was subclass of `ShopError`; is subclass of `Exception`"),
+        ("LIMIT = 10", "LIMIT = 5", "pay", "was `def pay(limit: int = 10, "),
+        ("Price = int | float", "Price = int | str", "Price", "was `Price = int | float`; is `Price = int | str`"),
+        ("Unit = Price | str", "Unit = Price | bytes", "Unit", "is `Unit = Price | bytes`"),
+        ("Currency = str | None", "Currency = bytes | None", "pay", "currency: bytes | None = None"),
+    ],
+)
+def test_a_change_that_only_the_page_shows_needs_its_name_under_any_heading(
+    shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, name: str, text: str
+) -> None:
+    """Overloads, return types, `async`, options, bases, private constants and aliases: the check prints the old and the new line."""
+    assert SHOP.count(old) == 1
+    release(shop, SHOP.replace(old, new))
+    assert breaking_changes(shop, "v0.1.0") == {}
+    assert main(shop) == 1
+    printed, remedy = capsys.readouterr().out.splitlines()
+    assert printed.startswith(f"aswarm.{name}: was ")
+    assert text in printed
+    assert remedy.startswith("not as in v0.1.0: put each, as `name`, under any heading")
+    (shop / "CHANGELOG.md").write_text(CHANGELOG.format(f"nothing\n\n### Added\n\n- `aswarm.{name}` is new"))
+    assert main(shop) == 0
+
+
+@pytest.mark.processes
+def test_a_line_that_is_gone_from_the_page_needs_changed_or_removed(shop: Path) -> None:
+    """For a name that griffe does not see, such as a name of another package. "Added" is not enough."""
+    page = (shop / PAGE).read_text()
+    (shop / PAGE).write_text("".join(line for line in page.splitlines(keepends=True) if "def pay(" not in line))
+    assert breaking_changes(shop, "v0.1.0") == {}
+    for heading, code in {"Added": 1, "Changed": 0}.items():
+        (shop / "CHANGELOG.md").write_text(CHANGELOG.format(f"nothing\n\n### {heading}\n\n- `aswarm.pay`"))
+        assert main(shop) == code
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("old", "new", "name"),
+    [
+        ("LIMIT, currency: Currency = None) -> None", "7, currency: Currency = None) -> int", "aswarm.pay"),
+        ("def move(self, place: str)", "def move(self)", "aswarm.market.Stall.move"),
+        ("    def move(self, place: str) -> None: ...\n", "    pass\n", "aswarm.market.Stall.move"),
+        ("class Stall:\n    def move", "class Booth:\n    def move", "aswarm.market.Stall"),
+    ],
+)
+def test_a_change_that_griffe_and_the_page_show_is_reported_once(
+    shop: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, name: str
+) -> None:
+    """With the name of the public module; the members of a class that is gone are not repeated."""
+    assert SHOP.count(old) == 1
+    if "Booth" in new:
+        (shop / "src/aswarm/market.py").write_text("__all__ = []\n")
+    release(shop, SHOP.replace(old, new))
+    assert main(shop) == 1
+    printed, remedy = capsys.readouterr().out.splitlines()
+    assert printed.startswith(f"{name}: ")
+    assert remedy.startswith("not compatible with v0.1.0")
+    (shop / "CHANGELOG.md").write_text(CHANGELOG.format(f"`{name}`"))
+    assert main(shop) == 0
+
+
+@pytest.mark.processes
+def test_a_field_or_an_option_announces_the_line_that_shows_it(shop: Path) -> None:
+    """`aswarm.sell.weight` announces the new option of `aswarm.sell`; the name of a method does not announce a class."""
+    added = "nothing\n\n### Added\n\n- `aswarm.sell.weight` and `aswarm.Shop.opens`"
+    (shop / "CHANGELOG.md").write_text(CHANGELOG.format(added))
+    release(shop, SHOP.replace("    size: int\n", "    size: int\n    weight: int\n"))
+    assert main(shop) == 0
+    release(shop, SHOP.replace("class Shop(Base)", "class Shop(Base, Exception)"))
+    assert main(shop) == 1
+
+
+@pytest.mark.processes
+def test_a_new_name_is_no_change(shop: Path) -> None:
+    """A new function, class or method needs no announcement."""
+    release(shop, SHOP.replace("    def opens", "    def new(self) -> int: ...\n\n    def opens"))
+    assert "`def new() -> int`" in (shop / PAGE).read_text()
+    assert main(shop) == 0
 
 
 def test_the_sections_above_the_last_release_announce() -> None:

@@ -1,7 +1,11 @@
 """What a release promises and a later one must keep: public names, compared with the last tag, and the ends of deprecations.
 
-`python tests/support/contract/stability.py` prints the breaking changes since the last tag that the changelog does not announce. An
-announced change has its name, in backticks, under "Changed" or "Removed" in a section above that of the tag.
+`python tests/support/contract/stability.py` prints the changes since the last tag that the changelog does not announce. An announced
+change has its name, in backticks, in a section above that of the tag.
+
+griffe finds breaking changes: each needs its name under "Changed" or "Removed". It does not see overloads, return types, `async`,
+values of aliases, options behind `Unpack`, and other bases. The page of all public names shows them. A line of the page that has
+changed needs its name under any heading, because the change may be an addition; a name that is gone, under "Changed" or "Removed".
 """
 
 from __future__ import annotations
@@ -16,11 +20,14 @@ from pathlib import Path
 import griffe
 
 PROJECT = Path(__file__).parents[3]
+PAGE = "docs/reference/public-names.md"
 sys.path.append(str(PROJECT / "docs"))  # this is a script too
 
 from _site.reference import MADE_BY_ASWARM  # noqa: E402
 
-_ANNOUNCED = ("Changed", "Removed")
+_BREAKING = "Changed|Removed"  # the headings
+_LINE = re.compile(r"( *)- (?:`(?:(?:async|class|classmethod|def|staticmethod) )*(?P<name>\w+).*|subclass of .*)")
+Names = dict[str, list[str]]  # the lines of each name: several for overloads, and for a class with bases
 
 
 def last_tag(repository: Path) -> str | None:
@@ -30,7 +37,39 @@ def last_tag(repository: Path) -> str | None:
     return found.stdout.strip() or None
 
 
-def breaking_changes(repository: Path, tag: str) -> dict[str, str]:
+def names_of(page: str) -> Names:
+    """Return the lines of each public name on the page of all public names."""
+    names: Names = {}
+    for section in page.split("\n## `")[1:]:
+        module = section.partition("`")[0]
+        owner = full = module
+        for line in filter(None, map(_LINE.fullmatch, section.splitlines())):
+            if line["name"]:
+                full = f"{owner if line[1] else module}.{line['name']}"
+                owner = owner if line[1] else full
+            names.setdefault(full, []).append(line[0].strip(" -"))
+    return names
+
+
+def names_at(repository: Path, tag: str) -> Names:
+    """Return the names on the page of the tag; none if the tag has no such page."""
+    command = ["git", "-C", str(repository), "show", f"{tag}:{PAGE}"]
+    return names_of(subprocess.run(command, capture_output=True, encoding="utf-8", check=False).stdout)
+
+
+def changed_lines(old: Names, new: Names) -> dict[str, str]:
+    """Return the names whose lines are gone or different, except members of a class that is gone: old and new lines of each."""
+    changes = {}
+    for name, lines in old.items():
+        before = [line for line in lines if line not in new.get(name, [])]
+        after = [line for line in new.get(name, []) if line not in lines]
+        owner = name.rpartition(".")[0]
+        if (before or after) and not (owner in old and owner not in new):
+            changes[name] = "; ".join([*(f"was {line}" for line in before), *(f"is {line}" for line in after)])
+    return changes
+
+
+def breaking_changes(repository: Path, tag: str, names: Names | None = None) -> dict[str, str]:
     """Return the breaking changes of the public names since the tag: the text of each by its name.
 
     The constructors of classes that only aswarm makes are no promise.
@@ -39,7 +78,7 @@ def breaking_changes(repository: Path, tag: str) -> dict[str, str]:
     new = griffe.load("aswarm", search_paths=[repository / "src"])
     changes: dict[str, str] = {}
     for change in griffe.find_breaking_changes(old, new):
-        name = _public_name(change.obj)
+        name = _public_name(change.obj, names or {})
         if change.obj.name == "__init__" and name.rpartition(".")[2] in MADE_BY_ASWARM:
             continue
         text = re.sub(r"^\S+?: |\x1b\[\d+m", "", change.explain(griffe.ExplanationStyle.ONE_LINE))
@@ -47,22 +86,25 @@ def breaking_changes(repository: Path, tag: str) -> dict[str, str]:
     return changes
 
 
-def _public_name(value: griffe.Object | griffe.Alias) -> str:
+def _public_name(value: griffe.Object | griffe.Alias, names: Names) -> str:
     """Return the name that users import: `aswarm.Budget.seconds`, not `aswarm._values.budget.Budget.seconds`."""
     path = value.path.removesuffix(".__init__")
     if "._" not in path:
         return path
-    return path.partition("._")[0] + path.removeprefix(value.module.path)
+    module, name = path.partition("._")[0], path.removeprefix(value.module.path)
+    homes = [home for home, _, last in (each.rpartition(".") for each in names) if last == name.split(".")[1]]
+    homes = [home for home in homes if home not in names]  # modules, not classes
+    return f"{module if module in homes or not homes else homes[0]}{name}"
 
 
-def announced(changelog: str, tag: str) -> set[str]:
-    """Return the names in backticks under "Changed" and "Removed", in the sections above the section of the tag.
+def announced(changelog: str, tag: str, headings: str = _BREAKING) -> set[str]:
+    """Return the names in backticks under these headings, in the sections above the section of the tag.
 
     These are "Unreleased" and, in the commit of a release, the section of the new version.
     """
     newer = changelog.partition(f"\n## [{tag.removeprefix('v')}]")[0]
-    sections = re.findall(r"^### (\w+)\n(.*?)(?=^###? |\Z)", newer, re.MULTILINE | re.DOTALL)
-    return {name for title, text in sections if title in _ANNOUNCED for name in re.findall(r"`([\w.]+)`", text)}
+    sections = re.findall(rf"^### (?:{headings})\n(.*?)(?=^###? |\Z)", newer, re.MULTILINE | re.DOTALL)
+    return {name for text in sections for name in re.findall(r"`([\w.]+)`", text)}
 
 
 def deprecations(source: Path) -> Iterator[tuple[str, str]]:
@@ -80,21 +122,43 @@ def deprecations(source: Path) -> Iterator[tuple[str, str]]:
                 yield f"{path.name}:{node.lineno}", values["removed"]
 
 
+def unannounced(repository: Path, tag: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the changes that the changelog does not announce: those that break programs, and other lines of the page."""
+    text = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
+    old = names_at(repository, tag)
+    new = names_of((repository / PAGE).read_text(encoding="utf-8")) if old else {}
+    lines = changed_lines(old, new)
+    breaking = {name: lines[name] for name in lines if name not in new} | breaking_changes(repository, tag, old)
+    known = announced(text, tag, r"\w+").union(breaking)
+    for name in list(lines):
+        # A field and a parameter are a part of the line of their class or function: `aswarm.Budget.seconds` announces both.
+        parts = (each for each in known if each.startswith(f"{name}.") and each not in old and each not in new)
+        if name in known or any(parts):
+            del lines[name]
+    names = announced(text, tag)
+    return {name: breaking[name] for name in breaking if name not in names}, lines
+
+
 def main(repository: Path = PROJECT) -> int:
     """Print the changes that are not announced. Returns the exit code."""
     tag = last_tag(repository)
     if tag is None:
         print("there is no release yet: nothing to compare the public names with")
         return 0
-    names = announced((repository / "CHANGELOG.md").read_text(encoding="utf-8"), tag)
-    changes = {name: text for name, text in breaking_changes(repository, tag).items() if name not in names}
+    breaking, lines = unannounced(repository, tag)
+    _report(
+        breaking,
+        f'not compatible with {tag}: restore these names, or put each, as `name`, under "Changed" or "Removed"',
+    )
+    _report(lines, f"not as in {tag}: put each, as `name`, under any heading, such as Added for a new option,")
+    return bool(breaking or lines)
+
+
+def _report(changes: dict[str, str], remedy: str) -> None:
     for name, text in sorted(changes.items()):
         print(f"{name}: {text}")
     if changes:
-        print(
-            f'not compatible with {tag}: restore these names, or put each, as `name`, under "Changed" or "Removed" of CHANGELOG.md'
-        )
-    return bool(changes)
+        print(f"{remedy} of CHANGELOG.md")
 
 
 if __name__ == "__main__":
