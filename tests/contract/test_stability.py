@@ -228,26 +228,32 @@ def release(shop: Path, source: str) -> None:
             "def buy(name: bytes) -> float",
             "def buy(name: bytes) -> int",
             "buy",
-            "was `def buy(name: bytes) -> float`; is `def buy(name: bytes) -> int`",
+            "- `def buy(name: bytes) -> float`; + `def buy(name: bytes) -> int`",
         ),
         (
             "def find(self, name: bytes) -> float",
             "def find(self, name: bytes) -> int",
             "Shop.find",
-            "was `def find(name: bytes) -> float`; is `def find(name: bytes) -> int`",
+            "- `def find(name: bytes) -> float`; + `def find(name: bytes) -> int`",
         ),
-        ("def opens(self) -> int", "def opens(self) -> float", "Shop.opens", "is `def opens() -> float`"),
-        ("def closes(self) -> int", "def closes(self) -> float", "Shop.closes", "is `def closes() -> float`"),
-        ("def name(self) -> str", "def name(self) -> int", "Shop.name", "was `name -> str`; is `name -> int`"),
-        ("def opens", "async def opens", "Shop.opens", "is `async def opens() -> int`"),
+        ("def opens(self) -> int", "def opens(self) -> float", "Shop.opens", "+ `def opens() -> float`"),
+        ("def closes(self) -> int", "def closes(self) -> float", "Shop.closes", "+ `def closes() -> float`"),
+        ("def name(self) -> str", "def name(self) -> int", "Shop.name", "- `name -> str`; + `name -> int`"),
+        ("def opens", "async def opens", "Shop.opens", "+ `async def opens() -> int`"),
         (" -> None: ...\n\n\ndef pay", " -> int: ...\n\n\ndef pay", "sell", "-> int`"),
         ("color: str\n", "color: bool\n", "sell", "*, color: bool = ..., size: int = ...) -> None`"),
         ("    size: int\n", "", "sell", "*, color: str = ...) -> None`"),
         ("    size: int\n", "    size: int\n    weight: int\n", "sell", "weight: int = ...) -> None`"),
-        ("(ShopError)", "(Exception)", "SoldOutError", "was subclass of `ShopError`; is subclass of `Exception`"),
-        ("LIMIT = 10", "LIMIT = 5", "pay", "was `def pay(limit: int = 10, "),
-        ("Price = int | float", "Price = int | str", "Price", "was `Price = int | float`; is `Price = int | str`"),
-        ("Unit = Price | str", "Unit = Price | bytes", "Unit", "is `Unit = Price | bytes`"),
+        ("(ShopError)", "(Exception)", "SoldOutError", "- subclass of `ShopError`; + subclass of `Exception`"),
+        (
+            "def find(self, name: str) -> int: ...\n\n    @overload\n    def find(self, name: bytes) -> float: ...",
+            "def find(self, name: bytes) -> float: ...\n\n    @overload\n    def find(self, name: str) -> int: ...",
+            "Shop.find",
+            "+ `def find(name: bytes) -> float`; ",
+        ),
+        ("LIMIT = 10", "LIMIT = 5", "pay", "- `def pay(limit: int = 10, "),
+        ("Price = int | float", "Price = int | str", "Price", "- `Price = int | float`; + `Price = int | str`"),
+        ("Unit = Price | str", "Unit = Price | bytes", "Unit", "+ `Unit = Price | bytes`"),
         ("Currency = str | None", "Currency = bytes | None", "pay", "currency: bytes | None = None"),
     ],
 )
@@ -259,9 +265,9 @@ def test_a_change_that_only_the_page_shows_needs_its_name_under_any_heading(
     release(shop, SHOP.replace(old, new))
     assert breaking_changes(shop, "v0.1.0") == {}
     assert main(shop) == 1
-    printed, remedy = capsys.readouterr().out.splitlines()
-    assert printed.startswith(f"aswarm.{name}: was ")
-    assert text in printed
+    printed, *lines, remedy = capsys.readouterr().out.splitlines()
+    assert printed == f"aswarm.{name}: changed"
+    assert text in "; ".join(line.strip() for line in lines)
     assert remedy.startswith("not as in v0.1.0: put each, as `name`, under any heading")
     (shop / "CHANGELOG.md").write_text(CHANGELOG.format(f"nothing\n\n### Added\n\n- `aswarm.{name}` is new"))
     assert main(shop) == 0

@@ -1,7 +1,7 @@
 """What a release promises and a later one must keep: public names, compared with the last tag, and the ends of deprecations.
 
 `python tests/support/contract/stability.py` prints the changes since the last tag that the changelog does not announce. An announced
-change has its name, in backticks, in a section above that of the tag.
+change has its name, in backticks, in a section above the section of the tag.
 
 griffe finds breaking changes: each needs its name under "Changed" or "Removed". It does not see overloads, return types, `async`,
 values of aliases, options behind `Unpack`, and other bases. The page of all public names shows them. A line of the page that has
@@ -11,6 +11,7 @@ changed needs its name under any heading, because the change may be an addition;
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 import subprocess
 import sys
@@ -58,14 +59,13 @@ def names_at(repository: Path, tag: str) -> Names:
 
 
 def changed_lines(old: Names, new: Names) -> dict[str, str]:
-    """Return the names whose lines are gone or different, except members of a class that is gone: old and new lines of each."""
+    """Return the names whose lines are gone or different, except members of a class that is gone."""
     changes = {}
     for name, lines in old.items():
-        before = [line for line in lines if line not in new.get(name, [])]
-        after = [line for line in new.get(name, []) if line not in lines]
+        changed = [line for line in difflib.ndiff(lines, new.get(name, [])) if line[0] in "-+"]
         owner = name.rpartition(".")[0]
-        if (before or after) and not (owner in old and owner not in new):
-            changes[name] = "; ".join([*(f"was {line}" for line in before), *(f"is {line}" for line in after)])
+        if changed and not (owner in old and owner not in new):
+            changes[name] = "\n  ".join(["changed", *changed])
     return changes
 
 
@@ -123,7 +123,7 @@ def deprecations(source: Path) -> Iterator[tuple[str, str]]:
 
 
 def unannounced(repository: Path, tag: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the changes that the changelog does not announce: those that break programs, and other lines of the page."""
+    """Return the changes that the changelog does not announce: breaking changes, and other lines of the page."""
     text = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     old = names_at(repository, tag)
     new = names_of((repository / PAGE).read_text(encoding="utf-8")) if old else {}
