@@ -15,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from _site import reference
 
-from aswarm import Agent, AswarmError, Hold, Response, ToolError
+from aswarm import Agent, AswarmError, Hold, Response, ToolError, tool
 
 ERRORS = sorted(
     (kind for kind in reference.public_classes() if issubclass(kind, BaseException)), key=lambda kind: kind.__name__
@@ -26,6 +26,11 @@ COPIES: dict[str, Callable[[Any], Any]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
 }
+
+
+@tool(approve=True)
+def refund(order: int) -> str:
+    return f"refunded {order}"
 
 
 def value_of(hint: Any) -> Any:
@@ -57,7 +62,8 @@ def test_a_copy_of_an_error_has_its_text_arguments_and_attributes(kind: type[Bas
     error = example(kind)
     error.add_note("in the second step")
     if isinstance(error, AswarmError):
-        error.response = Response(messages=[{"role": "user", "content": "Hi"}], agent=Agent(name="A"), stop="error")
+        agent = Agent(name="A", functions=[refund])
+        error.response = Response(messages=[{"role": "user", "content": "Hi"}], agent=agent, stop="error")
     again = COPIES[way](error)
     assert type(again) is kind
     assert (str(again), repr(again), again.args) == (str(error), repr(error), error.args)

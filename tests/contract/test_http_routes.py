@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from documentation import PROJECT
 
 from aswarm import Agent
+from aswarm.runs import show_everything
 from aswarm.serve import bearer, create_app
 from aswarm.serve._service import routes_of
 
@@ -35,7 +36,8 @@ COMPUTED = {
 
 def test_the_page_lists_every_route_of_a_service() -> None:
     """Those of all wires, in the order in which the service has them."""
-    service = create_app(agents=Agent(), auth=bearer({"x": "y"}), wires=("agui", "vercel", "openai"), page=True)
+    wires = ("agui", "vercel", "openai")
+    service = create_app(agents=Agent(), auth=bearer({"x": "y"}), wires=wires, page=True, show=show_everything)
     routes = [(getattr(route, "methods", None), getattr(route, "path", "")) for route in routes_of(service)]
     names = [f"{(methods - {'HEAD'}).pop()} {path}" for methods, path in routes if methods]
     listed = re.findall(r"^\| `([A-Z]+ /[^`]*)` \|", PAGE, re.MULTILINE)

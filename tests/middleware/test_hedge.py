@@ -135,7 +135,7 @@ def test_the_first_content_wins(first: int, second: int, after: int, failing: se
         number: CompletionError(f"failure {number}", status_code=400, retryable=False) for number in failing
     }
     slow = Slow([first + 0.25, second + 0.5], failures)
-    seen = run(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after=after, share=1)]))
+    seen = run(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=after, share=1)]))
     ends = [first + 0.25, after + second + 0.5][: 1 + (first + 0.25 > after)]
     contents = [(at, number) for number, at in enumerate(ends) if number not in failing]
     assert [at - slow.sent[0] for at in slow.sent] == [0, after][: len(ends)]
@@ -161,7 +161,7 @@ def test_a_reader_that_leaves_ends_both_requests(backend: str) -> None:
 
     async def leave() -> None:
         with anyio.move_on_after(5):
-            await streamed(AsyncSwarm(slow, middleware=[hedge(after=2)]))
+            await streamed(AsyncSwarm(slow, middleware=[hedge(after_seconds=2)]))
 
     run(backend, leave)
     assert [slow.closed[number] - slow.sent[0] for number in (0, 1)] == [5, 5]
@@ -180,7 +180,9 @@ def test_a_stream_that_is_cut_after_its_content_is_not_requested_again(backend: 
                     yield each
 
     slow = Cut([0])
-    assert isinstance(run(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after=0.5)])).error, StreamInterrupted)
+    assert isinstance(
+        run(backend, streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=0.5)])).error, StreamInterrupted
+    )
     assert len(slow.sent) == 1
 
 
@@ -188,7 +190,9 @@ def test_a_stream_that_is_cut_after_its_content_is_not_requested_again(backend: 
 def test_time_in_the_queue_of_the_limits_does_not_count(backend: str) -> None:
     """The second stream waits a minute for its turn, and is quick then."""
     slow = Slow([1, 1, 1, 1])
-    swarm = AsyncSwarm(slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after=5, share=1)])
+    swarm = AsyncSwarm(
+        slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after_seconds=5, share=1)]
+    )
 
     async def two() -> None:
         for _ in range(2):
@@ -202,7 +206,7 @@ def test_time_in_the_queue_of_the_limits_does_not_count(backend: str) -> None:
 def test_no_second_request_during_a_pause(backend: str) -> None:
     """After a 429 the time begins again when the request is sent again; then it is hedged as any other."""
     slow = Slow([1, 10, 1], {0: CompletionError("slow down", status_code=429, retryable=True, retry_after=30.0)})
-    swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after=3, share=1)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after_seconds=3, share=1)])
     seen = run(backend, streamed, swarm)
     assert [at - slow.sent[0] for at in slow.sent] == pytest.approx([0, 31, 34])
     assert seen.text == "2"
@@ -212,7 +216,7 @@ def test_no_second_request_during_a_pause(backend: str) -> None:
 def test_no_second_request_before_a_retry(backend: str) -> None:
     """After a failure the time begins again when the retry is sent, at least 0.375 s later."""
     slow = Slow([0.1, 10, 1], {0: CompletionError("down", status_code=503, retryable=True)})
-    swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after=0.2, share=1)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(), middleware=[hedge(after_seconds=0.2, share=1)])
     seen = run(backend, streamed, swarm)
     assert slow.sent[1] - slow.sent[0] >= 0.475
     assert slow.sent[2] - slow.sent[1] == pytest.approx(0.2)
@@ -223,7 +227,7 @@ def test_no_second_request_before_a_retry(backend: str) -> None:
 def test_a_second_request_in_the_queue_is_not_sent_and_not_charged(backend: str) -> None:
     """The first has content before the limits allow the second."""
     slow = Slow([10])
-    swarm = AsyncSwarm(slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after=2)])
+    swarm = AsyncSwarm(slow, rate_limits=RateLimits(requests_per_minute=1), middleware=[hedge(after_seconds=2)])
     seen = run(backend, streamed, swarm)
     assert seen.response is not None
     assert (seen.text, seen.response.usage.requests, len(slow.sent)) == ("0", 1, 1)
@@ -242,7 +246,7 @@ def test_each_request_is_a_copy_and_the_second_is_not_retried() -> None:
         return replace(handlers, complete=complete)
 
     slow = Slow([50, 1])
-    assert run("trio", streamed, AsyncSwarm(slow, middleware=[hedge(after=1), clearing])).text == "1"
+    assert run("trio", streamed, AsyncSwarm(slow, middleware=[hedge(after_seconds=1), clearing])).text == "1"
     assert seen == [2, 2]
     assert slow.retries == [None, 0]
 
@@ -261,7 +265,7 @@ def test_each_request_is_a_copy_and_the_second_is_not_retried() -> None:
 def test_a_request_that_is_more_than_a_question_is_sent_once(settings: dict[str, Any]) -> None:
     """The provider keeps something for it, or works for it."""
     slow = Slow([50, 1])
-    swarm = AsyncSwarm(slow, middleware=[hedge(after=1)])
+    swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1)])
     assert run("trio", streamed, swarm, Agent(model_settings=settings)).text == "0"
     assert len(slow.sent) == 1
 
@@ -269,7 +273,7 @@ def test_a_request_that_is_more_than_a_question_is_sent_once(settings: dict[str,
 def test_a_whole_answer_is_requested_once() -> None:
     """Nothing of it shows that it is slow."""
     slow = Slow([50, 1])
-    swarm = AsyncSwarm(slow, middleware=[hedge(after=1)])
+    swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1)])
     assert run("trio", swarm.run, Agent(), "Hi").text == "0"
     assert len(slow.sent) == 1
 
@@ -281,11 +285,13 @@ def test_the_functions_of_an_agent_are_no_reason_against_it() -> None:
         return ""
 
     slow = Slow([50, 1])
-    swarm = AsyncSwarm(slow, middleware=[hedge(after=1)])
+    swarm = AsyncSwarm(slow, middleware=[hedge(after_seconds=1)])
     assert run("trio", streamed, swarm, Agent(functions=[look])).text == "1"
 
 
-@pytest.mark.parametrize("wrong", [{"after": 0}, {"after": "1"}, {"share": -0.1}, {"share": 2}, {"share": None}])
+@pytest.mark.parametrize(
+    "wrong", [{"after_seconds": 0}, {"after_seconds": "1"}, {"share": -0.1}, {"share": 2}, {"share": None}]
+)
 def test_wrong_numbers(wrong: Any) -> None:
     """The message names the argument."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):

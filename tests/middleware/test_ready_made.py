@@ -113,7 +113,7 @@ READY_MADE: dict[str, Callable[[Path], Middleware]] = {
     "cache file hit": lambda folder: cache(folder / "cache.sqlite"),
     "record": lambda folder: record(folder / "recording.jsonl"),
     "replay": lambda folder: replaying(folder / "recording.jsonl"),
-    "hedge": lambda _: hedge(after=1e-9, share=1),
+    "hedge": lambda _: hedge(after_seconds=1e-9, share=1),
     "redact": lambda _: redact("secret"),
     "clip_results": lambda _: clip_results(100),
 }

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kept_runs import entries_of, types_of
 
-from aswarm import Agent, AsyncSwarm, agent_tool, tool
+from aswarm import Agent, Answer, Approve, AsyncSwarm, agent_tool, tool
 from aswarm._record.facts import Facts
 from aswarm.conversations import MemoryStore
-from aswarm.runs import LocalRuns, NewRun, Run, fold
+from aswarm.runs import AnswersRefused, LocalRuns, NewRun, Run, fold
 from aswarm.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +28,36 @@ def nested(depth: int) -> Agent:
     for level in range(depth):
         agent = Agent(name=f"Level {level + 1}", functions=[agent_tool(agent, name="below")])
     return agent
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_a_decision_inside_about_other_arguments_is_refused_before_anything_starts(depth: int) -> None:
+    """At each depth. So is a decision on a call that is not open inside."""
+    steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
+    model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)], "Refunded.", *["Done."] * depth])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=nested(depth)) as runs:
+        asked = Run(runs, await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}])))
+        await asked.last_entry()
+
+        def decided(inside: Any) -> Any:
+            for _ in range(depth):
+                inside = {"b": Answer(inside)}
+            return inside
+
+        for wrong, text, code in (
+            (
+                {"r": Approve(expected={"order": 2})},
+                "made for the arguments .*2.*, but the call has .*1",
+                "arguments_changed",
+            ),
+            ({"s": True}, "no open call has this id", "call_not_open"),
+        ):
+            with pytest.raises(AnswersRefused, match=text) as refused:
+                await asked.answer(decided(wrong))
+            assert (refused.value.code, refused.value.status_code) == (code, 409)
+        assert len(await runs.list(user="ann")) == 1
+        answered = await asked.answer(decided({"r": Approve(expected={"order": 1})}))
+        assert (await answered.result()).text == "Done."
 
 
 @pytest.mark.parametrize("depth", [1, 3])

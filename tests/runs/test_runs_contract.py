@@ -480,6 +480,24 @@ async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str |
         assert (await asked.last_entry()).response["stop"] == "waiting"  # what has happened
 
 
+async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, workshop: Workshop) -> None:
+    """They did not run, and a later answer is refused. A second cancel changes nothing, and the conversation goes on."""
+    async with place([call("erase", call_id="e", name="draft"), "As you like."]) as it:
+        asked = await it.start("Erase the draft.")
+        await asked.last_entry()
+        assert (await asked.cancel("too late")).state == "stopped (too late)"
+        assert (await asked.cancel()).reason == "too late"
+        assert ((await asked.last_entry()).type, (await asked.result()).stop) == ("RunStopped", "cancelled")
+        for decisions in ({"e": True}, {"e": False}):
+            with pytest.raises(AnswersRefused, match=r"was stopped \(too late\)") as refused:
+                await asked.answer(decisions)
+            assert (refused.value.code, refused.value.status_code) == ("call_not_open", 409)
+        again = await it.start("Never mind.")
+        assert (await again.result()).text == "As you like."
+        assert "not run: interrupted" in [message["content"] for message in await it.history()]
+        assert workshop.erased == []
+
+
 async def test_a_decision_about_other_arguments_is_refused(place: Open, workshop: Workshop) -> None:
     """`expected` has the arguments that the user has seen. With other arguments, nothing starts."""
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:

@@ -13,7 +13,7 @@ from served import served
 
 from aswarm import Agent, AsyncSwarm, Hold, current_call, tool
 from aswarm.conversations import MemoryStore
-from aswarm.runs import CallAnswer, Entry, LocalRuns, NewRun, Run
+from aswarm.runs import CallAnswer, Entry, LocalRuns, NewRun, Run, show_everything
 from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
@@ -155,7 +155,7 @@ async def test_other_forms_of_decisions_are_kept() -> None:
 
 async def test_the_route_has_the_test_of_a_run() -> None:
     """`GET /runs/{r}/test`, with the messages before the run; other users get 404."""
-    async with served(["Hello.", "Again."], page=True) as it:
+    async with served(["Hello.", "Again."], page=True, show=show_everything) as it:
         for text in ("Hi!", "And now?"):
             run = await it.say(text)
             await it.ended(run)
@@ -164,6 +164,14 @@ async def test_the_route_has_the_test_of_a_run() -> None:
         assert "'content': 'Hi!'" in code
         assert "test_and_now" in code
         assert (await it.bob.get(f"/runs/{run}/test")).status_code == 404
+
+
+async def test_readers_who_may_not_see_everything_have_no_test_of_a_run() -> None:
+    """It has the context variables and the texts of exceptions, which `show_answers` hides."""
+    async with served(["Hello."], page=True) as it:
+        run = await it.say("Hi!")
+        await it.ended(run)
+        assert (await it.ann.get(f"/runs/{run}/test")).status_code == 404
 
 
 async def test_the_agent_is_imported_from_the_module_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_functions import Service, Slotted, Unhashable, find, look
 
-from aswarm import Agent, ConfigurationError, function_to_json, tool
+from aswarm import Agent, ConfigurationError, function_to_json, function_tool, tool
 from aswarm._tools.tool import (
     runs_together,
     takes_context,
@@ -166,6 +166,30 @@ def test_copies_of_an_agent_go_without_its_toolbox() -> None:
         assert copied == agent
         assert toolbox(copied) is not toolbox(agent)
         assert list(toolbox(copied).tools) == ["transfer_to_desk"]
+
+
+@tool(approve=True)
+def refund(order: int) -> str:
+    return f"refunded {order}"
+
+
+ANYTHING = {"type": "object", "properties": {}}
+
+
+class Desk:
+    @tool
+    def close(self) -> str:
+        return "closed"
+
+
+def test_a_tool_of_a_module_is_pickled_by_its_name() -> None:
+    """As a function is. Other tools are pickled by their fields, if their functions can be pickled."""
+    agent = Agent(
+        functions=[refund, Desk.close, function_tool(look, name="look_again", description="", parameters=ANYTHING)]
+    )
+    assert pickle.loads(pickle.dumps(agent)).functions[:2] == [refund, Desk.close]
+    again = pickle.loads(pickle.dumps(agent)).functions[2]
+    assert (again.function, again.name) == (look, "look_again")
 
 
 def test_the_toolbox_is_made_again_once_the_agent_has_changed() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
-from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny
+from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object, shown
 from aswarm._values.messages import has_started_inside
@@ -73,14 +73,14 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
                 seen = None if entry is None else _seen(call, entry)
                 call._decided = dataclasses.replace(earlier[call.index], is_approval=True, seen=seen)
         return
-    by_position = _by_position(calls, decisions)
+    decided = by_position(calls, decisions)
     undecided: set[tuple[str, str]] = set()
     for call in calls:
         key, entry = (call.id, call.name), recorded.get(call.index)
-        if call.index in by_position:
+        if call.index in decided:
             if key in undecided:
                 raise ConfigurationError(_out_of_order(call))
-            _apply(call, by_position[call.index], entry, earlier[call.index])
+            _apply(call, decided[call.index], entry, earlier[call.index])
         else:
             undecided.add(key)
             if entry is None and entries is not None:
@@ -107,12 +107,13 @@ def _restored(call: ToolCall, entry: Entry) -> Decided:
     return Decided(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
 
 
-def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, Decision]:
+def by_position(calls: Sequence[ToolCall | OpenCall], decisions: Decisions) -> dict[int, Decision]:
+    """Return the decisions by the positions of their calls. Raises ConfigurationError for a decision without an open call."""
     by_id: dict[object, list[int]] = {}
     for call in calls:
         by_id.setdefault(call.id, []).append(call.index)
     by_index: dict[object, int] = {str(call.index): call.index for call in calls}
-    by_position: dict[int, Decision] = {}
+    decided: dict[int, Decision] = {}
     for key, decision in decisions.items():
         positions = by_id.get(key, [])
         if len(positions) > 1:
@@ -126,10 +127,10 @@ def _by_position(calls: Sequence[ToolCall], decisions: Decisions) -> dict[int, D
             raise ConfigurationError(
                 f"resume names {shown(key, _SHOWN)}, but no open call has this id or index; the open calls are {ids}"
             )
-        if position in by_position:
+        if position in decided:
             raise ConfigurationError(f"resume decides twice on the call {key!r}: by its id and by its index")
-        by_position[position] = decision
-    return by_position
+        decided[position] = decision
+    return decided
 
 
 def named_ids(ids: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import sys
 import types
 import weakref
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
@@ -22,6 +23,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    SupportsIndex,
     TypeAlias,
     TypeVar,
     Union,
@@ -130,6 +132,14 @@ class Tool(Generic[P, R]):
         # On the class, `__get__` of a plain function returns the function. A classmethod or a staticmethod becomes callable.
         bound = self.function if bind is None else bind(instance, owner)
         return self if bound is self.function else dataclasses.replace(self, function=bound)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Pickle a tool of a module by its name, as Python pickles functions. Any other tool is pickled by its fields."""
+        path: str = getattr(self, "__qualname__", "")  # a callable object has none
+        found: Any = sys.modules.get(self.__module__)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        return path if found is self else super().__reduce_ex__(protocol)
 
     @functools.cached_property
     def _schema(self) -> FunctionSchema:

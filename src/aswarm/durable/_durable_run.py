@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from aswarm._record.entries import Entry
 from aswarm._record.fold import whole_end
 from aswarm._values.decisions import Decisions
-from aswarm.runs._requests import answers_of
 from aswarm.runs._run import Run
-from aswarm.runs._runs import AnswersRefused, NewRun, RunActive, RunNotFound, RunRecord
+from aswarm.runs._runs import AnswersRefused, RunActive, RunNotFound, RunRecord
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
@@ -49,24 +47,10 @@ class DurableRun(Run):
         self._note_end(last)
         return last
 
-    async def answer(self, decisions: Decisions, *, key: str | None = None) -> DurableRun:
-        """Decide on all waiting calls of this run. Returns a new run, which continues the conversation.
-
-        `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
-        RunActive while this run is running. Raises AnswersRefused if the decisions do not fit, or if the conversation already
-        has a later run.
-        """
-        if (record := await self._runs.get(self.id, user=self.record.user)).status == "stopped":
-            raise AnswersRefused(
-                f"the run {self.id!r} was stopped ({record.reason}), and its calls are closed. Start a run with a new message in its "
-                "conversation",
-                code="run_stopped",
-                status_code=409,
-            )
-        answers = answers_of(decisions, self.id)
-        new = NewRun(self.record.user, self.conversation, answers=answers, key=key, run_id=os.urandom(16).hex())
+    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Self:
+        """See `Run.answer`. Raises AnswersRefused also if the conversation already has a later run."""
         try:
-            return DurableRun(self._durable_runs, await self._runs.start(new))
+            return await super().answer(decisions, key=key)
         except RunActive as active:
             if active.run_id == self.id:
                 raise

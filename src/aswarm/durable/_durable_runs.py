@@ -89,7 +89,6 @@ class DurableRuns(LoggedRuns):
     """
 
     _stop_reason = REQUEUED
-    _stops_waiting = True
 
     def __init__(
         self,
@@ -340,7 +339,7 @@ class DurableRuns(LoggedRuns):
     # --- the other methods of `Runs` ---
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`. A queued run ends at once. If a run waits for an answer, its open calls are closed."""
+        """See `Runs.cancel`. A queued run ends at once."""
         record = await self.get(run_id, user=user)
         if record.is_running and not record.is_queued and run_id not in self._live:
             record = await self._released_if_dead(record)

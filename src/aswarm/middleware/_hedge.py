@@ -35,7 +35,7 @@ _LEAST = 20
 _PERCENTILE = 0.95
 
 
-def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
+def hedge(*, after_seconds: float | None = None, share: float = 0.05) -> Middleware:
     """Return middleware that requests a slow stream once more, and uses the stream whose content arrives first.
 
     The other stream is closed at once. For this stream, the usage of the run includes an estimate of the prompt tokens. The
@@ -49,19 +49,20 @@ def hedge(after: float | None = None, *, share: float = 0.05) -> Middleware:
     is true if the provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
 
     Args:
-        after: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of this
+        after_seconds: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of this
             middleware. Then the first 20 streams get no second request.
         share: The maximal share of streams that are requested twice, from 0 to 1. Above 0, the first slow stream is
             always requested twice.
 
     Raises:
-        ConfigurationError: If `after` is not a positive number, or `share` is not between 0 and 1.
+        ConfigurationError: If `after_seconds` is not a positive number, or `share` is not between 0 and 1.
     """
-    if after is not None and not (isinstance(after, int | float) and after > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"after must be a number of seconds above 0, or None, not {after!r}")
+    wait = after_seconds
+    if wait is not None and not (isinstance(wait, int | float) and wait > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"after_seconds must be a number above 0, or None, not {wait!r}")
     if not (isinstance(share, int | float) and 0 <= share <= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"share must be a number from 0 to 1, not {share!r}")
-    policy = HedgePolicy(after, share)
+    policy = HedgePolicy(wait, share)
 
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

@@ -73,7 +73,6 @@ class LoggedRuns(ABC):
 
     _stop_reason = "shutdown"
     version = ""
-    _stops_waiting = False  # whether `cancel` stops a run that waits for an answer
     store: SQLStore
     _changes: Changes
     _deadline = math.inf  # when `drain` stops the runs of this process
@@ -367,9 +366,8 @@ class LoggedRuns(ABC):
         return entries_of(await self._database.submit(lambda: log.entries(run_id), reads_only=True))
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`. If the run waits for an answer, its open calls are closed."""
-        record = await self._find(run_id, user)
-        was_running, live = record.is_running, self._live.get(run_id)
+        """See `Runs.cancel`."""
+        record, live = await self._find(run_id, user), self._live.get(run_id)
         if live is not None:
             live.cancel(reason)
             await live.wait_for_end()
@@ -377,8 +375,7 @@ class LoggedRuns(ABC):
             await self._database.run(log.request_cancel, run_id, reason)
         await Run(self, record).last_entry()
         record = await self._find(run_id, user)
-        # With `was_running`, the run finished just before this method could cancel it.
-        if record.reason == "waiting" and (was_running or self._stops_waiting):
+        if record.reason == "waiting":
             await _starting.stop_waiting(self._database, record, reason, await self._recorded(run_id))
             record = await self._find(run_id, user)
         return record

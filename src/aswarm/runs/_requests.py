@@ -16,10 +16,20 @@ from typing import Any
 
 from aswarm._record.entries import public_ids
 from aswarm._record.entry_maker import CLIENT_TOOL
-from aswarm._run.resuming import as_decision, fault_of_expected
+from aswarm._run.resuming import as_decision, by_position, fault_of_expected
 from aswarm._tools.conversion import arguments_or_text
 from aswarm._tools.tool import RUNS_ELSEWHERE
-from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall, waiting, waiting_entries
+from aswarm._values.decisions import (
+    Answer,
+    Approve,
+    Decision,
+    Decisions,
+    Deny,
+    OpenCall,
+    is_run_inside,
+    waiting,
+    waiting_entries,
+)
 from aswarm._values.errors import AswarmError, ConfigurationError
 from aswarm._values.json import is_array, is_object, shown
 from aswarm._values.messages import Message
@@ -161,7 +171,7 @@ def decisions(
         mark = marks.get(index, {})
         is_current = last_run is None or answer.run_id == last_run or (answer.run_id is None and _takes_a_result(mark))
         if index in open_calls and is_current:
-            by_index[index] = _decision(answer, open_calls[index], is_approval=bool(mark.get("approval")))
+            by_index[index] = _decision(answer, open_calls[index], mark)
         elif strict and index in open_calls and answer.run_id is None:
             raise InvalidRequest(
                 f"the answer to the call {shown(answer.call_id, _SHOWN)} does not name the run that waits; send its id as run",
@@ -221,19 +231,42 @@ def _takes_a_result(mark: Mapping[str, Any]) -> bool:
     return mark.get("reason") == RUNS_ELSEWHERE or mark.get("data") == CLIENT_TOOL
 
 
-def _decision(answer: CallAnswer, call: OpenCall, *, is_approval: bool) -> Decision:
+def _decision(answer: CallAnswer, call: OpenCall, mark: Mapping[str, Any]) -> Decision:
     if answer.result is not None:
         return answer.result
-    if answer.approve is None and is_approval:
+    if answer.approve is None and mark.get("approval"):
         answer = _approval(answer)
     if answer.approve is False:
         return Deny(answer.reason)
-    # A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
-    if (fault := fault_of_expected(call.id, answer.expected, arguments_or_text(call.arguments))) is not None:
+    decision = (
+        Answer(answer.data, expected=answer.expected)
+        if answer.approve is None
+        else Approve(answer.arguments, expected=answer.expected)
+    )
+    _check_expected(call, decision, mark.get("data"))
+    return decision
+
+
+def _check_expected(call: OpenCall, decision: Decision, data: Any) -> None:
+    """Raise InvalidRequest if the user decided on other arguments, of this call or of the calls inside it.
+
+    A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
+    `data`: the data of the call in the history.
+    """
+    if not isinstance(decision, Approve | Answer):
+        return
+    if (fault := fault_of_expected(call.id, decision.expected, arguments_or_text(call.arguments))) is not None:
         raise InvalidRequest(fault, code="arguments_changed", status_code=409)
-    if answer.approve is None:
-        return Answer(answer.data, expected=answer.expected)
-    return Approve(answer.arguments, expected=answer.expected)
+    if isinstance(decision, Answer) and is_object(decision.data) and is_run_inside(data):
+        try:
+            inside = {each.index: each for each in waiting(data["messages"])}
+            decided = by_position(list(inside.values()), decision.data)
+            made = {index: as_decision(inside[index].id, each) for index, each in decided.items()}
+        except ConfigurationError as error:
+            raise InvalidRequest(f"the call {call.id!r}: {error}", code="call_not_open", status_code=409) from error
+        marks = waiting_entries(data["messages"]) or {}
+        for index, each in made.items():
+            _check_expected(inside[index], each, marks.get(index, {}).get("data"))
 
 
 def _approval(answer: CallAnswer) -> CallAnswer:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import cast
+from typing import Self, cast
 
 from aswarm._record.entries import Entry
 from aswarm._record.outcomes import recorded_response
@@ -16,7 +16,7 @@ from aswarm._values.errors import ConfigurationError, RunError
 
 from ._live import LiveEntries
 from ._requests import answers_of
-from ._runs import NewRun, RunNotFound, RunRecord, Runs, RunStatus
+from ._runs import AnswersRefused, NewRun, RunNotFound, RunRecord, Runs, RunStatus
 from ._shutdown import Draining
 from ._starting import ending_of
 
@@ -102,21 +102,34 @@ class Run:
     async def cancel(self, reason: str = "cancelled") -> RunRecord:
         """Stop the run, in whichever process it is, and wait until its tools have finished. Returns its record.
 
-        If the run has already ended, nothing changes; but `DurableRuns` close the open calls of a run that waits for an answer.
+        If the run waits for an answer, its open calls are closed. If the run has ended otherwise, nothing changes.
         """
         self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return self.record
 
-    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Run:
+    async def answer(self, decisions: Decisions, *, key: str | None = None) -> Self:
         """Decide on all waiting calls of this run. Returns a new run of the conversation, which continues with the decisions.
 
         `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
-        AnswersRefused if the decisions do not fit, and RunActive while another run of the conversation is running.
+        AnswersRefused if the decisions do not fit, or if this run was cancelled, and RunActive while another run of the
+        conversation is running.
         """
-        policy = self.record.on_disconnect
-        answers = answers_of(decisions, self.id)
-        new = NewRun(self.record.user, self.conversation, answers=answers, key=key, on_disconnect=policy)
-        return Run(self._runs, await self._runs.start(new))
+        record = await self._runs.get(self.id, user=self.record.user)
+        if record.status == "stopped":
+            raise AnswersRefused(
+                f"the run {self.id!r} was stopped ({record.reason}), and its calls are closed. Start a run with a new message in its "
+                "conversation",
+                code="call_not_open",
+                status_code=409,
+            )
+        new = NewRun(
+            record.user,
+            record.conversation,
+            answers=answers_of(decisions, self.id),
+            key=key,
+            on_disconnect=record.on_disconnect,
+        )
+        return type(self)(self._runs, await self._runs.start(new))
 
     def _note_end(self, last: Entry) -> None:
         status, reason = ending_of(last)

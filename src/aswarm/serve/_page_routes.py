@@ -18,6 +18,7 @@ from starlette.types import Scope
 from aswarm._values.agent import model_of
 from aswarm._values.messages import Message
 from aswarm.graph import Graph, agent_graph
+from aswarm.runs._show import show_everything
 
 from ._conversation_routes import stored_conversation
 from ._endpoints import endpoint, json_response
@@ -47,12 +48,12 @@ class _PageFiles(StaticFiles):
 def page_routes(service: Service) -> list[BaseRoute]:
     """Return the route of the graph and, if the service has the page, its routes. The files of the page need no user."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
+    if (
+        service._page and service._show is show_everything
+    ):  # a test has the context variables and the texts of exceptions
+        routes.append(Route("/runs/{run}/test", endpoint(service, _test)))
     if service._page:
-        routes += [
-            Route("/runs/{run}/test", endpoint(service, _test)),
-            Route("/", _index),
-            Mount("/page", _PageFiles(directory=FOLDER)),
-        ]
+        routes += [Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
     return routes
 
 

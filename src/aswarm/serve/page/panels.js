@@ -104,7 +104,7 @@ function Requests() {
 	const sent = (view?.turns || []).flatMap((turn) => turn.requests.map((request) => ({ request, turn })));
 	const [chosen, choose] = useState(null);
 	if (!sent.length)
-		return html`<${Empty}>${view && view.turns.length ? "The service does not show the requests of this run." : "Each request to a model: instructions, settings, tools."}<//>`;
+		return html`<${Empty}>${view && view.turns.length ? "The service hides requests." : "Each request to a model: instructions, settings, tools."}<//>`;
 	const at = sent.findIndex(({ request }) => request.seq === chosen);
 	const { request, turn } = sent[at < 0 ? sent.length - 1 : at];
 	return html`<div class=picker role=group aria-label=Request>${sent.map((each) => html`<button aria-pressed=${each.request === request} class=${hue(each.turn.agent)}
