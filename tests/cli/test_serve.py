@@ -92,6 +92,7 @@ def test_a_store_that_is_no_database_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_the_demo_is_served_until_it_is_interrupted() -> None:
     """The scripted agents answer over HTTP without a key; after the script they say so; Ctrl-C is exit code 130."""
     with (
@@ -121,6 +122,7 @@ def test_a_served_agent_wants_its_token(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_the_model_of_all_agents() -> None:
     """`--model` is the model of every agent that can be reached, in requests and on the page."""
     with (

@@ -113,6 +113,7 @@ def test_the_checker_finds_a_planted_fault(runs: list[Ended], lines: list[str], 
 
 
 @pytest.mark.slow
+@pytest.mark.processes
 def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
     """Two processes execute; one is killed and never started again. The other ends all runs."""
     url = f"sqlite:///{tmp_path / 'runs.db'}"
