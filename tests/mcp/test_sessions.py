@@ -383,7 +383,7 @@ async def test_functions_work_only_while_their_server_is_open() -> None:
     """Before, afterwards and in another event loop it is the caller's mistake, and ends the run."""
     shop = MCPServer(make_server(Tools()))
     async with shop:
-        with pytest.raises(ConfigurationError, match="is open"):
+        with pytest.raises(ConfigurationError, match="is already open"):
             await shop.__aenter__()
 
         def elsewhere() -> None:

@@ -338,7 +338,8 @@ async def _faults_of_records(url: str) -> list[str]:
 def started(process: Process) -> subprocess.Popen[str]:
     """Start another process, which prints "ready" when it executes runs."""
     command = [sys.executable, str(Path(__file__)), json.dumps(asdict(process))]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=process.folder)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=process.folder, env=environment)
 
 
 if __name__ == "__main__":
