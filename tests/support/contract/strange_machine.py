@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +34,7 @@ SETTINGS = [
     {"TZ": "America/St_Johns", "LC_ALL": "C.UTF-8"},
     {"TZ": "UTC", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     {"TZ": "Asia/Kathmandu", "LC_ALL": "C.UTF-8", "XDG_RUNTIME_DIR": "/nonexistent"},
+    {"TZ": "Europe/Istanbul", "LC_ALL": "tr_TR.UTF-8", "LANGUAGE": "tr"},  # as C if the system does not have it
 ]
 WORKERS = (os.cpu_count() or 1) * 3 // 2  # of `nox -s tests`
 HAS_NAMESPACES = sys.platform == "linux" and os.geteuid() == 0 and shutil.which("unshare") is not None
@@ -42,7 +44,6 @@ class Place:
     """A clone of the last commit, with a home folder and an environment for nox, of root or of another user."""
 
     def __init__(self, folder: Path, number: int) -> None:
-        self.settings = SETTINGS[number % len(SETTINGS)]
         self._project, self._home = folder / "a clone", folder / "home"
         self._prefix: list[str] = []
         self.user = pwd.getpwuid(os.geteuid()).pw_name
@@ -60,18 +61,18 @@ class Place:
 
     def install(self) -> None:
         """Make the environment of the session, with the network."""
-        done = self._nox([], "--install-only", seed="0")
+        done = self._nox([], "--install-only")
         assert done.returncode == 0, done.stdout
 
-    def test(self, seed: str) -> str:
-        """Run the tests. Returns the output."""
+    def test(self, settings: Mapping[str, str]) -> str:
+        """Run the tests with these environment variables. Returns the output."""
         before: list[str] = []
         if HAS_NAMESPACES:
             before = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-        return self._nox(before, "--no-install", seed=seed).stdout
+        return self._nox(before, "--no-install", **settings).stdout
 
-    def _nox(self, before: list[str], *options: str, seed: str) -> subprocess.CompletedProcess[str]:
-        env = os.environ | self.settings | {"HOME": str(self._home), "PYTHONHASHSEED": seed}
+    def _nox(self, before: list[str], *options: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | settings | {"HOME": str(self._home)}
         env.pop("PYTEST_ADDOPTS", None)
         if HAS_NAMESPACES:
             env["UV_CACHE_DIR"] = str(self._home / "cache")
@@ -100,7 +101,8 @@ class Place:
 def run_at(places: Queue[Place], number: int, load: int, results: Path) -> bool:
     """Run the tests once, in a free place. Returns whether they passed at this load."""
     place = places.get()
-    seed, started, loads, ended = str(random.randrange(1, 2**32)), time.monotonic(), list[float](), threading.Event()
+    settings = SETTINGS[number % len(SETTINGS)] | {"PYTHONHASHSEED": str(random.randrange(1, 2**32))}
+    started, loads, ended = time.monotonic(), list[float](), threading.Event()
 
     def watch() -> None:
         while not ended.wait(10):
@@ -109,7 +111,7 @@ def run_at(places: Queue[Place], number: int, load: int, results: Path) -> bool:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        output = place.test(seed)
+        output = place.test(settings)
     finally:
         ended.set()
         watcher.join()
@@ -117,10 +119,10 @@ def run_at(places: Queue[Place], number: int, load: int, results: Path) -> bool:
     (results / f"run {number}.log").write_text(output, encoding="utf-8")
     summary = re.findall(r"^=+ (.* passed.* in .*?) =+$", output, re.MULTILINE)
     passed, is_busy = "Session tests was successful" in output, median(loads or [0]) >= 0.9 * load
-    settings = " ".join(f"{name}={value}" for name, value in place.settings.items())
+    shown = " ".join(f"{name}={value}" for name, value in settings.items())
     print(
         f"{number:2} {'FAILED' if not passed else 'passed' if is_busy else 'TOO IDLE'} {place.user} "
-        f"network={'off' if HAS_NAMESPACES else 'on'} PYTHONHASHSEED={seed} {settings}; load "
+        f"network={'off' if HAS_NAMESPACES else 'on'} {shown}; load "
         f"{median(loads or [0]):.1f} ({min(loads or [0]):.1f} to {max(loads or [0]):.1f}), {time.monotonic() - started:.0f} s; "
         f"{'; '.join(summary)}",
         flush=True,
