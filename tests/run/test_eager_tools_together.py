@@ -13,6 +13,7 @@ import anyio
 import pytest
 from eager_desk import BOTH, Desk, calls_of, in_virtual_time
 from run_scenes import until
+from virtual_time import jump
 
 from aswarm import (
     Agent,
@@ -175,18 +176,26 @@ def test_a_tool_error_hook_that_raises_for_a_dropped_call(backend: str) -> None:
 @BOTH
 def test_an_abandoned_function_with_a_timeout(backend: str) -> None:
     """The model reads that an eager call may still be running, and the run ends without waiting for it."""
-    gate, ended = threading.Event(), threading.Event()
+    started, gate, ended = list[str](), threading.Event(), threading.Event()
 
-    @tool(repeatable=True, abandon_on_cancel=True, timeout=0.05)
+    @tool(repeatable=True, abandon_on_cancel=True, timeout=30)
     def hang(x: str) -> str:
+        started.append(x)
         gate.wait(120)
         ended.set()
         return x
 
+    async def jump_after_each_start() -> None:
+        for count in (1, 2):
+            await until(lambda count=count: len(started) == count)  # type: ignore[misc]
+            jump(30)
+
     async def main() -> None:
         swarm = AsyncSwarm(ScriptedModel([calls_of("hang", "hang", pause=0.02), "Done"]).client(), eager_tools="always")
-        response = await swarm.run(Agent(functions=[hang]), "Go")
-        text = "Error: hang timed out after 0.05 s. It may still be running."
+        async with anyio.create_task_group() as group:
+            group.start_soon(jump_after_each_start)
+            response = await swarm.run(Agent(functions=[hang]), "Go")
+        text = "Error: hang timed out after 30 s. It may still be running."
         assert [m["content"] for m in response.messages if m["role"] == "tool"] == [text, text]
         assert [each.id for each in response.unknown_calls] == ["hang-0", "hang-1"]
         assert not ended.is_set()

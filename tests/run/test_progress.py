@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sniffio
+from virtual_time import jump
 
 from aswarm import (
     Agent,
@@ -151,16 +152,19 @@ async def test_progress_outside_of_a_call_does_nothing() -> None:
 
 async def test_progress_after_the_end_does_nothing() -> None:
     """A thread that was left goes on, and no event of it comes."""
-    release, ended, told = threading.Event(), threading.Event(), anyio.Event()
+    started, release, ended, told = threading.Event(), threading.Event(), threading.Event(), anyio.Event()
 
-    @tool(timeout=0.05, concurrent=True)
+    @tool(timeout=30, concurrent=True)
     def hang() -> str:
+        started.set()
         release.wait(60)
         progress("late")
         ended.set()
         return "never"
 
     async def wait_for_it() -> str:
+        await anyio.to_thread.run_sync(started.wait, 60)
+        jump(30)
         await told.wait()
         release.set()
         await anyio.to_thread.run_sync(ended.wait, 60)

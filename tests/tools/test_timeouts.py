@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 from one_turn import contents
 from one_turn import run_turn as run_quick_turn
-from virtual_time import virtual_backend
+from virtual_time import jump, virtual_backend
 
 from aswarm import Agent, AsyncSwarm, ToolCallFinished, tool
 from aswarm.testing import ScriptedModel, call, check_history
@@ -167,10 +167,11 @@ async def test_abandon_on_cancel_does_not_wait() -> None:
 
 async def test_a_token_is_held_until_the_thread_really_ends() -> None:
     """After a timeout the abandoned thread still counts: the next plain function waits for it."""
-    release, order, told = threading.Event(), list[str](), anyio.Event()
+    started, release, order, told = threading.Event(), threading.Event(), list[str](), anyio.Event()
 
-    @tool(timeout=0.5)
+    @tool(timeout=30)
     def hang() -> str:
+        started.set()
         release.wait(60)
         order.append("hang ended")
         return "never"
@@ -180,17 +181,19 @@ async def test_a_token_is_held_until_the_thread_really_ends() -> None:
         return "ok"
 
     async def release_after_the_timeout() -> None:
+        await anyio.to_thread.run_sync(started.wait, 60)
+        jump(30)
         await told.wait()
         await anyio.wait_all_tasks_blocked()
         release.set()
 
     model = ScriptedModel([[call("hang"), call("after")], "Done"])
     swarm = AsyncSwarm(model.client(), max_threads=1)
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async with anyio.create_task_group() as group, swarm.stream(Agent(functions=[hang, after]), "Go") as run:
             group.start_soon(release_after_the_timeout)
             async for event in run:
                 if isinstance(event, ToolCallFinished) and event.name == "hang":
                     told.set()
-    assert contents(run.response) == ["Error: hang timed out after 0.5 s. It may still be running.", "ok"]
+    assert contents(run.response) == ["Error: hang timed out after 30 s. It may still be running.", "ok"]
     assert order == ["hang ended", "after"]

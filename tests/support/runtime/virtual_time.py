@@ -1,4 +1,4 @@
-"""Virtual time: clocks that start at 0 and jump to the next deadline when everything waits."""
+"""Virtual time: clocks that start at 0 and jump to the next deadline when everything waits; and a jump of the real clock."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
+import sniffio
 import trio
 from trio.testing import MockClock
 
@@ -34,6 +35,21 @@ class _JumpingLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.now
+
+
+def jump(seconds: float) -> None:
+    """Move the clock of the running event loop forward, so that its timers below the new time end their waits now.
+
+    A test of a plain function that times out calls this when the function has started. A short timeout could be over before the
+    thread starts.
+    """
+    if sniffio.current_async_library() == "trio":
+        clock: Any = trio.lowlevel.current_clock()
+        object.__setattr__(clock, "offset", clock.offset + seconds)  # its class is frozen
+    else:
+        loop: Any = asyncio.get_running_loop()
+        now = loop.time
+        loop.time = lambda: now() + seconds
 
 
 def virtual_backend(name: str) -> tuple[str, dict[str, Any]]:
