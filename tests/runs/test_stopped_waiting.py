@@ -41,6 +41,18 @@ async def test_a_stopped_run_has_each_answer_once() -> None:
         check_history(history, ordered=False)
 
 
+async def test_a_stopped_run_without_a_conversation_has_an_answer_for_each_call() -> None:
+    """Its messages may end with the calls that another program continues."""
+    model = ScriptedModel([[call("pay", call_id="1"), call("look", call_id="2")]])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", messages=[{"role": "user", "content": "Hi"}])))
+        assert (await run.last_entry()).response["stop"] == "waiting"
+        await run.cancel()
+        response = await run.result()
+    assert [message.get("tool_call_id") for message in response.messages] == [None, "2", "1"]
+    check_history(response.messages, ordered=False)
+
+
 async def test_a_call_with_the_id_of_an_unknown_call_did_not_run() -> None:
     """A provider may give all calls of a message one id; only the call that has started has an unknown outcome."""
     names = ("look", "pay", "look")
@@ -54,7 +66,7 @@ async def test_a_call_with_the_id_of_an_unknown_call_did_not_run() -> None:
     stored = Stored(
         "1", "1", [{"role": "user", "content": "Hi"}, head, answer], "a", stop="waiting", unknown_calls=unknown
     )
-    texts = [message["content"] for message in closed(stored.messages, stored)[2:]]
+    texts = [message["content"] for message in closed(stored.messages, stored.unknown_calls)[2:]]
     assert texts == [OUTCOME_UNKNOWN, INTERRUPTED, INTERRUPTED]
 
 
@@ -63,4 +75,4 @@ async def test_an_open_call_that_has_started_has_an_unknown_outcome() -> None:
     call_ = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     head = {"role": "assistant", "content": None, "tool_calls": [call_]}
     stored = Stored("1", "1", [head], "a", unknown_calls=[UnknownCall("1", "look", "{}", "a")])
-    assert closed(stored.messages, stored)[-1]["content"] == OUTCOME_UNKNOWN
+    assert closed(stored.messages, stored.unknown_calls)[-1]["content"] == OUTCOME_UNKNOWN

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from aswarm._record import log
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
+from aswarm._record.fold import fold
 from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
+from aswarm._values.agent import UnknownCall
+from aswarm._values.json import from_fields
 from aswarm._values.messages import Message
 from aswarm.conversations import Change, Conflict, Stored, _statements
 from aswarm.conversations._recorded_run import closed
@@ -167,17 +170,21 @@ async def stop_waiting(database: Database, record: RunRecord, reason: str, entri
     revision = clocks.urandom(8).hex()
     while True:
         try:
-            await database.submit(lambda: _stop(record, reason, entries[-1], revision), notifies=True)
+            await database.submit(lambda: _stop(record, reason, entries, revision), notifies=True)
         except Conflict:  # an answer or another program was faster
             continue
         return
 
 
-def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transaction[None]:
+def _stop(record: RunRecord, reason: str, entries: Sequence[Entry], revision: str) -> Transaction[None]:
     if not (yield from log.waits(record.id)):
         return
-    closing: list[Message] = []
-    if record.conversation is not None:
+    was, folded = entries[-1], fold(entries[:-1])
+    if record.conversation is None:
+        unknown = [from_fields(UnknownCall, each) for each in was.response.get("unknown_calls", ())]
+        history = [*folded._asked, *folded.response_messages]
+        closing = _new_messages(history, closed(history, unknown))
+    else:
         closing = yield from _close_calls(conversation_key(record.user, record.conversation), revision)
     (row,), _ = yield from log.read(record.id, was.seq - 1)
     *lines, _ = row.data.split(b"\n")
@@ -193,12 +200,16 @@ def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
     stored = yield from _statements.load(key)
     if stored is None:
         return []
-    history = closed(stored.messages, stored)
+    history = closed(stored.messages, stored.unknown_calls)
     keep = common_messages(stored.messages, history)
     change = Change(
         stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables, "cancelled",
         stored.unknown_calls,
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
-    kept = set(map(id, stored.messages))  # the run has already recorded the answers to its finished calls
-    return [message for message in history[keep:] if id(message) not in kept]
+    return _new_messages(stored.messages, history)
+
+
+def _new_messages(old: Iterable[Message], new: Iterable[Message]) -> list[Message]:
+    kept = set(map(id, old))  # the run has already recorded the answers to its finished calls
+    return [message for message in new if id(message) not in kept]
