@@ -45,8 +45,8 @@ class RequestRefused(AswarmError):  # noqa: N818 - named after the event
     `code`: the name of the error for clients. `status_code`: the HTTP status of a service.
     """
 
-    code = "refused"
-    status_code = 400
+    code: str = "refused"
+    status_code: int = 400
 
 
 class InvalidRequest(RequestRefused):

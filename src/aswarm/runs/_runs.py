@@ -367,7 +367,7 @@ class ShuttingDown(RequestRefused):
 
     code = "shutting_down"
     status_code = 503
-    retry_after = 1
+    retry_after: int = 1
 
     def __init__(self) -> None:
         super().__init__("the service is shutting down; send the request again in a moment")
