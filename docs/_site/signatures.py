@@ -84,8 +84,12 @@ def _method(node: Function) -> str:
 
 
 def _signature(node: Function) -> str:
-    prefix = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
-    return f"{prefix} {node.name}({', '.join(_parameters(node))}){_returns(node)}"
+    returns, prefix = _returns(node), "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    if returns.startswith(" -> AsyncGenerator"):  # its caller does not await the call
+        prefix = "def"
+    if "asynccontextmanager" in _decorators(node):
+        returns = returns.replace("AsyncGenerator", "AbstractAsyncContextManager")
+    return f"{prefix} {node.name}({', '.join(_parameters(node))}){returns}"
 
 
 def _returns(node: Function) -> str:

@@ -85,7 +85,7 @@ def test_a_class_shows_its_public_bases(names: dict[str, list[str]]) -> None:
 def test_async_and_return_types_are_shown(names: dict[str, list[str]]) -> None:
     """Of methods, properties and async generators; and how a handler is called."""
     assert names["aswarm.runs.Run.result"] == ["`async def result() -> Response`"]
-    assert names["aswarm.runs.Run.entries"] == ["`async def entries(after: int = -1) -> AsyncGenerator[Entry, None]`"]
+    assert names["aswarm.runs.Run.entries"] == ["`def entries(after: int = -1) -> AsyncGenerator[Entry, None]`"]
     assert names["aswarm.EventStream.response"] == ["`response -> Response`"]
     assert names["aswarm.middleware.ToolHandler.__call__"][0].endswith("-> Awaitable[ToolOutcome]`")
 

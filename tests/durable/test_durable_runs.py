@@ -20,9 +20,10 @@ from durables import Shop, die, durable
 
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Decision, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
+from aswarm._record import log
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
-from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFound, fold
+from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFound, RunRecord, fold
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
@@ -424,6 +425,40 @@ async def test_old_runs_are_deleted(tmp_path: Path, shop: Shop) -> None:
         assert await DBOS.list_workflows_async() == []
 
 
+async def test_a_cancel_that_meets_the_start_of_its_run_waits_for_its_function(tmp_path: Path, shop: Shop) -> None:
+    """The run was in the queue when `cancel` read it, and a process executes it since. So it is not taken from this process."""
+    ended = anyio.Event()
+
+    async def work() -> str:
+        """Work."""
+        shop.began.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.05)
+            ended.set()
+
+    agents = [Agent(name="Boss", functions=[work])]
+    async with durable(tmp_path, [call("work")], shop, agents=agents) as runs:
+        read = runs.get
+
+        async def read_before_the_start(run_id: str, *, user: str) -> RunRecord:
+            record = await read(run_id, user=user)
+            await shop.began.wait()
+            return record
+
+        run = await runs.start("Boss", "Go!", run_id="a")
+        assert run.record.is_queued
+        runs.get = read_before_the_start  # type: ignore[method-assign]
+        record = await run.cancel()
+        assert ended.is_set()
+        assert (record.status, record.reason) == ("stopped", "cancelled")
+        row = await runs._database.submit(lambda: log.find("a", None), reads_only=True)
+        assert row is not None
+        assert (row.attempt, row.deaths) == (1, 0)
+
+
 async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> None:
     """Its calls are closed as by a new message, so a later answer is refused; the log and the conversation say the same."""
     calls = [call("count", number=1), call("pay", call_id="p", amount=5), call("pay", call_id="q", amount=6)]
@@ -441,7 +476,7 @@ async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> No
         assert (record.status, record.reason) == ("stopped", "too late")
         assert await runs.records(status="waiting") == []
         assert (await asked.cancel()).reason == "too late"
-        with pytest.raises(AnswersRefused, match=r"'a' was stopped \(too late\)"):
+        with pytest.raises(AnswersRefused, match="does not wait for an answer"):
             await asked.answer({"p": True, "q": True})
         stored = await runs.store.load("-/a")
         assert stored is not None

@@ -50,11 +50,16 @@ async def test_a_decision_inside_about_other_arguments_is_refused_before_anythin
                 "made for the arguments .*2.*, but the call has .*1",
                 "arguments_changed",
             ),
-            ({"s": True}, "no open call has this id", "call_not_open"),
+            ({"s": True}, "no call with the id or index 's' waits", "call_not_open"),
+            ({"r": {"approv": True}}, "a decision is True, False", "invalid_request"),
+            ({"r": True, 0: True}, "decides twice", "invalid_request"),
+            ({"r": Approve("x")}, "arguments must be an object", "invalid_request"),  # type: ignore[arg-type]
+            ("yes", "the calls inside the call must be an object", "invalid_request"),
         ):
             with pytest.raises(AnswersRefused, match=text) as refused:
                 await asked.answer(decided(wrong))
-            assert (refused.value.code, refused.value.status_code) == (code, 409)
+            assert refused.value.code == code
+            assert refused.value.status_code == (422 if code == "invalid_request" else 409)
         assert len(await runs.list(user="ann")) == 1
         answered = await asked.answer(decided({"r": Approve(expected={"order": 1})}))
         assert (await answered.result()).text == "Done."

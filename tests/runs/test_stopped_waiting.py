@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, UnknownCall, tool
+from aswarm import Agent, AsyncSwarm, UnknownCall, agent_tool, tool
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
-from aswarm.conversations import Stored
+from aswarm.conversations import Conversation, MemoryStore, Stored
 from aswarm.conversations._recorded_run import closed
 from aswarm.runs import LocalRuns, NewRun, Run
-from aswarm.runs._starting import stop_waiting
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -30,8 +29,7 @@ async def test_a_stopped_run_has_each_answer_once() -> None:
     async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
         run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
         assert (await run.last_entry()).response["stop"] == "waiting"
-        record = await runs.get(run.id, user="ann")
-        await stop_waiting(runs.store._database, record, "cancelled", await runs._recorded(run.id))
+        await run.cancel()
         messages = (await run.last_entry()).response["messages"]
         stored = await runs.store.load("ann/c")
     assert stored is not None
@@ -53,6 +51,41 @@ async def test_a_stopped_run_without_a_conversation_has_an_answer_for_each_call(
     check_history(response.messages, ordered=False)
 
 
+async def test_a_run_that_a_conversation_has_answered_is_not_stopped() -> None:
+    """A `Conversation` over the same store leaves no mark in the log of the run. Its own calls stay open."""
+    model = ScriptedModel([call("pay", call_id="1"), call("pay", call_id="2"), "Paid twice."])
+    async with (
+        MemoryStore() as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store=store, agents=(agent := Agent(functions=[pay]))) as runs,
+    ):
+        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        await run.last_entry()
+        chat = Conversation(store, "ann/c", swarm, agent=agent)
+        assert (await chat.resume({"1": True})).stop == "waiting"
+        before = await store.load("ann/c")
+        assert (await run.cancel()).reason == "waiting"
+        assert await store.load("ann/c") == before
+        assert (await chat.resume({"2": True})).text == "Paid twice."
+
+
+@pytest.mark.parametrize("conversation", ["c", None])
+async def test_a_call_in_which_a_function_has_run_has_an_unknown_outcome(conversation: str | None) -> None:
+    """It is listed, so that a program does not repeat the effect."""
+    inner = Agent(name="Inner", functions=[pay, look])
+    outer = Agent(functions=[agent_tool(inner)])
+    model = ScriptedModel([call("inner", call_id="i", request="Go"), [call("look"), call("pay", call_id="p")]])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=outer) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", conversation, messages=[{"role": "user", "content": "Hi"}])))
+        assert (await run.result()).stop == "waiting"
+        await run.cancel()
+        response = await run.result()
+        stored = await runs.store.load("ann/c")
+    assert response.messages[-1]["content"] == OUTCOME_UNKNOWN
+    assert [each.id for each in response.unknown_calls] == ["i"]
+    assert stored is None if conversation is None else stored and stored.unknown_calls == response.unknown_calls
+
+
 async def test_a_call_with_the_id_of_an_unknown_call_did_not_run() -> None:
     """A provider may give all calls of a message one id; only the call that has started has an unknown outcome."""
     names = ("look", "pay", "look")
@@ -66,7 +99,7 @@ async def test_a_call_with_the_id_of_an_unknown_call_did_not_run() -> None:
     stored = Stored(
         "1", "1", [{"role": "user", "content": "Hi"}, head, answer], "a", stop="waiting", unknown_calls=unknown
     )
-    texts = [message["content"] for message in closed(stored.messages, stored.unknown_calls)[2:]]
+    texts = [message["content"] for message in closed(stored.messages, stored)[2:]]
     assert texts == [OUTCOME_UNKNOWN, INTERRUPTED, INTERRUPTED]
 
 
@@ -75,4 +108,4 @@ async def test_an_open_call_that_has_started_has_an_unknown_outcome() -> None:
     call_ = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     head = {"role": "assistant", "content": None, "tool_calls": [call_]}
     stored = Stored("1", "1", [head], "a", unknown_calls=[UnknownCall("1", "look", "{}", "a")])
-    assert closed(stored.messages, stored.unknown_calls)[-1]["content"] == OUTCOME_UNKNOWN
+    assert closed(stored.messages, stored)[-1]["content"] == OUTCOME_UNKNOWN

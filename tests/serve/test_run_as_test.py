@@ -172,6 +172,7 @@ async def test_readers_who_may_not_see_everything_have_no_test_of_a_run() -> Non
         run = await it.say("Hi!")
         await it.ended(run)
         assert (await it.ann.get(f"/runs/{run}/test")).status_code == 404
+        assert (await it.ann.get("/graph")).json()["tests"] is False  # the page has no button
 
 
 async def test_the_agent_is_imported_from_the_module_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,17 +187,19 @@ def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:
 # --- attempts ---
 
 
-def take(run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000) -> Transaction[RunRow | None]:
+def take(
+    run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000, is_queued: bool = False
+) -> Transaction[RunRow | None]:
     """Start the next attempt of a run. Returns the row of the run, or None for an ended run.
 
     `token`: a unique text, so that a repeated transaction increments the number only once. If the run is still "running", its
     last process has died without releasing it, and the transaction counts a death. If the run then has more than `most_deaths`
-    deaths, no attempt starts, and the returned row has another owner.
+    deaths, no attempt starts, and the returned row has another owner. With `is_queued`, no attempt of a "running" run starts.
     """
-    name = f"{owner}#{token}"
+    name, statuses = f"{owner}#{token}", "status = 'queued'" if is_queued else ACTIVE
     yield (
         f"""UPDATE aswarm_run SET attempt = attempt + 1, owner = ?, status = 'running', deaths = {_DEATHS}
-        WHERE id = ? AND {ACTIVE} AND coalesce(owner, '') <> ? AND {_DEATHS} <= ?""",
+        WHERE id = ? AND {statuses} AND coalesce(owner, '') <> ? AND {_DEATHS} <= ?""",
         (name, run_id, name, most_deaths),
     )
     rows = yield f"SELECT {_COLUMNS} FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)

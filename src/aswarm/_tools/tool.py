@@ -135,11 +135,18 @@ class Tool(Generic[P, R]):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickle a tool of a module by its name, as Python pickles functions. Any other tool is pickled by its fields."""
-        path: str = getattr(self, "__qualname__", "")  # a callable object has none
+        path = str(getattr(self, "__qualname__", ""))  # a callable object has none
         found: Any = sys.modules.get(self.__module__)
         for name in path.split("."):
             found = getattr(found, name, None)
         return path if found is self else super().__reduce_ex__(protocol)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the tool has computed of its function: not all of it can be pickled."""
+        cached = functools.cached_property
+        return {
+            name: value for name, value in vars(self).items() if not isinstance(getattr(type(self), name, 0), cached)
+        }
 
     @functools.cached_property
     def _schema(self) -> FunctionSchema:

@@ -18,7 +18,7 @@ from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._swarm import AsyncSwarm, prepare
-from aswarm._values.agent import Agent, Response, UnknownCall
+from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError
@@ -196,10 +196,10 @@ def with_new(stored: Stored, messages: list[Message]) -> list[Message]:
     history = [*stored.messages, *messages[:answers]]
     if answers == len(messages):
         return history
-    return [*closed(history, stored.unknown_calls), *messages[answers:]]
+    return [*closed(history, stored), *messages[answers:]]
 
 
-def closed(history: list[Message], unknown_calls: Iterable[UnknownCall]) -> list[Message]:
+def closed(history: list[Message], stored: Stored) -> list[Message]:
     """Return the history without open calls: each open call gets an answer, in call order."""
     if not open_calls(history):
         return history
@@ -207,7 +207,7 @@ def closed(history: list[Message], unknown_calls: Iterable[UnknownCall]) -> list
     [(head, answers)] = message_blocks(history[end:])
     calls: list[Message] = head["tool_calls"]
     pairs, started = [*zip(calls, match_answers(calls, answers), strict=True)], started_inside(head, history[end + 1 :])
-    unknown = _unknown(unknown_calls, pairs)
+    unknown = _unknown(stored, pairs)
     closing = [
         answer or tool_message(call, OUTCOME_UNKNOWN if _key(call) in unknown or index in started else INTERRUPTED)
         for index, (call, answer) in enumerate(pairs)
@@ -215,11 +215,9 @@ def closed(history: list[Message], unknown_calls: Iterable[UnknownCall]) -> list
     return [*history[: end + 1], *closing]
 
 
-def _unknown(
-    calls: Iterable[UnknownCall], pairs: Iterable[tuple[Message, Message | None]]
-) -> Counter[tuple[str, str, str]]:
+def _unknown(stored: Stored, pairs: Iterable[tuple[Message, Message | None]]) -> Counter[tuple[str, str, str]]:
     """Return the calls with an unknown outcome, except calls whose answers say that it is unknown. A provider may repeat an id."""
-    unknown = Counter((call.id, call.name, call.arguments) for call in calls)
+    unknown = Counter((call.id, call.name, call.arguments) for call in stored.unknown_calls)
     unknown.subtract(
         _key(call) for call, answer in pairs if answer and str(answer["content"]).startswith(OUTCOME_UNKNOWN)
     )

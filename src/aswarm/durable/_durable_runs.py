@@ -295,8 +295,8 @@ class DurableRuns(LoggedRuns):
     async def _execute(self, run_id: str) -> None:
         """Execute one attempt of a run, in a task of the engine. Raises CancelledError if the run has not ended."""
         async with AsyncExitStack() as stack:
-            taken = await self._take(run_id, max(0, self._max_deaths - 2))
-            if taken is not None and not self._is_own(taken.row):
+            taken = await self._take(run_id, most_deaths=max(0, self._max_deaths - 2))
+            if taken is not None and not taken.has_started:
                 # With `max_deaths` - 1 deaths, this is the last attempt of the run. This process executes such attempts one
                 # at a time: if a run kills the process again, no other run loses its last attempt.
                 await stack.enter_async_context(self._last_attempts)
@@ -312,13 +312,10 @@ class DurableRuns(LoggedRuns):
             if attempt.live.is_fenced:
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
-    async def _take(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
+    async def _take(self, run_id: str, **options: Any) -> Taken | None:
         if self._draining.is_set:
             raise asyncio.CancelledError
-        return await self._take_run(run_id, most_deaths)
-
-    def _is_own(self, row: RunRow) -> bool:
-        return (row.owner or "").startswith(f"{self._settings.executor}#")
+        return await self._take_run(run_id, **options)
 
     def _work_of(self, attempt: RunAttempt, row: RunRow) -> Coroutine[Any, Any, None]:
         """Return the coroutine that executes an attempt or closes its run. Not `async`, to save a frame at each await."""
@@ -344,8 +341,8 @@ class DurableRuns(LoggedRuns):
         if record.is_running and not record.is_queued and run_id not in self._live:
             record = await self._released_if_dead(record)
         if record.is_queued and (record.last <= 0 or record.agent in self._factory.known):
-            taken = await self._take(run_id)
-            if taken is not None and self._is_own(taken.row):
+            taken = await self._take(run_id, is_queued=True)  # a process may have started the run since it was read
+            if taken is not None and taken.has_started:
                 await self._next_attempt(taken).close(reason)
         return await super().cancel(run_id, user=user, reason=reason)
 

@@ -57,12 +57,12 @@ def hedge(*, after_seconds: float | None = None, share: float = 0.05) -> Middlew
     Raises:
         ConfigurationError: If `after_seconds` is not a positive number, or `share` is not between 0 and 1.
     """
-    wait = after_seconds
-    if wait is not None and not (isinstance(wait, int | float) and wait > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"after_seconds must be a number above 0, or None, not {wait!r}")
+    is_number = isinstance(after_seconds, int | float)
+    if after_seconds is not None and not (is_number and after_seconds > 0):
+        raise ConfigurationError(f"after_seconds must be a number above 0, or None, not {after_seconds!r}")
     if not (isinstance(share, int | float) and 0 <= share <= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"share must be a number from 0 to 1, not {share!r}")
-    policy = HedgePolicy(wait, share)
+    policy = HedgePolicy(after_seconds, share)
 
     def wrap(handlers: Handlers) -> Handlers:
         def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:

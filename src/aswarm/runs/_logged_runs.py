@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -29,6 +29,8 @@ from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
+from aswarm._swarm import AsyncSwarm
+from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
@@ -44,6 +46,7 @@ from ._runs import (
     AnswersRefused,
     DisconnectPolicy,
     KeyReused,
+    Limits,
     NewRun,
     RunActive,
     RunNotFound,
@@ -82,8 +85,10 @@ class LoggedRuns(ABC):
 
     def __init__(self, factory: RunFactory, store: SQLStore, failover_seconds: float) -> None:
         self._factory, self.store = factory, store
-        self.swarm, self.agents, self._known_agents = factory.swarm, factory.agents, factory.known
-        self._task_agent, self.limits = factory.task_agent, factory.limits
+        self.swarm: AsyncSwarm = factory.swarm
+        self.agents: Mapping[str, Agent] = factory.agents
+        self.limits: Limits = factory.limits
+        self._known_agents, self._task_agent = factory.known, factory.task_agent
         self._logs_requests = False
         self._database = store._database
         self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set after the record
@@ -376,7 +381,7 @@ class LoggedRuns(ABC):
         await Run(self, record).last_entry()
         record = await self._find(run_id, user)
         if record.reason == "waiting":
-            await _starting.stop_waiting(self._database, record, reason, await self._recorded(run_id))
+            await _starting.stop_waiting(self._database, record, reason, (await self._recorded(run_id))[-1])
             record = await self._find(run_id, user)
         return record
 
@@ -411,14 +416,14 @@ class LoggedRuns(ABC):
                 with logged("old runs cannot be deleted"):
                     await self._forget_old()
 
-    async def _take_run(self, run_id: str, most_deaths: int = 1_000_000) -> Taken | None:
-        """Start the next attempt of a run in this process. Returns None for an ended run."""
+    async def _take_run(self, run_id: str, **options: Any) -> Taken | None:
+        """Start the next attempt of a run in this process. Returns None for an ended run. `options`: see `log.take`."""
         token = clocks.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
-        take = partial(_starting.take, run_id, self._processes.name, token, most_deaths)
+        take = partial(_starting.take, run_id, self._processes.name, token, **options)
         return await self._retry(lambda: self._database.submit(take, notifies=True))
 
     def _next_attempt(self, taken: Taken) -> RunAttempt:
-        row, entries, stored = taken
+        row, entries, stored, _ = taken
         if (before := self._live.get(row.id)) is not None:  # the queue has delivered the run again
             before.fence()
             before.detach()

@@ -243,12 +243,12 @@ def _decision(answer: CallAnswer, call: OpenCall, mark: Mapping[str, Any]) -> De
         if answer.approve is None
         else Approve(answer.arguments, expected=answer.expected)
     )
-    _check_expected(call, decision, mark.get("data"))
+    _check(call, decision, mark.get("data"))
     return decision
 
 
-def _check_expected(call: OpenCall, decision: Decision, data: Any) -> None:
-    """Raise InvalidRequest if the user decided on other arguments, of this call or of the calls inside it.
+def _check(call: OpenCall, decision: Decision, data: Any) -> None:
+    """Raise InvalidRequest if a decision, or a decision on a call inside this call, does not fit.
 
     A run checks this too. But here nothing has started, so the client gets the error as the response to its request.
     `data`: the data of the call in the history.
@@ -257,16 +257,30 @@ def _check_expected(call: OpenCall, decision: Decision, data: Any) -> None:
         return
     if (fault := fault_of_expected(call.id, decision.expected, arguments_or_text(call.arguments))) is not None:
         raise InvalidRequest(fault, code="arguments_changed", status_code=409)
-    if isinstance(decision, Answer) and is_object(decision.data) and is_run_inside(data):
-        try:
-            inside = {each.index: each for each in waiting(data["messages"])}
-            decided = by_position(list(inside.values()), decision.data)
-            made = {index: as_decision(inside[index].id, each) for index, each in decided.items()}
-        except ConfigurationError as error:
-            raise InvalidRequest(f"the call {call.id!r}: {error}", code="call_not_open", status_code=409) from error
-        marks = waiting_entries(data["messages"]) or {}
-        for index, each in made.items():
-            _check_expected(inside[index], each, marks.get(index, {}).get("data"))
+    if isinstance(decision, Approve) and decision.arguments is not None:
+        an_object(decision.arguments, "arguments")
+    if isinstance(decision, Answer) and is_run_inside(data):
+        _check_inside(call, an_object(decision.data, "the answer to the calls inside the call"), data["messages"])
+
+
+def _check_inside(call: OpenCall, decisions: Decisions, messages: Sequence[Message]) -> None:
+    """Raise InvalidRequest if a decision on a call inside this call does not fit."""
+    inside, marks = {each.index: each for each in waiting(messages)}, waiting_entries(messages) or {}
+    names = {name for each in inside.values() for name in (each.id, str(each.index))}
+    if closed := [str(name) for name in decisions if str(name) not in names]:
+        raise InvalidRequest(
+            f"inside the call {call.id!r}, no call with the id or index {shown(closed[0], _SHOWN)} waits for an answer",
+            code="call_not_open",
+            status_code=409,
+        )
+    try:
+        by_index = by_position(list(inside.values()), decisions)
+        decided = {index: as_decision(inside[index].id, each) for index, each in by_index.items()}
+    except ConfigurationError as error:
+        text = f"the answer to the call {call.id!r}: {error}"
+        raise InvalidRequest(text, code="invalid_request", status_code=422) from error
+    for index, decision in decided.items():
+        _check(inside[index], decision, marks.get(index, {}).get("data"))
 
 
 def _approval(answer: CallAnswer) -> CallAnswer:

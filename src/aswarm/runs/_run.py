@@ -16,7 +16,7 @@ from aswarm._values.errors import ConfigurationError, RunError
 
 from ._live import LiveEntries
 from ._requests import answers_of
-from ._runs import AnswersRefused, NewRun, RunNotFound, RunRecord, Runs, RunStatus
+from ._runs import NewRun, RunNotFound, RunRecord, Runs, RunStatus
 from ._shutdown import Draining
 from ._starting import ending_of
 
@@ -111,24 +111,11 @@ class Run:
         """Decide on all waiting calls of this run. Returns a new run of the conversation, which continues with the decisions.
 
         `decisions`: as for `resume=` of `AsyncSwarm.run`. A second call with the same decisions returns the same run. Raises
-        AnswersRefused if the decisions do not fit, or if this run was cancelled, and RunActive while another run of the
-        conversation is running.
+        AnswersRefused if the decisions do not fit or the calls are closed, and RunActive while another run of the conversation
+        is running.
         """
-        record = await self._runs.get(self.id, user=self.record.user)
-        if record.status == "stopped":
-            raise AnswersRefused(
-                f"the run {self.id!r} was stopped ({record.reason}), and its calls are closed. Start a run with a new message in its "
-                "conversation",
-                code="call_not_open",
-                status_code=409,
-            )
-        new = NewRun(
-            record.user,
-            record.conversation,
-            answers=answers_of(decisions, self.id),
-            key=key,
-            on_disconnect=record.on_disconnect,
-        )
+        answers, policy = answers_of(decisions, self.id), self.record.on_disconnect
+        new = NewRun(self.record.user, self.conversation, answers=answers, key=key, on_disconnect=policy)
         return type(self)(self._runs, await self._runs.start(new))
 
     def _note_end(self, last: Entry) -> None:

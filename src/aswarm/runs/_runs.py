@@ -133,7 +133,8 @@ class NewRun:
     @property
     def digest(self) -> str:
         """A hash of the request. Two equal requests have the same hash."""
-        answers = [asdict(answer) for answer in self.answers]
+        # The keys of decisions may be ids and indexes, which can be sorted only as texts.
+        answers = json.loads(json.dumps([asdict(answer) for answer in self.answers], default=str))
         work = [self.conversation, self._messages, answers, self.regenerate, self.continues, self.agent]
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from aswarm._record import log
 from aswarm._record.entries import Entry, entries_of
 from aswarm._record.entry_maker import EntryMaker
-from aswarm._record.fold import fold
 from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
 from aswarm._values.agent import UnknownCall
+from aswarm._values.decisions import OpenCall
 from aswarm._values.json import from_fields
-from aswarm._values.messages import Message
+from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, has_started_inside, tool_message
 from aswarm.conversations import Change, Conflict, Stored, _statements
 from aswarm.conversations._recorded_run import closed
 from aswarm.conversations._recorder import common_messages
@@ -77,22 +77,23 @@ def _without_answer(stored: Stored) -> Transaction[Stored]:
 
 
 class Taken(NamedTuple):
-    """A run whose next attempt starts: its row, its entries and its conversation."""
+    """A run: its row, its entries, its conversation, and whether its next attempt has started."""
 
     row: RunRow
     entries: list[Entry]
     stored: Stored
+    has_started: bool
 
 
-def take(run_id: str, owner: str, token: str, most_deaths: int) -> Transaction[Taken | None]:
+def take(run_id: str, owner: str, token: str, **options: Any) -> Transaction[Taken | None]:
     """Start the next attempt of a run. Returns None for an ended run. For the parameters, see `log.take`."""
-    row = yield from log.take(run_id, owner, token, most_deaths=most_deaths)
+    row = yield from log.take(run_id, owner, token, **options)
     if row is None:
         return None
     entries = entries_of((yield from log.entries(run_id)))
     key = "" if row.conversation is None else conversation_key(row.user, row.conversation)
     stored = (yield from _statements.load(key)) if key else None
-    return Taken(row, entries, stored or Stored(key))
+    return Taken(row, entries, stored or Stored(key), row.owner == f"{owner}#{token}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,54 +163,66 @@ def ending_of(last: Entry) -> Ending:
 # --- the end of a run that waits for an answer ---
 
 
-async def stop_waiting(database: Database, record: RunRecord, reason: str, entries: Sequence[Entry]) -> None:
+async def stop_waiting(database: Database, record: RunRecord, reason: str, was: Entry) -> None:
     """Stop a run that waits for an answer. No process executes this run, so only its recorded end changes.
 
-    `entries`: the log of the run. If an answer arrives first, nothing changes.
+    `was`: the last entry of its log. If an answer arrives first, also in a program without `Runs`, nothing changes.
     """
     revision = clocks.urandom(8).hex()
     while True:
         try:
-            await database.submit(lambda: _stop(record, reason, entries, revision), notifies=True)
+            await database.submit(lambda: _stop(record, reason, was, revision), notifies=True)
         except Conflict:  # an answer or another program was faster
             continue
         return
 
 
-def _stop(record: RunRecord, reason: str, entries: Sequence[Entry], revision: str) -> Transaction[None]:
+def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transaction[None]:
     if not (yield from log.waits(record.id)):
         return
-    was, folded = entries[-1], fold(entries[:-1])
-    if record.conversation is None:
-        unknown = [from_fields(UnknownCall, each) for each in was.response.get("unknown_calls", ())]
-        history = [*folded._asked, *folded.response_messages]
-        closing = _new_messages(history, closed(history, unknown))
-    else:
-        closing = yield from _close_calls(conversation_key(record.user, record.conversation), revision)
+    calls = [from_fields(OpenCall, each) for each in was.response["waiting"]]
+    unknown = [
+        UnknownCall(call.id, call.name, call.arguments, call.agent) for call in calls if has_started_inside(call.data)
+    ]
+    if record.conversation is not None:
+        key = conversation_key(record.user, record.conversation)
+        if not (yield from _close_calls(key, revision, calls, unknown)):
+            return
+    closing = [
+        tool_message(
+            {"id": call.id, "function": {"name": call.name}},
+            OUTCOME_UNKNOWN if has_started_inside(call.data) else INTERRUPTED,
+        )
+        for call in calls
+    ]
     (row,), _ = yield from log.read(record.id, was.seq - 1)
     *lines, _ = row.data.split(b"\n")
     (stopped,) = EntryMaker().stopped(reason)
-    response: dict[str, Any] = {**was.response, "stop": "cancelled", "waiting": []}
+    unknown_calls = [*was.response["unknown_calls"], *map(asdict, unknown)]
+    response: dict[str, Any] = {**was.response, "stop": "cancelled", "waiting": [], "unknown_calls": unknown_calls}
     fields: dict[str, Any] = {**stopped.fields, "response": response, "_closing": closing}
     data = b"\n".join([*lines, Entry(was.seq, was.at_ms, stopped.type, fields).to_log()])
     yield from log.replace_last(record.id, LogRow(row.first, row.last, data), Ending("stopped", reason))
 
 
-def _close_calls(key: str, revision: str) -> Transaction[list[Message]]:
-    """Close the open calls of a conversation. Returns their new messages. Raises Conflict."""
+def _close_calls(
+    key: str, revision: str, calls: Sequence[OpenCall], unknown: Sequence[UnknownCall]
+) -> Transaction[bool]:
+    """Close the open calls of a conversation. Returns False if it does not wait for these calls. Raises Conflict."""
     stored = yield from _statements.load(key)
-    if stored is None:
-        return []
-    history = closed(stored.messages, stored.unknown_calls)
+    if stored is None:  # it was deleted
+        return True
+    if stored.stop != "waiting" or [*map(_of_call, stored.waiting)] != [*map(_of_call, calls)]:
+        return False
+    history = closed(stored.messages, stored)
     keep = common_messages(stored.messages, history)
     change = Change(
         stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables, "cancelled",
-        stored.unknown_calls,
+        [*stored.unknown_calls, *unknown],
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
-    return _new_messages(stored.messages, history)
+    return True
 
 
-def _new_messages(old: Iterable[Message], new: Iterable[Message]) -> list[Message]:
-    kept = set(map(id, old))  # the run has already recorded the answers to its finished calls
-    return [message for message in new if id(message) not in kept]
+def _of_call(call: OpenCall) -> tuple[int, str, str, str]:
+    return call.index, call.id, call.name, call.arguments

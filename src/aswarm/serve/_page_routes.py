@@ -48,13 +48,16 @@ class _PageFiles(StaticFiles):
 def page_routes(service: Service) -> list[BaseRoute]:
     """Return the route of the graph and, if the service has the page, its routes. The files of the page need no user."""
     routes: list[BaseRoute] = [Route("/graph", endpoint(service, _graph))]
-    if (
-        service._page and service._show is show_everything
-    ):  # a test has the context variables and the texts of exceptions
+    if _has_tests(service):
         routes.append(Route("/runs/{run}/test", endpoint(service, _test)))
     if service._page:
         routes += [Route("/", _index), Mount("/page", _PageFiles(directory=FOLDER))]
     return routes
+
+
+def _has_tests(service: Service) -> bool:
+    """Return whether readers get the tests of runs, which have the context variables and the texts of exceptions."""
+    return service._page and service._show is show_everything
 
 
 async def _index(request: Request) -> Response:
@@ -75,7 +78,7 @@ async def _graph(service: Service, request: Request, user: str) -> Response:
     graphs = {name: agent_graph(agent) for name, agent in service.runs.agents.items()}
     default = service.runs.swarm.model
     drawn = {name: _as_data(graph, default) for name, graph in graphs.items()}
-    return json_response({"agents": list(graphs), "graphs": drawn})
+    return json_response({"agents": list(graphs), "graphs": drawn, "tests": _has_tests(service)})
 
 
 def _as_data(graph: Graph, default_model: str) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Run extends Component {
 				${view.usage?.total_tokens > 0 && html`<span>${count(view.usage.total_tokens)} tokens<//>`}
 				<span class=grow><//>
 				<a href=${href(null, view.id)}>${view.id.slice(0, 8)}</a>
-				${view.response && view.turns[0]?.requests[0] && html`<button onClick=${() => dialog("test", { view })}>Copy as test<//>`}
+				${view.response && state.tests && html`<button onClick=${() => dialog("test", { view })}>Copy as test<//>`}
 				<button onClick=${() => inspect({ selected: view.id })}>Inspect<//>
 			<//>
 		<//>`;

@@ -384,8 +384,8 @@ export async function init() {
 
 async function connect() {
 	try {
-		const { agents, graphs } = await get("graph");
-		update({ agents, graphs, agent: agents[0], needsToken: false });
+		const { agents, graphs, tests } = await get("graph");
+		update({ agents, graphs, tests, agent: agents[0], needsToken: false });
 		await Promise.all([refresh(), open()]);
 	} catch (error) {
 		failed(error);

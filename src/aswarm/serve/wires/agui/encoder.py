@@ -39,7 +39,7 @@ class AGUIWire:
             The snapshot replaces the messages in the client, so that the client shows nothing twice.
     """
 
-    media_type = MEDIA_TYPE
+    media_type: str = MEDIA_TYPE
     headers: Mapping[str, str] = {}
 
     def __init__(

@@ -17,7 +17,7 @@ class NativeWire:
     The wire has no state, so all readers get the same frames.
     """
 
-    media_type = MEDIA_TYPE
+    media_type: str = MEDIA_TYPE
     headers: Mapping[str, str] = {}
 
     def encode(self, entry: Entry) -> list[bytes]:

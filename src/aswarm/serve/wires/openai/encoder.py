@@ -32,7 +32,7 @@ class OpenAIWire:
         client_tools: Names of the client's own tools. Only open calls of these tools are sent as `tool_calls`.
     """
 
-    media_type = MEDIA_TYPE
+    media_type: str = MEDIA_TYPE
     headers: Mapping[str, str] = {}
 
     def __init__(

@@ -35,7 +35,7 @@ class VercelWire:
     the entries of all these runs in order. Of each run except the last run, leave out the last entry.
     """
 
-    media_type = MEDIA_TYPE
+    media_type: str = MEDIA_TYPE
     headers: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
 
     def __init__(self) -> None:
