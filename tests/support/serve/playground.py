@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from aswarm import Agent, AsyncSwarm, Hold, Image, Result, current_call, external_tool, tool
+from aswarm.runs import show_everything
 from aswarm.serve import Service, bearer, create_app, local_only
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, call
 
@@ -234,6 +235,7 @@ def make_service(**settings: Any) -> Service:
             "agents": [triage, orders, refunds],
             "auth": local_only,
             "page": True,
+            "show": show_everything,
             **settings,
         },
     )
