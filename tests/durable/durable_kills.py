@@ -203,7 +203,7 @@ def deploy(given: Round, _: int) -> str:
     log.unlink()
     new[0].start()
     new[0].wait()
-    said = [line for line in log.read_text().splitlines() if "runs of the version 'v1'" in line]
+    said = [line for line in log.read_text().splitlines() if "queued runs need the version 'v1'" in line]
     assert bool(said) == bool(waiting), (said, waiting)
     given.add(version="v1", count=0)
     return f"v1 left waiting {len(waiting)}, {given.end()}"
