@@ -18,7 +18,7 @@ from service_process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
-SECONDS = 25  # after which a client has waited in vain
+SECONDS = 120  # after which a client has waited in vain; the process waits 10 s for the lock, once or twice
 
 
 @contextmanager

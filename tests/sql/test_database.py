@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import locale
 import math
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -365,3 +366,32 @@ async def test_a_transaction_gets_the_rows_of_each_statement(server: Server) -> 
     with pytest.raises(StoreError, match="no such table: missing"):
         await database.run(transaction, "SELECT * FROM missing")
     assert closed == [COUNT, "SELECT * FROM missing"]
+
+
+@pytest.fixture
+def turkish() -> Iterator[None]:
+    """The locale in which the small letter of "I" is not "i"."""
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        locale.setlocale(locale.LC_CTYPE, "tr_TR.UTF-8")
+    except locale.Error:
+        pytest.skip("the system does not have this locale")
+    yield
+    locale.setlocale(locale.LC_CTYPE, before)
+
+
+async def test_an_insert_has_a_count_in_a_turkish_locale(turkish: None, database: ThreadedDatabase) -> None:
+    """Before Python 3.13, it would be -1, and a conflict would be taken for a success."""
+    assert await database.run(single, "INSERT INTO item VALUES (?)", "a") == [(1,)]
+    assert await database.run(single, "INSERT INTO item VALUES (?) ON CONFLICT DO NOTHING", "a") == [(0,)]
+
+
+def test_python_does_not_compare_a_capital_letter_of_an_insert() -> None:
+    """Its comparison depends on the locale."""
+    statements: list[str] = []
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("CREATE TABLE item (name TEXT)")
+    connection.set_trace_callback(statements.append)
+    SQLiteConnection(connection, "a list").execute("INSERT INTO item VALUES ('INSERT ')")
+    assert statements == ["insert INTO item VALUES ('INSERT ')"]
+    connection.close()

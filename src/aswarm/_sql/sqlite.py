@@ -37,10 +37,12 @@ class SQLiteConnection:
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
         """Execute a statement without PostgreSQL's clauses for row locks, because a writer of SQLite locks the whole file."""
+        # Before Python 3.13, `rowcount` of an INSERT is -1 in a Turkish locale, where the C function `tolower` has no "i" for "I".
+        # So the word is in lower case.
         if not isinstance(statement, str):
             return statement(self._connection)
         plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(" SKIP LOCKED", "")
-        cursor = self._connection.execute(plain, parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
+        cursor = self._connection.execute(plain.replace("INSERT ", "insert ", 1), parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
         return [(cursor.rowcount,)] if cursor.description is None else cursor.fetchall()
 
     def begin(self, *, reads_only: bool, durable: bool) -> None:
@@ -119,15 +121,17 @@ def _connected(path: str, place: str, schema: Schema, *, exclusive: bool) -> sql
 def _migrate_alone(path: str, place: str, schema: Schema) -> None:
     """Migrate a file of an older version with a connection of its own, which locks out all other connections.
 
-    Raises ConfigurationError if another connection is open.
+    Raises ConfigurationError if another connection stays open.
     """
-    if not _is_older(path, place, schema):
-        return
-    try:
-        _connected(path, place, schema, exclusive=True).close()
-    except sqlite3.OperationalError as error:
-        if _is_older(path, place, schema):  # otherwise another process of this version has just migrated the file
-            raise (in_use(place, schema) if error.sqlite_errorcode in _BUSY else error) from error
+    deadline = clocks.monotonic() + _BUSY_SECONDS
+    while _is_older(path, place, schema):  # another process of this version may migrate the file meanwhile
+        try:
+            _connected(path, place, schema, exclusive=True).close()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode not in _BUSY:
+                raise
+            if clocks.monotonic() > deadline:
+                raise in_use(place, schema) from error
 
 
 def _is_older(path: str, place: str, schema: Schema) -> bool:
