@@ -264,9 +264,11 @@ async def main(ready: Any = None) -> None:
             for name in names:
                 await (await runs.get_run(name)).wait()
             return
-        using = asyncio.create_task(User(runs).use())
+        user = User(runs)
+        using = asyncio.create_task(user.use())
         await asked_to_end.wait()
-        using.cancel()
+        for task in (using, *user.busy):  # with closed runs, their calls would fail
+            task.cancel()
         await runs.drain(1)
     if clock is not None:
         clock.cancel()
