@@ -18,13 +18,12 @@ from urllib.parse import quote
 
 import pytest
 
-# The databases of tests survive no power failure, so nothing waits for the disk.
+# The databases of tests survive a crash of the server, but no power failure, so nothing waits for the disk.
 SETTINGS = """
 listen_addresses = ''
 unix_socket_directories = '{folder}'
 fsync = off
 full_page_writes = off
-synchronous_commit = off
 """
 
 
