@@ -31,7 +31,10 @@ def nested(depth: int) -> Agent:
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-async def test_a_decision_inside_about_other_arguments_is_refused_before_anything_starts(depth: int) -> None:
+@pytest.mark.parametrize("fitting", [Approve(expected={"order": 1}), {"approve": True}, False, "refunded by hand"])
+async def test_a_decision_inside_about_other_arguments_is_refused_before_anything_starts(
+    depth: int, fitting: Any
+) -> None:
     """At each depth. So is a decision on a call that is not open inside."""
     steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
     model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)], "Refunded.", *["Done."] * depth])
@@ -61,7 +64,7 @@ async def test_a_decision_inside_about_other_arguments_is_refused_before_anythin
             assert refused.value.code == code
             assert refused.value.status_code == (422 if code == "invalid_request" else 409)
         assert len(await runs.list(user="ann")) == 1
-        answered = await asked.answer(decided({"r": Approve(expected={"order": 1})}))
+        answered = await asked.answer(decided({"r": fitting}))
         assert (await answered.result()).text == "Done."
 
 
