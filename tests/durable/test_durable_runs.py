@@ -360,7 +360,7 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
         await anyio.sleep(0.1)
         assert (await runs.find_run("r")).record.is_running
         assert [record.id for record in await runs.records(status="unreachable")] == ["r"]
-    async with durable(tmp_path, ["Seen."], shop) as runs:
+    async with durable(tmp_path, ScriptedModel(lambda request: "Seen."), shop) as runs:
         assert (await (await runs.get_run("r")).result()).text == "Seen."
 
 

@@ -86,7 +86,8 @@ async def durable(
 ) -> AsyncIterator[DurableRuns]:
     """Open durable runs, as one process does. `retry_seconds`: in place of the ten seconds for a restart of the server."""
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, cut=4)
-    given: dict[str, Any] = {"version": "1", "failover_seconds": 0.05, "poll_seconds": 0.02, **settings}
+    # In two intervals, DBOS must have started a run that it dequeued: otherwise the run is requeued, and is executed twice.
+    given: dict[str, Any] = {"version": "1", "failover_seconds": 0.3, "poll_seconds": 0.02, **settings}
     given.setdefault("agents", shop.agents())
     store = url or f"sqlite:///{folder / 'runs.db'}"
     if url is None and not (folder / "runs.db").exists():
