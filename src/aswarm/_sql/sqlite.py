@@ -128,10 +128,11 @@ def _migrate_alone(path: str, place: str, schema: Schema) -> None:
         try:
             _connected(path, place, schema, exclusive=True).close()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode not in _BUSY:
-                raise
-            if clocks.monotonic() > deadline:
-                raise in_use(place, schema) from error
+            is_busy = error.sqlite_errorcode in _BUSY
+            if is_busy and clocks.monotonic() < deadline:
+                continue
+            if _is_older(path, place, schema):
+                raise (in_use(place, schema) if is_busy else error) from error
 
 
 def _is_older(path: str, place: str, schema: Schema) -> bool:
