@@ -215,7 +215,7 @@ def _has_only_keywords(kind: type) -> bool:
 
 
 def _attributes(kind: type) -> dict[str, list[str]]:
-    """Return the public attributes that are no parameters: those that `__init__` sets, and fields that only aswarm sets."""
+    """Return the public attributes that are no parameters: attributes from `__init__`, and fields that only aswarm sets."""
     shown: dict[str, str] = {}
     for base in reversed(reference.own_bases(kind)):
         has_parameters = _has_fields(base) and kind.__name__ not in reference.MADE_BY_ASWARM

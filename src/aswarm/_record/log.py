@@ -1,7 +1,7 @@
 """The log of runs: transactions of two tables, with a row for each run and rows for its entries.
 
-An execution of a run is an attempt with a number. Each write contains the number of its attempt. A write changes nothing if
-the next attempt has started, or if the run has ended: the number is a fencing token
+An execution of a run is an attempt with a number. Each write contains the number of its attempt. A write changes nothing after
+the start of the next attempt, or after the end of the run: the number is a fencing token
 (https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). A process that takes over a run first increments
 the number, and then reads the entries. In this module, entries are bytes, one per line. A row contains the entries that were
 written together.
@@ -317,7 +317,7 @@ def _unreachable(agents: Sequence[str]) -> str:
 
 
 def ended(run_ids: Sequence[str]) -> Transaction[list[str]]:
-    """Return the ids of those runs that have ended."""
+    """Return the ids of the ended runs."""
     rows = yield f"SELECT id FROM aswarm_run WHERE id IN ({marks(run_ids)}) AND {ACTIVE}", run_ids
     active = set(chain.from_iterable(rows))
     return [run_id for run_id in run_ids if run_id not in active]
@@ -325,7 +325,7 @@ def ended(run_ids: Sequence[str]) -> Transaction[list[str]]:
 
 def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
     """Return the next rows with entries above `after`, and whether the run is active."""
-    # Query the status first. If the run has ended, the second query then returns all its entries.
+    # Query the status first. If the run is not active, the second query returns all its entries.
     status = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
     rows = yield (
         "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND last > ? ORDER BY first LIMIT ?",

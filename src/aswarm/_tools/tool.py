@@ -142,7 +142,7 @@ class Tool(Generic[P, R]):
         return path if found is self else super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what the tool has computed of its function: not all of it can be pickled."""
+        """Leave out the cached properties, because not all of them can be pickled."""
         cached = functools.cached_property
         return {
             name: value for name, value in vars(self).items() if not isinstance(getattr(type(self), name, 0), cached)

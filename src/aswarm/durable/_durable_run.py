@@ -25,7 +25,7 @@ class DurableRun(Run):
         self._durable_runs = runs
 
     async def wait(self) -> RunRecord:
-        """Wait for the end of the run, and return its record. A run that waits for an answer has ended too.
+        """Wait for the end of the run, and return its record. It also returns if the run waits for an answer.
 
         Raises RuntimeError if the `DurableRuns` object is closed before the end.
         """

@@ -439,7 +439,7 @@ class DurableRuns(LoggedRuns):
     ) -> AsyncGenerator[DurableRun, None]:
         """Run an agent for each item. All processes execute the runs. Yields each run when it ends.
 
-        A second call with the same ids continues the first call: it also yields the runs that have ended, and runs no item twice.
+        A second call with the same ids continues the first call: it also yields the finished runs, and runs no item twice.
 
         Args:
             agent: The agent, or its name.

@@ -49,8 +49,8 @@ def hedge(*, after_seconds: float | None = None, share: float = 0.05) -> Middlew
     is true if the provider stores data for the request (`store`, `previous_response_id`, `conversation`, `background`).
 
     Args:
-        after_seconds: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of this
-            middleware. Then the first 20 streams get no second request.
+        after_seconds: Seconds without content before the second request. None: the 95th percentile of the last 200 streams of
+            this middleware. Then the first 20 streams get no second request.
         share: The maximal share of streams that are requested twice, from 0 to 1. Above 0, the first slow stream is
             always requested twice.
 

@@ -102,7 +102,7 @@ class Run:
     async def cancel(self, reason: str = "cancelled") -> RunRecord:
         """Stop the run, in whichever process it is, and wait until its tools have finished. Returns its record.
 
-        If the run waits for an answer, its open calls are closed. If the run has ended otherwise, nothing changes.
+        If the run waits for an answer, its open calls are closed. After any other end, nothing changes.
         """
         self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return self.record

@@ -181,17 +181,15 @@ def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transact
     if not (yield from log.waits(record.id)):
         return
     calls = [from_fields(OpenCall, each) for each in was.response["waiting"]]
-    unknown = [
-        UnknownCall(call.id, call.name, call.arguments, call.agent) for call in calls if has_started_inside(call.data)
-    ]
+    started = [call for call in calls if has_started_inside(call.data)]
+    unknown = [UnknownCall(call.id, call.name, call.arguments, call.agent) for call in started]
     if record.conversation is not None:
         key = conversation_key(record.user, record.conversation)
         if not (yield from _close_calls(key, revision, calls, unknown)):
             return
     closing = [
         tool_message(
-            {"id": call.id, "function": {"name": call.name}},
-            OUTCOME_UNKNOWN if has_started_inside(call.data) else INTERRUPTED,
+            {"id": call.id, "function": {"name": call.name}}, OUTCOME_UNKNOWN if call in started else INTERRUPTED
         )
         for call in calls
     ]

@@ -78,7 +78,7 @@ async def _run(service: Service, request: Request, user: str) -> Run:
 
 
 async def _state(service: Service, request: Request, run: Run) -> dict[str, Any]:
-    """Return a run as JSON data. If the run has ended, the data include its last entry."""
+    """Return a run as JSON data. After the end of the run, the data include its last entry."""
     state: dict[str, Any] = {**run.record.to_dict(), "events": _place(request, run, "/events")}
     if not run.record.is_running:
         shown = [service._show(entry) for entry in await run.read(run.record.last - 1)]
