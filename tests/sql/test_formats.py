@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -268,6 +270,30 @@ async def test_processes_of_the_newer_version_may_start_at_once(place: Path | st
     for each in opened:
         assert [tuple(row) for row in await each.run(single, "SELECT name, length FROM item")] == [("four", 4)]
         await each.aclose()
+
+
+async def test_a_process_that_waits_to_migrate_a_file_does_not_block_another_one(tmp_path: Path) -> None:
+    """It closes its connection between two attempts. Otherwise each would hold a read lock, and both would wait forever."""
+    path = tmp_path / "data"
+    await answers(path, FIRST, "INSERT INTO item VALUES (?)", "four")
+    opened, waits = database(path, LATEST), threading.Event()
+    other = sqlite3.connect(path, timeout=2, isolation_level=None, check_same_thread=False)
+    other.execute("PRAGMA locking_mode = EXCLUSIVE")
+    other.set_trace_callback(lambda _: waits.set())
+    with closing(sqlite3.connect(path)) as reader, closing(other):
+        reader.execute("SELECT count(*) FROM item").fetchone()  # so that both wait
+        async with anyio.create_task_group() as group:
+            group.start_soon(opened.open)
+            await asyncio.sleep(0.2)
+            group.start_soon(anyio.to_thread.run_sync, other.execute, "BEGIN EXCLUSIVE")
+            await anyio.to_thread.run_sync(waits.wait)
+            await asyncio.sleep(0.1)
+            reader.close()
+            while not other.in_transaction:
+                await asyncio.sleep(0.01)
+            other.close()
+    assert [tuple(row) for row in await opened.run(single, "SELECT name, length FROM item")] == [("four", 4)]
+    await opened.aclose()
 
 
 async def test_a_process_that_reconnects_after_a_migration_gets_an_error_with_the_remedy(postgres: str) -> None:

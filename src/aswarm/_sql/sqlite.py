@@ -6,6 +6,7 @@ Security: A new file of a store, a journal or a cache has mode 0600. The files t
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -19,6 +20,7 @@ from .transactions import Schema, in_use
 
 _BUSY_SECONDS = 10.0
 _BUSY_SECONDS_OF_EXCLUSIVE = 1.0  # short, because the other process has an exclusive lock until it closes the file
+_SECONDS_BETWEEN_ATTEMPTS = 0.05
 _TYPES = {"text": "TEXT", "number": "INTEGER PRIMARY KEY", "blob": "BLOB", "big": "INTEGER"}
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -102,14 +104,15 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         if not exclusive:
             _migrate_alone(path, place, schema)
-        connection = _connected(path, place, schema, exclusive=exclusive)
+        seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
+        connection = _connected(path, place, schema, exclusive=exclusive, seconds=seconds)
     except (OSError, sqlite3.Error, ValueError) as error:
         raise ConfigurationError(f"{place} cannot be opened: {error}") from error
     return SQLiteConnection(connection, place, is_durable=is_durable)
 
 
-def _connected(path: str, place: str, schema: Schema, *, exclusive: bool) -> sqlite3.Connection:
-    seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
+def _connected(path: str, place: str, schema: Schema, *, exclusive: bool, seconds: float) -> sqlite3.Connection:
+    """`seconds`: how long SQLite waits for the locks of other connections."""
     connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     with ExitStack() as failing:
         failing.callback(connection.close)
@@ -126,10 +129,12 @@ def _migrate_alone(path: str, place: str, schema: Schema) -> None:
     deadline = clocks.monotonic() + _BUSY_SECONDS
     while _is_older(path, place, schema):  # another process of this version may migrate the file meanwhile
         try:
-            _connected(path, place, schema, exclusive=True).close()
+            # SQLite must not wait: two exclusive connections that wait keep their read locks, and block each other until one is closed.
+            _connected(path, place, schema, exclusive=True, seconds=0).close()
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode in _BUSY
             if is_busy and clocks.monotonic() < deadline:
+                clocks.sleep(random.uniform(0, _SECONDS_BETWEEN_ATTEMPTS))  # noqa: S311 - so that processes take turns
                 continue
             if _is_older(path, place, schema):
                 raise (in_use(place, schema) if is_busy else error) from error
