@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, UnknownCall, agent_tool, tool
+from aswarm import Agent, AsyncSwarm, ToolFailure, UnknownCall, agent_tool, tool
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
 from aswarm.conversations import Conversation, MemoryStore, Stored
 from aswarm.conversations._recorded_run import closed
-from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.runs import AnswersRefused, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +38,71 @@ async def test_a_stopped_run_has_each_answer_once() -> None:
     assert [message.get("tool_call_id") for message in stored.messages] == [None, None, "1", "2"]
     for history in (messages, stored.messages):
         check_history(history, ordered=False)
+
+
+async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_no_call_open() -> None:
+    """Nobody can approve the call afterwards. A repeatable call that had started has an unknown outcome."""
+    began = anyio.Event()
+
+    @tool(repeatable=True)
+    async def poll() -> str:
+        began.set()
+        await anyio.sleep_forever()
+        return "polled"
+
+    model = ScriptedModel([[call("pay", call_id="1"), call("poll", call_id="2"), call("look", call_id="3")]])
+    agent = Agent(functions=[pay, poll, look])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=agent) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        await began.wait()
+        assert (await run.cancel()).reason == "cancelled"
+        response = await run.result()
+        with pytest.raises(AnswersRefused, match="does not wait for an answer"):
+            await run.answer({"1": True})
+        stored = await runs.store.load("ann/c")
+    assert stored is not None
+    assert (response.stop, response.waiting, stored.waiting) == ("cancelled", [], [])
+    for history in (response.messages, stored.messages[1:]):
+        answers = {each["tool_call_id"]: each["content"] for each in history if each["role"] == "tool"}
+        assert answers == {"1": INTERRUPTED, "2": OUTCOME_UNKNOWN, "3": "looked"}
+        check_history(history, ordered=False)
+    assert [each.id for each in response.unknown_calls] == ["2"]
+    assert stored.unknown_calls == response.unknown_calls
+
+
+@pytest.mark.parametrize("ends", ["time_limit", "failure"])
+async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: str) -> None:
+    """Its end does not change. A second cancel changes nothing."""
+
+    async def work() -> str:
+        if ends == "failure":
+            raise LookupError
+        await anyio.sleep_forever()
+        return "worked"
+
+    model = ScriptedModel([[call("pay", call_id="1"), call("work", call_id="2")]])
+
+    def end_run(failure: ToolFailure) -> str:
+        raise failure.error
+
+    swarm = AsyncSwarm(model.client(), tool_error=end_run)
+    async with LocalRuns(swarm, agents=Agent(functions=[pay, work]), limits=Limits(run_seconds=0.2)) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        before = await run.last_entry()
+        assert [each["id"] for each in before.response["waiting"]] == ["1"]
+        first = await run.cancel()
+        after = await run.last_entry()
+        assert await run.cancel() == first
+        with pytest.raises(AnswersRefused):
+            await run.answer({"1": True})
+        stored = await runs.store.load("ann/c")
+    assert stored is not None
+    assert (after.type, after.fields.get("reason"), after.response["stop"]) == (
+        before.type,
+        before.fields.get("reason"),
+        before.response["stop"],
+    )
+    assert (after.response["waiting"], stored.waiting, stored.stop) == ([], [], before.response["stop"])
 
 
 async def test_a_stopped_run_without_a_conversation_has_an_answer_for_each_call() -> None:

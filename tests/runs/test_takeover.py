@@ -22,6 +22,7 @@ from wire_checks import AguiReader, VercelReader
 
 from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm._record import log
+from aswarm._sql.sqlite import SQLiteConnection
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AGUIWire, VercelWire
@@ -275,6 +276,36 @@ async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -
             assert stored.messages[-1]["content"] == UNKNOWN
             assert fold(entries).messages == stored.messages
         connection.close()
+
+
+async def test_an_attempt_waits_until_its_number_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers see its entries earlier than the disk. After a power failure, no other attempt may give entries the same numbers."""
+    synchronous, execute = list[int](), SQLiteConnection.execute
+
+    def note(connection: SQLiteConnection, statement: Any, parameters: Sequence[object] = ()) -> Any:
+        if "attempt = attempt + 1" in str(statement):
+            synchronous.append(execute(connection, "PRAGMA synchronous")[0][0])
+        return execute(connection, statement, parameters)
+
+    workshop = Workshop()
+    async with (
+        SQLiteStore(tmp_path / "chats.sqlite") as store,
+        AsyncSwarm(ScriptedModel([call("slow"), "Done."]).client()) as swarm,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), version="1") as runs,
+    ):
+        await runs.start(NEW)
+        await workshop.began.wait()
+        copied(tmp_path / "chats.sqlite", tmp_path / "copy.sqlite")
+        monkeypatch.setattr(SQLiteConnection, "execute", note)
+        async with (
+            SQLiteStore(tmp_path / "copy.sqlite") as other,
+            LocalRuns(swarm, store=other, agents=workshop.agents(), version="1") as later,
+        ):
+            await (await later.get_run("r", user="ann")).last_entry()
+    full = 2
+    assert set(synchronous) == {full}
 
 
 async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> None:

@@ -293,8 +293,9 @@ def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:
     return [RunRow(*row) for row in (yield statement, (*values, limit))]
 
 
-def waits(run_id: str) -> Transaction[bool]:
-    rows = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND {WAITS}", (run_id,)
+def is_newest(run_id: str) -> Transaction[bool]:
+    """Return whether a run has ended and its conversation has no later run."""
+    rows = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND ended IS NOT NULL AND NOT {_HAS_LATER_RUN}", (run_id,)
     return bool(rows)
 
 

@@ -378,10 +378,10 @@ class LoggedRuns(ABC):
             await live.wait_for_end()
         elif record.is_running:
             await self._database.run(log.request_cancel, run_id, reason)
-        await Run(self, record).last_entry()
+        last = await Run(self, record).last_entry()
         record = await self._find(run_id, user)
-        if record.reason == "waiting":
-            await _starting.stop_waiting(self._database, record, reason, (await self._recorded(run_id))[-1])
+        if last.response.get("waiting"):
+            await _starting.close_open_calls(self._database, record, reason)
             record = await self._find(run_id, user)
         return record
 
@@ -420,7 +420,8 @@ class LoggedRuns(ABC):
         """Start the next attempt of a run in this process. Returns None for an ended run. `options`: see `log.take`."""
         token = clocks.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
         take = partial(_starting.take, run_id, self._processes.name, token, **options)
-        return await self._retry(lambda: self._database.submit(take, notifies=True))
+        # Durable, because readers see the entries of the attempt before they are durable: no later attempt may reuse their numbers.
+        return await self._retry(lambda: self._database.submit(take, durable=True, notifies=True))
 
     def _next_attempt(self, taken: Taken) -> RunAttempt:
         row, entries, stored, _ = taken

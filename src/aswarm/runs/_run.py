@@ -102,7 +102,8 @@ class Run:
     async def cancel(self, reason: str = "cancelled") -> RunRecord:
         """Stop the run, in whichever process it is, and wait until its tools have finished. Returns its record.
 
-        If the run waits for an answer, its open calls are closed. After any other end, nothing changes.
+        The calls that the run has left open are closed, and cannot be answered. Otherwise, a run that has already ended
+        does not change.
         """
         self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return self.record

@@ -281,8 +281,8 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
         """Stop a run, in whichever process it is, and wait for its end. Returns its record.
 
-        If the run waits for an answer, its open calls are closed, and a later answer is refused. After any other end, nothing
-        changes.
+        The calls that the run has left open, because they wait for an answer or may be repeated, are closed: a later answer is
+        refused. Otherwise, a run that has already ended does not change.
 
         `reason`: a code for the record and the log, such as "cancelled".
         """

@@ -13,7 +13,7 @@ from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
-from aswarm._values.agent import UnknownCall
+from aswarm._values.agent import StopReason, UnknownCall
 from aswarm._values.decisions import OpenCall
 from aswarm._values.json import from_fields
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, has_started_inside, tool_message
@@ -160,66 +160,75 @@ def ending_of(last: Entry) -> Ending:
             return Ending("stopped", last.fields["reason"])
 
 
-# --- the end of a run that waits for an answer ---
+# --- open calls of an ended run ---
 
 
-async def stop_waiting(database: Database, record: RunRecord, reason: str, was: Entry) -> None:
-    """Stop a run that waits for an answer. No process executes this run, so only its recorded end changes.
+async def close_open_calls(database: Database, record: RunRecord, reason: str) -> None:
+    """Close the calls that an ended run has left open, so that no answer can continue them. A finished run counts as stopped.
 
-    `was`: the last entry of its log. If an answer arrives first, also in a program without `Runs`, nothing changes.
+    No process executes this run, so only its recorded end changes. If an answer arrives first, also in a program without
+    `Runs`, nothing changes.
     """
     revision = clocks.urandom(8).hex()
     while True:
         try:
-            await database.submit(lambda: _stop(record, reason, was, revision), notifies=True)
+            await database.submit(lambda: _close_open_calls(record, reason, revision), durable=True, notifies=True)
         except Conflict:  # an answer or another program was faster
             continue
         return
 
 
-def _stop(record: RunRecord, reason: str, was: Entry, revision: str) -> Transaction[None]:
-    if not (yield from log.waits(record.id)):
+def _close_open_calls(record: RunRecord, reason: str, revision: str) -> Transaction[None]:
+    if not (yield from log.is_newest(record.id)):
         return
-    calls = [from_fields(OpenCall, each) for each in was.response["waiting"]]
-    started = [call for call in calls if has_started_inside(call.data)]
-    unknown = [UnknownCall(call.id, call.name, call.arguments, call.agent) for call in started]
+    (row,), _ = yield from log.read(record.id, record.last - 1)
+    before, last = row.data.rpartition(b"\n")[0], entries_of([row])[-1]
+    calls = [from_fields(OpenCall, each) for each in last.response["waiting"]]
+    if not calls:  # another process has just closed them
+        return
+    listed = [from_fields(UnknownCall, each) for each in last.response["unknown_calls"]]
+    unknown = [each for call in calls if has_started_inside(call.data) and (each := _unknown(call)) not in listed]
     if record.conversation is not None:
         key = conversation_key(record.user, record.conversation)
-        if not (yield from _close_calls(key, revision, calls, unknown)):
+        if not (yield from _close_in_conversation(key, revision, last.response["stop"], calls, unknown)):
             return
+    listed += unknown
     closing = [
         tool_message(
-            {"id": call.id, "function": {"name": call.name}}, OUTCOME_UNKNOWN if call in started else INTERRUPTED
+            {"id": call.id, "function": {"name": call.name}},
+            OUTCOME_UNKNOWN if _unknown(call) in listed else INTERRUPTED,
         )
         for call in calls
     ]
-    (row,), _ = yield from log.read(record.id, was.seq - 1)
-    *lines, _ = row.data.split(b"\n")
-    (stopped,) = EntryMaker().stopped(reason)
-    unknown_calls = [*was.response["unknown_calls"], *map(asdict, unknown)]
-    response: dict[str, Any] = {**was.response, "stop": "cancelled", "waiting": [], "unknown_calls": unknown_calls}
-    fields: dict[str, Any] = {**stopped.fields, "response": response, "_closing": closing}
-    data = b"\n".join([*lines, Entry(was.seq, was.at_ms, stopped.type, fields).to_log()])
-    yield from log.replace_last(record.id, LogRow(row.first, row.last, data), Ending("stopped", reason))
+    stopped = EntryMaker().stopped(reason)[0] if last.type == "RunFinished" else last
+    stop = "cancelled" if last.type == "RunFinished" else last.response["stop"]
+    response: dict[str, Any] = {**last.response, "stop": stop, "waiting": [], "unknown_calls": [*map(asdict, listed)]}
+    entry = Entry(last.seq, last.at_ms, stopped.type, {**stopped.fields, "response": response, "_closing": closing})
+    data = b"\n".join([*filter(None, [before]), entry.to_log()])
+    yield from log.replace_last(record.id, LogRow(row.first, row.last, data), ending_of(entry))
 
 
-def _close_calls(
-    key: str, revision: str, calls: Sequence[OpenCall], unknown: Sequence[UnknownCall]
+def _close_in_conversation(
+    key: str, revision: str, stop: StopReason, calls: Sequence[OpenCall], unknown: Sequence[UnknownCall]
 ) -> Transaction[bool]:
-    """Close the open calls of a conversation. Returns False if it does not wait for these calls. Raises Conflict."""
+    """Close the open calls of a conversation. Returns False if it is not as this run left it. Raises Conflict."""
     stored = yield from _statements.load(key)
     if stored is None:  # it was deleted
         return True
-    if stored.stop != "waiting" or [*map(_of_call, stored.waiting)] != [*map(_of_call, calls)]:
+    if stored.stop != stop or [*map(_of_call, stored.waiting)] != [*map(_of_call, calls)]:
         return False
     history = closed(stored.messages, stored)
     keep = common_messages(stored.messages, history)
     change = Change(
-        stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables, "cancelled",
-        [*stored.unknown_calls, *unknown],
+        stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables,
+        "cancelled" if stop == "waiting" else stop, [*stored.unknown_calls, *unknown],
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
     return True
+
+
+def _unknown(call: OpenCall) -> UnknownCall:
+    return UnknownCall(call.id, call.name, call.arguments, call.agent)
 
 
 def _of_call(call: OpenCall) -> tuple[int, str, str, str]:
