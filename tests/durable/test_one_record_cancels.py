@@ -14,9 +14,10 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from durables import Shop, durable
 from stores import emptied_database
 
-from aswarm import AswarmError
+from aswarm import Agent, AswarmError, AsyncSwarm
 from aswarm.durable import DurableRun, DurableRuns
-from aswarm.testing import Request, call
+from aswarm.runs import AnswersRefused
+from aswarm.testing import Request, ScriptedModel, call
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.processes]
 
@@ -50,6 +51,23 @@ async def test_a_run_that_was_cancelled_as_it_began_to_wait_is_over(
             ]
             await asyncio.sleep(0.5)
     assert (answered, shop.keys.get("pay", [])) == ([], [])
+
+
+async def test_a_queued_answer_that_a_client_without_the_agent_cancels_approves_nothing_later(tmp_path: Path) -> None:
+    """Its run ends without a response. The call that it was about to approve is closed with it."""
+    shop, version = Shop(), {"version": "1", "store": f"sqlite:///{tmp_path / 'runs.sqlite'}"}
+    model = ScriptedModel([call("pay", call_id="1", amount=1)])
+    swarm = AsyncSwarm(model.client())
+    async with DurableRuns(swarm, agents=shop.agents(), **version) as runs:
+        first = await runs.start("Boss", "Pay!")
+        assert (await first.result()).stop == "waiting"
+    async with DurableRuns(swarm, agents=shop.agents(), concurrency=0, **version) as runs:
+        answer = await (await runs.find_run(first.id)).answer({"1": True})
+    async with DurableRuns(swarm, agents=[Agent(name="Client")], **version)._as_client() as client:
+        assert (await (await client.find_run(answer.id)).cancel()).reason == "cancelled"
+    async with DurableRuns(swarm, agents=shop.agents(), concurrency=0, **version) as runs:
+        with pytest.raises(AnswersRefused, match="does not wait for an answer"):
+            await (await runs.find_run(answer.id)).answer({"1": True})
 
 
 async def seconds_to_wait(runs: DurableRuns) -> float:

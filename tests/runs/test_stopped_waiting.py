@@ -9,7 +9,7 @@ from aswarm import Agent, AsyncSwarm, ToolFailure, UnknownCall, agent_tool, tool
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
 from aswarm.conversations import Conversation, MemoryStore, Stored
 from aswarm.conversations._recorded_run import closed
-from aswarm.runs import AnswersRefused, Limits, LocalRuns, NewRun, Run
+from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
 
 pytestmark = pytest.mark.anyio
@@ -103,6 +103,25 @@ async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: 
         before.response["stop"],
     )
     assert (after.response["waiting"], stored.waiting, stored.stop) == ([], [], before.response["stop"])
+
+
+async def test_an_answer_that_replaces_a_run_continues_its_waiting_call() -> None:
+    """Only `cancel()` closes the open calls. A request that stops the run may answer them."""
+    began = anyio.Event()
+
+    async def work() -> str:
+        began.set()
+        await anyio.sleep_forever()
+        return "worked"
+
+    model = ScriptedModel([[call("pay", call_id="1"), call("work", call_id="2")], "Paid."])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, work])) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", "c", "Hi")))
+        await began.wait()
+        answers = [CallAnswer("1", run_id=run.id, approve=True)]
+        later = Run(runs, await runs.start(NewRun("ann", "c", answers=answers, while_running="replace")))
+        assert (await later.result()).text == "Paid."
+        assert (await run.last_entry()).fields["reason"] == "replaced"
 
 
 async def test_a_stopped_run_without_a_conversation_has_an_answer_for_each_call() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from aswarm._sql.transactions import Transaction, chunks, marks
 
@@ -187,6 +187,13 @@ def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:
 # --- attempts ---
 
 
+class TakeOptions(TypedDict, total=False):
+    """The options of `take`."""
+
+    most_deaths: int
+    is_queued: bool
+
+
 def take(
     run_id: str, owner: str, token: str, *, most_deaths: int = 1_000_000, is_queued: bool = False
 ) -> Transaction[RunRow | None]:
@@ -294,8 +301,11 @@ def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:
 
 
 def is_newest(run_id: str) -> Transaction[bool]:
-    """Return whether a run has ended and its conversation has no later run."""
-    rows = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND ended IS NOT NULL AND NOT {_HAS_LATER_RUN}", (run_id,)
+    """Return whether a run has ended and its conversation has no later run. Locks the row of the run."""
+    rows = yield (
+        f"SELECT 1 FROM aswarm_run WHERE id = ? AND ended IS NOT NULL AND NOT {_HAS_LATER_RUN} FOR UPDATE",
+        (run_id,),
+    )
     return bool(rows)
 
 
@@ -379,8 +389,9 @@ def of_conversation(user: str, conversation: str) -> Transaction[list[tuple[str,
 
 def delete(run_ids: Sequence[str]) -> Transaction[None]:
     for some in chunks(run_ids, _ROWS_AT_ONCE):
-        yield f"DELETE FROM aswarm_entry WHERE run IN ({marks(some)})", some
+        # The rows of runs first: a transaction that changes the end of a run locks them in this order too.
         yield f"DELETE FROM aswarm_run WHERE id IN ({marks(some)})", some
+        yield f"DELETE FROM aswarm_entry WHERE run IN ({marks(some)})", some
 
 
 class Purgeable(NamedTuple):

@@ -112,7 +112,7 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
 
 
 def _connected(path: str, place: str, schema: Schema, *, exclusive: bool, seconds: float) -> sqlite3.Connection:
-    """`seconds`: how long SQLite waits for the locks of other connections."""
+    """Connect to a file and prepare its tables. `seconds`: how long SQLite waits for the locks of other connections."""
     connection = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     with ExitStack() as failing:
         failing.callback(connection.close)

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, 
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, Unpack, overload
 
 import anyio
 import sniffio
@@ -312,7 +312,7 @@ class DurableRuns(LoggedRuns):
             if attempt.live.is_fenced:
                 raise asyncio.CancelledError  # otherwise DBOS would record the end of a run that another attempt continues
 
-    async def _take(self, run_id: str, **options: Any) -> Taken | None:
+    async def _take(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Taken | None:
         if self._draining.is_set:
             raise asyncio.CancelledError
         return await self._take_run(run_id, **options)
@@ -335,8 +335,8 @@ class DurableRuns(LoggedRuns):
 
     # --- the other methods of `Runs` ---
 
-    async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
-        """See `Runs.cancel`. A queued run ends at once."""
+    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
+        """See `LoggedRuns`. A queued run ends at once."""
         record = await self.get(run_id, user=user)
         if record.is_running and not record.is_queued and run_id not in self._live:
             record = await self._released_if_dead(record)
@@ -344,7 +344,7 @@ class DurableRuns(LoggedRuns):
             taken = await self._take(run_id, is_queued=True)  # a process may have started the run since it was read
             if taken is not None and taken.has_started:
                 await self._next_attempt(taken).close(reason)
-        return await super().cancel(run_id, user=user, reason=reason)
+        return await super()._stop(run_id, user, reason)
 
     async def _released_if_dead(self, record: RunRecord) -> RunRecord:
         """Return a run to the queue if its process is dead, because there may be no worker that does this.

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Self, TypeAlias, TypeVar, Unpack, cast
 
 import anyio
 import anyio.lowlevel
@@ -283,7 +283,7 @@ class LoggedRuns(ABC):
         try:
             with suppress(RunNotFound), self._draining.interrupts():
                 if new.while_running == "replace":
-                    await self.cancel(active.run_id, user=new.user, reason="replaced")
+                    await self._stop(active.run_id, new.user, "replaced")  # the request may answer its calls
                 await Run(self, await self.get(active.run_id, user=new.user)).last_entry()
         finally:
             self._waiting[new.user] -= 1
@@ -362,7 +362,9 @@ class LoggedRuns(ABC):
             if rows or not is_active:
                 entries = entries_of(rows, after)
                 if entries and entries[-1].is_last:  # in the log, the last entry has no messages
-                    entries[-1] = whole_end(await self._recorded(run_id))
+                    if not (whole := await self._recorded(run_id)):  # it was deleted between the two queries
+                        raise RunNotFound(run_id)
+                    entries[-1] = whole_end(whole)
                 return entries
             await wait()
 
@@ -372,18 +374,22 @@ class LoggedRuns(ABC):
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
         """See `Runs.cancel`."""
+        last = await self._stop(run_id, user, reason)
+        record = await self._find(run_id, user)
+        if last.response.get("waiting", True):
+            await _starting.close_open_calls(self._database, record, reason)
+            record = await self._find(run_id, user)
+        return record
+
+    async def _stop(self, run_id: str, user: str, reason: str) -> Entry:
+        """Stop a run and wait for its end. Returns its last entry. Its open calls stay open."""
         record, live = await self._find(run_id, user), self._live.get(run_id)
         if live is not None:
             live.cancel(reason)
             await live.wait_for_end()
         elif record.is_running:
             await self._database.run(log.request_cancel, run_id, reason)
-        last = await Run(self, record).last_entry()
-        record = await self._find(run_id, user)
-        if last.response.get("waiting"):
-            await _starting.close_open_calls(self._database, record, reason)
-            record = await self._find(run_id, user)
-        return record
+        return await Run(self, record).last_entry()
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """See `Runs.forget`."""
@@ -416,11 +422,11 @@ class LoggedRuns(ABC):
                 with logged("old runs cannot be deleted"):
                     await self._forget_old()
 
-    async def _take_run(self, run_id: str, **options: Any) -> Taken | None:
+    async def _take_run(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Taken | None:
         """Start the next attempt of a run in this process. Returns None for an ended run. `options`: see `log.take`."""
         token = clocks.urandom(6).hex()  # the same for all retries, so that they count as one attempt: see `log.take`
         take = partial(_starting.take, run_id, self._processes.name, token, **options)
-        # Durable, because readers see the entries of the attempt before they are durable: no later attempt may reuse their numbers.
+        # Durable, because readers see the entries of the attempt before they are on the disk: no later attempt may reuse their numbers.
         return await self._retry(lambda: self._database.submit(take, durable=True, notifies=True))
 
     def _next_attempt(self, taken: Taken) -> RunAttempt:

@@ -312,7 +312,7 @@ class PreparedRun:
         """Return the change of the conversation at the start of the run."""
         start = self.start
         agent, context = start.agent, dict(start.context)
-        return Change(stored.revision, self._revision(0), len(start.history), start.added, agent, context)
+        return Change(stored.revision, revision_of(self.run_id, 0), len(start.history), start.added, agent, context)
 
     def last_change(self, response: Response, error: BaseException | None) -> Change:
         """Return the change of the conversation at the end of the run. `error`: the error of a failed run."""
@@ -324,12 +324,14 @@ class PreparedRun:
         context, _ = storable(response.context_variables, dict(self.start.context))
         name = response.agent.name if self.agents.find(response.agent.name) is response.agent else self.start.agent
         return Change(
-            self._revision(0), self._revision(1), keep, messages[keep:], name, context, response.stop,
+            revision_of(self.run_id, 0), revision_of(self.run_id, 1), keep, messages[keep:], name, context, response.stop,
             response.unknown_calls,
         )  # fmt: skip
 
-    def _revision(self, number: int) -> str:
-        return hashlib.blake2b(f"{self.run_id}/{number}".encode(), digest_size=8).hexdigest()
+
+def revision_of(run_id: str, number: int) -> str:
+    """Return the revision of a conversation after the start (0) or the end (1) of a run."""
+    return hashlib.blake2b(f"{run_id}/{number}".encode(), digest_size=8).hexdigest()
 
 
 def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | bool:

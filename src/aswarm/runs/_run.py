@@ -102,8 +102,8 @@ class Run:
     async def cancel(self, reason: str = "cancelled") -> RunRecord:
         """Stop the run, in whichever process it is, and wait until its tools have finished. Returns its record.
 
-        The calls that the run has left open are closed, and cannot be answered. Otherwise, a run that has already ended
-        does not change.
+        The calls that the run has left open are closed, and cannot be answered. A run that waited for an answer then counts as
+        stopped; any other end keeps its status and its reason.
         """
         self.record = await self._runs.cancel(self.id, user=self.record.user, reason=reason)
         return self.record

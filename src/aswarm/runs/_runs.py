@@ -281,8 +281,8 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
         """Stop a run, in whichever process it is, and wait for its end. Returns its record.
 
-        The calls that the run has left open, because they wait for an answer or may be repeated, are closed: a later answer is
-        refused. Otherwise, a run that has already ended does not change.
+        The calls that the run has left open are closed, and a later answer is refused. A run that waited for an answer then counts
+        as stopped; any other end keeps its status and its reason.
 
         `reason`: a code for the record and the log, such as "cancelled".
         """

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from aswarm._record import log
 from aswarm._record.entries import Entry, entries_of
@@ -13,18 +13,19 @@ from aswarm._record.log import Ending, LogRow, RunRow, RunToStart
 from aswarm._runtime import clocks
 from aswarm._sql.database import Database
 from aswarm._sql.transactions import Transaction
-from aswarm._values.agent import StopReason, UnknownCall
+from aswarm._values.agent import UnknownCall
 from aswarm._values.decisions import OpenCall
 from aswarm._values.json import from_fields
-from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, has_started_inside, tool_message
+from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, Message, has_started_inside, tool_message
 from aswarm.conversations import Change, Conflict, Stored, _statements
 from aswarm.conversations._recorded_run import closed
 from aswarm.conversations._recorder import common_messages
 
 from ._live import LiveRun
-from ._prepared import PreparedRun, conversation_key
+from ._prepared import PreparedRun, conversation_key, revision_of
 from ._runs import AnswersRefused, Limits, NewRun, RunRecord, TooManyRuns
 
+C = TypeVar("C", OpenCall, UnknownCall)
 _COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
 
 
@@ -85,7 +86,7 @@ class Taken(NamedTuple):
     has_started: bool
 
 
-def take(run_id: str, owner: str, token: str, **options: Any) -> Transaction[Taken | None]:
+def take(run_id: str, owner: str, token: str, **options: Unpack[log.TakeOptions]) -> Transaction[Taken | None]:
     """Start the next attempt of a run. Returns None for an ended run. For the parameters, see `log.take`."""
     row = yield from log.take(run_id, owner, token, **options)
     if row is None:
@@ -166,8 +167,8 @@ def ending_of(last: Entry) -> Ending:
 async def close_open_calls(database: Database, record: RunRecord, reason: str) -> None:
     """Close the calls that an ended run has left open, so that no answer can continue them. A finished run counts as stopped.
 
-    No process executes this run, so only its recorded end changes. If an answer arrives first, also in a program without
-    `Runs`, nothing changes.
+    No process executes this run, so this changes its recorded end and its conversation. If the conversation has changed since,
+    for example because another program has sent an answer, nothing changes.
     """
     revision = clocks.urandom(8).hex()
     while True:
@@ -181,55 +182,63 @@ async def close_open_calls(database: Database, record: RunRecord, reason: str) -
 def _close_open_calls(record: RunRecord, reason: str, revision: str) -> Transaction[None]:
     if not (yield from log.is_newest(record.id)):
         return
-    (row,), _ = yield from log.read(record.id, record.last - 1)
-    before, last = row.data.rpartition(b"\n")[0], entries_of([row])[-1]
-    calls = [from_fields(OpenCall, each) for each in last.response["waiting"]]
-    if not calls:  # another process has just closed them
+    rows, _ = yield from log.read(record.id, record.last - 1)
+    entries = entries_of(rows)
+    if not entries or not (
+        entries[-1].response.get("waiting", True)
+    ):  # deleted, or another process has closed the calls
         return
-    listed = [from_fields(UnknownCall, each) for each in last.response["unknown_calls"]]
-    unknown = [each for call in calls if has_started_inside(call.data) and (each := _unknown(call)) not in listed]
+    last = _without_open_calls(entries[-1], reason)
     if record.conversation is not None:
         key = conversation_key(record.user, record.conversation)
-        if not (yield from _close_in_conversation(key, revision, last.response["stop"], calls, unknown)):
+        if not (yield from _close_in_conversation(key, record.id, revision, last.response)):
             return
-    listed += unknown
-    closing = [
-        tool_message(
-            {"id": call.id, "function": {"name": call.name}},
-            OUTCOME_UNKNOWN if _unknown(call) in listed else INTERRUPTED,
-        )
-        for call in calls
-    ]
-    stopped = EntryMaker().stopped(reason)[0] if last.type == "RunFinished" else last
-    stop = "cancelled" if last.type == "RunFinished" else last.response["stop"]
-    response: dict[str, Any] = {**last.response, "stop": stop, "waiting": [], "unknown_calls": [*map(asdict, listed)]}
-    entry = Entry(last.seq, last.at_ms, stopped.type, {**stopped.fields, "response": response, "_closing": closing})
-    data = b"\n".join([*filter(None, [before]), entry.to_log()])
-    yield from log.replace_last(record.id, LogRow(row.first, row.last, data), ending_of(entry))
+    lines = [*rows[-1].data.split(b"\n")[:-1], last.to_log()]
+    yield from log.replace_last(record.id, LogRow(rows[-1].first, rows[-1].last, b"\n".join(lines)), ending_of(last))
 
 
-def _close_in_conversation(
-    key: str, revision: str, stop: StopReason, calls: Sequence[OpenCall], unknown: Sequence[UnknownCall]
-) -> Transaction[bool]:
-    """Close the open calls of a conversation. Returns False if it is not as this run left it. Raises Conflict."""
+def _without_open_calls(last: Entry, reason: str) -> Entry:
+    """Return the last entry of a run with an answer for each open call. A finished run is stopped for this reason."""
+    if not last.response:
+        return last
+    unknown_calls, closing = _calls(UnknownCall, last.response["unknown_calls"]), list[Message]()
+    listed = unknown_calls.copy()
+    for call in _calls(OpenCall, last.response["waiting"]):
+        unknown, text = UnknownCall(call.id, call.name, call.arguments, call.agent), OUTCOME_UNKNOWN
+        if unknown in listed:
+            listed.remove(unknown)  # a provider may repeat an id, so it counts once
+        elif has_started_inside(call.data):
+            unknown_calls.append(unknown)
+        else:
+            text = INTERRUPTED
+        closing.append(tool_message({"id": call.id, "function": {"name": call.name}}, text))
+    response = {**last.response, "waiting": [], "unknown_calls": [*map(asdict, unknown_calls)]}
+    stopped = last
+    if last.type == "RunFinished":
+        (stopped,), response["stop"] = EntryMaker().stopped(reason), "cancelled"
+    return Entry(last.seq, last.at_ms, stopped.type, {**stopped.fields, "response": response, "_closing": closing})
+
+
+def _close_in_conversation(key: str, run_id: str, revision: str, response: Mapping[str, Any]) -> Transaction[bool]:
+    """Close the open calls of a conversation. Returns False if it has changed since the run. Raises Conflict.
+
+    `response`: the response of the run without open calls; empty if the run has none.
+    """
     stored = yield from _statements.load(key)
     if stored is None:  # it was deleted
         return True
-    if stored.stop != stop or [*map(_of_call, stored.waiting)] != [*map(_of_call, calls)]:
+    if stored.revision not in (revision_of(run_id, 0), revision_of(run_id, 1)):
         return False
     history = closed(stored.messages, stored)
     keep = common_messages(stored.messages, history)
+    new = [call for call in _calls(UnknownCall, response.get("unknown_calls", ())) if call not in stored.unknown_calls]
     change = Change(
         stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables,
-        "cancelled" if stop == "waiting" else stop, [*stored.unknown_calls, *unknown],
+        response.get("stop", "cancelled"), [*stored.unknown_calls, *new],
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
     return True
 
 
-def _unknown(call: OpenCall) -> UnknownCall:
-    return UnknownCall(call.id, call.name, call.arguments, call.agent)
-
-
-def _of_call(call: OpenCall) -> tuple[int, str, str, str]:
-    return call.index, call.id, call.name, call.arguments
+def _calls(kind: type[C], fields: Sequence[Mapping[str, Any]]) -> list[C]:
+    return [from_fields(kind, each) for each in fields]
