@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from aswarm._record import log
 from aswarm._record.entries import Entry, entries_of
@@ -25,7 +25,6 @@ from ._live import LiveRun
 from ._prepared import PreparedRun, conversation_key, revision_of
 from ._runs import AnswersRefused, Limits, NewRun, RunRecord, TooManyRuns
 
-C = TypeVar("C", OpenCall, UnknownCall)
 _COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
 
 
@@ -184,9 +183,7 @@ def _close_open_calls(record: RunRecord, reason: str, revision: str) -> Transact
         return
     rows, _ = yield from log.read(record.id, record.last - 1)
     entries = entries_of(rows)
-    if not entries or not (
-        entries[-1].response.get("waiting", True)
-    ):  # deleted, or another process has closed the calls
+    if not entries or not entries[-1].response.get("waiting", True):  # deleted, or another process has closed the calls
         return
     last = _without_open_calls(entries[-1], reason)
     if record.conversation is not None:
@@ -201,9 +198,10 @@ def _without_open_calls(last: Entry, reason: str) -> Entry:
     """Return the last entry of a run with an answer for each open call. A finished run is stopped for this reason."""
     if not last.response:
         return last
-    unknown_calls, closing = _calls(UnknownCall, last.response["unknown_calls"]), list[Message]()
-    listed = unknown_calls.copy()
-    for call in _calls(OpenCall, last.response["waiting"]):
+    unknown_calls = [from_fields(UnknownCall, each) for each in last.response["unknown_calls"]]
+    listed, closing = unknown_calls.copy(), list[Message]()
+    for fields in last.response["waiting"]:
+        call = from_fields(OpenCall, fields)
         unknown, text = UnknownCall(call.id, call.name, call.arguments, call.agent), OUTCOME_UNKNOWN
         if unknown in listed:
             listed.remove(unknown)  # a provider may repeat an id, so it counts once
@@ -230,15 +228,14 @@ def _close_in_conversation(key: str, run_id: str, revision: str, response: Mappi
     if stored.revision not in (revision_of(run_id, 0), revision_of(run_id, 1)):
         return False
     history = closed(stored.messages, stored)
+    if history == stored.messages:  # the run has ended without a response, and left nothing open
+        return True
     keep = common_messages(stored.messages, history)
-    new = [call for call in _calls(UnknownCall, response.get("unknown_calls", ())) if call not in stored.unknown_calls]
+    unknown_calls = [from_fields(UnknownCall, each) for each in response.get("unknown_calls", ())]
+    new = [call for call in unknown_calls if call not in stored.unknown_calls]
     change = Change(
         stored.revision, revision, keep, history[keep:], stored.agent, stored.context_variables,
         response.get("stop", "cancelled"), [*stored.unknown_calls, *new],
     )  # fmt: skip
     yield from _statements.write(key, change, clocks.time())
     return True
-
-
-def _calls(kind: type[C], fields: Sequence[Mapping[str, Any]]) -> list[C]:
-    return [from_fields(kind, each) for each in fields]
