@@ -20,6 +20,7 @@ from traces import traced
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, ToolError
 from aswarm.batch import Item
+from aswarm.conversations import SQLiteStore
 from aswarm.evals import load_cases
 from aswarm.middleware import cache
 from aswarm.runs import LocalRuns, NewRun, Run
@@ -179,20 +180,29 @@ class Model:
         yield {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}]}
 
 
+@pytest.mark.parametrize("is_linked", [False, True])
 @pytest.mark.asyncio
-async def test_only_the_owner_can_read_journals_and_caches(tmp_path: Path) -> None:
-    """Whatever the umask; the lock of a journal is empty."""
+async def test_only_the_owner_can_read_stores_journals_and_caches(tmp_path: Path, is_linked: bool) -> None:
+    """Whatever the umask, and also behind a symbolic link to a file that does not exist yet; the lock of a journal too."""
+    for name in ("cache", "journal", "store"):
+        if is_linked:
+            (tmp_path / "data").mkdir(exist_ok=True)
+            (tmp_path / f"link-{name}").symlink_to(tmp_path / "data" / name)
+            (tmp_path / name).symlink_to(tmp_path / f"link-{name}")
     before = os.umask(0)
     try:
         swarm = AsyncSwarm(Model(), middleware=[cache(tmp_path / "cache")])
-        async with swarm.batch(Agent(), [Item("Hi")], journal=tmp_path / "journal") as outcomes:
+        async with (
+            SQLiteStore(tmp_path / "store") as store,
+            swarm.batch(Agent(), [Item("Hi")], journal=tmp_path / "journal") as outcomes,
+        ):
+            await store.conversation("c", swarm, agent=Agent()).run("Hi")
             async for _ in outcomes:
-                modes = {
-                    each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir() if each.stat().st_size
-                }
+                files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
+                modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in files}
     finally:
         os.umask(before)
-    assert {"cache", "journal"} <= modes.keys()
+    assert {"cache", "journal", "journal-lock", "store", "store-wal"} <= modes.keys()
     assert set(modes.values()) == {0o600}
 
 

@@ -116,6 +116,19 @@ def test_a_forked_child_does_not_keep_a_session(postgres: str) -> None:
     locks.close()
 
 
+def test_a_file_with_two_paths_has_the_same_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a symbolic link and by a relative path, also after a change of the working directory."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "runs.db")
+    monkeypatch.chdir(tmp_path)
+    locks = [FileLocks(path) for path in ("runs.db", "link.db", f"{tmp_path}/runs.db")]
+    monkeypatch.chdir("/")
+    for name, each in zip("abc", locks, strict=True):
+        each.hold(name)
+    assert [each.take(name) for each in locks for name in "abc"] == [False] * 9
+    for each in locks:
+        each.close()
+
+
 def test_files_of_dead_processes(tmp_path: Path) -> None:
     """The next process removes them, and leaves other files and live processes alone."""
     live, dead, own = tmp_path / "runs.db-live.lock", tmp_path / "runs.db-dead.lock", tmp_path / "runs.db-own.lock"

@@ -1,4 +1,4 @@
-"""Atomic replacement of files, and locks for files that only one process at a time may use."""
+"""New files that only their owner can read, atomic replacement of files, and locks for files that only one process at a time may use."""
 
 from __future__ import annotations
 
@@ -35,6 +35,16 @@ def replacing(path: Path) -> Generator[BinaryIO]:
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def create_for_owner(path: str | os.PathLike[str]) -> None:
+    """Create an empty file with mode 0600, also behind a symbolic link. Do nothing if the file exists. Raises OSError."""
+    # An existing file must not be opened: closing it would release the locks that SQLite holds on it in this process, see
+    # https://sqlite.org/howtocorrupt.html#_posix_advisory_locks_canceled_by_a_separate_thread_doing_close_
+    # O_EXCL does not follow a link, and SQLite would then create the file with the mode of the umask.
+    target = os.path.realpath(path) if os.path.islink(path) else os.fspath(path)  # noqa: PTH114 - of any kind of path
+    with suppress(FileExistsError):
+        os.close(_for_owner(target, os.O_CREAT | os.O_EXCL | os.O_RDWR))
 
 
 def _for_owner(path: str, flags: int) -> int:
@@ -84,7 +94,7 @@ class SideLock:
             return cls(None, name)
         deadline = clocks.monotonic() + seconds
         while True:
-            file = FileIO(name, "a")
+            file = FileIO(name, "a", opener=_for_owner)
             is_locked = lock(file)
             if is_locked and _is_at(name, file):
                 return cls(file, name)

@@ -80,7 +80,8 @@ class FileLocks(Liveness):
     def __init__(self, path: str) -> None:
         if os.name != "posix":
             raise ConfigurationError("a SQLite file of several processes needs a POSIX system; use PostgreSQL here")
-        self._path = Path(path)
+        # Processes may open one file by several paths, and a program may change its working directory.
+        self._path = Path(path).resolve()
         self._files: dict[str, int] = {}
 
     def hold(self, name: str) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, MutableMapping
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -21,6 +20,7 @@ from pydantic_core import to_jsonable_python
 
 from aswarm._run.handlers import Handlers, Middleware, RunInfo
 from aswarm._runtime import seams
+from aswarm._runtime.files import create_for_owner
 from aswarm._values.errors import ConfigurationError
 from aswarm._wire.accumulator import as_one_chunk, whole_message
 from aswarm._wire.request import CompletionRequest
@@ -124,8 +124,7 @@ class _File:
         self._connect = partial(sqlite3.connect, path)
         try:
             # The file has the texts of users. Without this mode, the umask would decide who can read a new file.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            create_for_owner(path)
             self._execute("CREATE TABLE IF NOT EXISTS completion (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
         except (OSError, sqlite3.Error) as error:
             raise ConfigurationError(f"the cache {path} cannot be opened: {error}") from error
