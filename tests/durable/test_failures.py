@@ -26,6 +26,7 @@ from aswarm._record.entries import now
 from aswarm._values.errors import StoreError
 from aswarm.cli.commands.runs import _work
 from aswarm.durable import DurableRuns
+from aswarm.durable._dbos_connections import may_pass
 from aswarm.guards import Block, guard_input
 from aswarm.runs import Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
@@ -538,3 +539,52 @@ async def test_a_takeover_whose_answer_is_lost_counts_once(
         taken = await runs._take("r")
     assert taken is not None
     assert (taken.row.attempt, taken.row.deaths) == (1, 0)
+
+
+@pytest.mark.asyncio
+async def test_an_integrity_error_at_the_start_is_raised_at_once(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a lost server and a locked file are tried again, because every other error would return."""
+    monkeypatch.setattr("aswarm.durable._dbos._SECONDS_TO_OPEN", float("inf"))
+    async with durable(tmp_path, [], shop) as runs:
+        refuse(runs, "queues", "INSERT")
+    with anyio.fail_after(60):
+        with pytest.raises(StoreError, match="the disk is full"):
+            async with durable(tmp_path, [], shop, concurrency=7):
+                pass
+
+
+@pytest.mark.asyncio
+async def test_a_sqlite_that_is_too_old_for_the_file_is_named(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DBOS stores times in milliseconds on Python 3.12; SQLite before 3.42 stores NULL instead, and every insert fails."""
+    async with durable(tmp_path, [], shop):
+        pass
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as file, file:
+        file.execute("CREATE TABLE of_python_312 (created_at INTEGER DEFAULT (unixepoch('subsec') * 1000))")
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 40, 1))
+    with pytest.raises(ConfigurationError, match=r"runs\.db need SQLite 3\.42"):
+        async with durable(tmp_path, [], shop):
+            pass
+
+
+def test_which_errors_at_the_start_are_tried_again(tmp_path: Path) -> None:
+    """A file that is locked, and a server that is away."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as one:
+        one.execute("BEGIN EXCLUSIVE")
+        with closing(sqlite3.connect(tmp_path / "a.db", timeout=0)) as other:
+            with pytest.raises(sqlite3.OperationalError) as locked:
+                other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(sqlite3.OperationalError) as wrong:
+                other.execute("SELECT nothing")
+    refused = OSError("connection refused")
+    for error, passes in [
+        (sqlalchemy.exc.OperationalError("", {}, locked.value), True),
+        (sqlalchemy.exc.OperationalError("", {}, wrong.value), False),
+        (sqlalchemy.exc.OperationalError("", {}, refused), True),
+        (sqlalchemy.exc.IntegrityError("", {}, refused), False),
+    ]:
+        assert may_pass(error) is passes

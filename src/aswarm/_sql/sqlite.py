@@ -1,11 +1,11 @@
 """SQLite: files, and a database in memory. Every call blocks.
 
-Security: A new file of a store, a journal or a cache has mode 0600. The files that SQLite puts beside it also have this mode.
+Security: A new file of a store, a journal or a cache has mode 0600, also behind a symbolic link. The files that SQLite puts
+beside it and the lock file of a journal also have this mode.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from aswarm._runtime import clocks
+from aswarm._runtime.files import create_for_owner
 from aswarm._values.errors import ConfigurationError, StoreError
 
 from .transactions import Schema, in_use
@@ -66,7 +67,7 @@ class SQLiteConnection:
 
     def is_lost(self, error: Exception) -> bool:
         # Another program has locked the file. Do not retry each single transaction, because each retry would wait for the lock.
-        return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) in _BUSY
+        return is_busy(error)
 
     def reconnect(self) -> None:
         """Do nothing: the connection is open, and the other program may soon release its lock."""
@@ -82,6 +83,12 @@ class SQLiteConnection:
         """Close the connection. SQLite moves the write-ahead log into the file."""
         with suppress(sqlite3.Error):  # everything is committed; only the clean-up can fail
             self._connection.close()
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Return whether another connection has locked the database, so that another attempt may succeed."""
+    # The low byte is the primary code. Python reports extended codes, such as SQLITE_BUSY_SNAPSHOT.
+    return isinstance(error, sqlite3.Error) and (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF in _BUSY
 
 
 def in_memory(schema: Schema) -> SQLiteConnection:
@@ -100,8 +107,7 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
     place = f"{schema.kind} {path}"
     try:
         # SQLite creates its log files in the same folder with the same mode.
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        create_for_owner(path)
         if not exclusive:
             _migrate_alone(path, place, schema)
         seconds = _BUSY_SECONDS_OF_EXCLUSIVE if exclusive else _BUSY_SECONDS
@@ -132,12 +138,11 @@ def _migrate_alone(path: str, place: str, schema: Schema) -> None:
             # SQLite must not wait: two exclusive connections that wait keep their read locks, and block each other until one is closed.
             _connected(path, place, schema, exclusive=True, seconds=0).close()
         except sqlite3.OperationalError as error:
-            is_busy = error.sqlite_errorcode in _BUSY
-            if is_busy and clocks.monotonic() < deadline:
+            if is_busy(error) and clocks.monotonic() < deadline:
                 clocks.sleep(random.uniform(0, _SECONDS_BETWEEN_ATTEMPTS))  # noqa: S311 - so that processes take turns
                 continue
             if _is_older(path, place, schema):
-                raise (in_use(place, schema) if is_busy else error) from error
+                raise (in_use(place, schema) if is_busy(error) else error) from error
 
 
 def _is_older(path: str, place: str, schema: Schema) -> bool:
@@ -210,7 +215,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, place: str) -> None:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.OperationalError as error:
             # Another process is changing the mode too, and SQLite does not wait for that process.
-            if error.sqlite_errorcode not in _BUSY or clocks.monotonic() > deadline:
+            if not is_busy(error) or clocks.monotonic() > deadline:
                 raise
             clocks.sleep(0.02)
         else:

@@ -26,7 +26,8 @@ from aswarm._sql.liveness import Liveness
 from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm._values.text import how_to_install
 
-from ._dbos_connections import Borrower, close_pool, connection_pool
+from ._database import check_sqlite
+from ._dbos_connections import Borrower, close_pool, connection_pool, has_millisecond_times, may_pass
 
 logger = logging.getLogger("aswarm")
 Execute = Callable[[str], Coroutine[Any, Any, None]]
@@ -114,7 +115,7 @@ class Engine:
         """Connect, and create the tables of DBOS and the queue.
 
         A worker also acquires the lock of this process, and listens to the queue. If the database cannot be reached, this
-        retries for ten seconds and then raises StoreError. Raises ConfigurationError if this process already has a worker, or
+        retries for ten seconds and then raises StoreError; any other error of the database is raised at once. Raises ConfigurationError if this process already has a worker, or
         if the host (the program) has launched a DBOS with other settings.
         """
         ends = anyio.current_time() + _SECONDS_TO_OPEN
@@ -122,7 +123,7 @@ class Engine:
             try:
                 await self._open()
             except self._borrower.error as error:
-                if anyio.current_time() > ends:
+                if anyio.current_time() > ends or not may_pass(error):
                     raise StoreError(f"DBOS cannot use its database: {error}") from error
                 await anyio.sleep(0.2)
             else:
@@ -152,6 +153,8 @@ class Engine:
         settings = self._settings
         DBOS.migrate(settings.url)
         self._database = connection_pool(settings.url, settings.threads, settings.synchronous)
+        if settings.url.startswith("sqlite"):
+            check_sqlite(settings.url, needed=has_millisecond_times(self._database))
         self._app = _application(self._database, settings.queue) if host is None else _fitting(host, settings)
         # The DBOS of a host can read this format, whichever serializer it uses.
         client = functools.partial(DBOSClient, serializer=DBOSPortableJSONSerializer(), application_name=self._app)

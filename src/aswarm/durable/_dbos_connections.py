@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sqlite3
 import threading
 from typing import Any
+
+from aswarm._sql.sqlite import is_busy
 
 
 def _sqlalchemy() -> Any:
@@ -88,6 +91,20 @@ def close_pool(engine: Any) -> None:
 
     _sqlalchemy().event.listen(engine, "checkin", close)
     engine.dispose()
+
+
+def may_pass(error: Any) -> bool:
+    """Return whether an error of SQLAlchemy means a lost server or a locked file, so that another attempt may succeed."""
+    if isinstance(error.orig, sqlite3.Error):
+        return is_busy(error.orig)
+    return isinstance(error, (_sqlalchemy().exc.OperationalError, _sqlalchemy().exc.InterfaceError))
+
+
+def has_millisecond_times(engine: Any) -> bool:
+    """Return whether the tables of DBOS in this SQLite file call `unixepoch('subsec')`, as DBOS does on Python 3.12 and later."""
+    with engine.connect() as connection:
+        found = "SELECT 1 FROM sqlite_master WHERE sql LIKE '%subsec%' LIMIT 1"
+        return connection.exec_driver_sql(found).first() is not None
 
 
 def _note_lost_server(context: Any) -> None:
