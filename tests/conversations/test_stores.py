@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from stores import KINDS, change, user
 
 from aswarm import ConfigurationError, UnknownCall
+from aswarm._sql.transactions import Transaction
 from aswarm.conversations import Conflict, Store
 from aswarm.conversations._base import SQLStore
 
@@ -272,6 +274,11 @@ SEARCHED = {
         ("secret", []),
         ("an invoice", ["u/3"]),
         ("named", ["u/1"]),
+        ('said   \t"brass lamp', ["u/2"]),
+        ("größe xl", ["u/3"]),
+        ("costs\n50", ["u/1"]),
+        ("äße", []),
+        (" \n", ["u/3", "u/2", "u/1"]),
     ],
 )
 async def test_a_search_finds_texts_of_the_user_and_of_agents(sql: SQLStore, search: str, found: list[str]) -> None:
@@ -285,6 +292,46 @@ async def test_a_search_finds_texts_of_the_user_and_of_agents(sql: SQLStore, sea
     await sql.rename("u/1", "Named")
     assert [each.id for each in await sql.list(prefix="u/", search=search)] == found
     assert [each.id for each in await sql.list(prefix="u/", search=search, limit=1)] == found[:1]
+
+
+@pytest.mark.slow
+async def test_a_search_of_many_conversations(sql: SQLStore) -> None:
+    """It finds the last updated conversations with usual and with rare words, also in titles and before a time."""
+    texts = {n: f"day {n}" + " even" * (n % 2 == 0) + " lamp" * (n % 300 == 7) for n in range(1500)}
+    for n, text in texts.items():
+        await sql.write(f"u/{n}", change(None, user(text)))
+    await sql.rename("u/1", "An odd lamp")
+    at = {each.id: each.updated for each in await sql.list(prefix="u/", limit=2000)}
+    order = sorted(at, key=lambda each: (-at[each], each))
+    contains = {each: texts[int(each[2:])] + " an odd lamp" * (each == "u/1") for each in order}
+    for words, limit, before in [
+        ("even", 10, None),
+        ("even", 1000, None),
+        ("lamp", 3, None),
+        ("lamp", 100, None),
+        ("lamp", 100, at["u/700"]),
+        ("day 70", 100, at["u/800"]),
+        ("night", 100, None),
+        ("even", 0, None),
+    ]:
+        found = [each.id for each in await sql.list(prefix="u/", search=words, limit=limit, before=before)]
+        expected = [each for each in order if words in contains[each] and (before is None or at[each] < before)]
+        assert found == expected[:limit], words
+
+
+async def test_a_search_runs_beside_a_long_transaction(sql: SQLStore, kind: str) -> None:
+    """Other users need not wait for a search, nor a search for them."""
+    await sql.write("u/1", change(None, user("A lamp.")))
+    free = threading.Event()
+
+    def wait() -> Transaction[None]:
+        free.wait(0 if kind.startswith("memory") else 120)
+        yield from ()
+
+    sql._database.put(wait, lambda job: None)
+    assert [each.id for each in await sql.list(search="lamp")] == ["u/1"]
+    assert [each.id for each in await sql.list()] == ["u/1"]
+    free.set()
 
 
 async def test_a_prefix_is_compared_as_text(store: Store) -> None:

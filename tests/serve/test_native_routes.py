@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import httpx
 import pytest
 from kept_runs import Workshop
@@ -213,6 +215,29 @@ async def test_conversations_are_renamed_and_searched() -> None:
         assert (await it.bob.patch("/conversations/c", json={"title": "Mine"})).status_code == 404
         assert (await it.ann.patch("/conversations/c", json={"title": ""})).status_code == 204
         assert await titles(it.ann, "shines") == ["What shines?"]
+
+
+async def test_searches_of_a_user_run_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that many searches of one user do not delay those of others."""
+    async with served(["A lamp."]) as it:
+        store, free, running = it.service.runs.store, anyio.Event(), list[str]()
+        search = store.list
+
+        async def slow(*, prefix: str, **options: Any) -> Any:
+            running.append(prefix)
+            await free.wait()
+            return await search(prefix=prefix, **options)
+
+        monkeypatch.setattr(store, "list", slow)
+        async with anyio.create_task_group() as tasks:
+            for who in (it.ann, it.ann, it.ann, it.bob):
+                tasks.start_soon(partial(who.get, "/conversations", params={"search": "lamp"}))
+            with anyio.fail_after(60):
+                while len(running) < 2:
+                    await anyio.sleep(0.01)
+            assert sorted(running) == ["ann/", "bob/"]
+            free.set()
+        assert sorted(running) == ["ann/", "ann/", "ann/", "bob/"]
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}

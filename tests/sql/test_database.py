@@ -9,6 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ import pytest
 
 from aswarm import ConfigurationError, StoreError
 from aswarm._sql.database import Database, MemoryDatabase, ThreadedDatabase
+from aswarm._sql.databases import SQLiteFile
 from aswarm._sql.jobs import PendingTransaction
 from aswarm._sql.sqlite import SQLiteConnection, in_memory
 from aswarm._sql.transactions import Schema, Transaction, single
@@ -366,6 +368,121 @@ async def test_a_transaction_gets_the_rows_of_each_statement(server: Server) -> 
     with pytest.raises(StoreError, match="no such table: missing"):
         await database.run(transaction, "SELECT * FROM missing")
     assert closed == [COUNT, "SELECT * FROM missing"]
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[SQLiteFile]:
+    """An open file."""
+    made = SQLiteFile(tmp_path / "list.db", SCHEMA)
+    await made.open()
+    yield made
+    await made.aclose()
+
+
+def count() -> Transaction[int]:
+    """Count the items."""
+    return (yield COUNT, ())[0][0]
+
+
+async def test_a_long_query_runs_beside_a_transaction(file: SQLiteFile) -> None:
+    """It waits for no other transaction, and reads the last commit."""
+    await file.run(add, "a")
+    free = await hold(file)
+    file.put(make("b"), ignore)
+    assert await file.read(count) == 1
+    free.set()
+    await file.run(add, "c")
+    assert await file.read(count) == 3
+
+
+async def test_a_long_query_cannot_write(file: SQLiteFile) -> None:
+    """The connection refuses it, and stays usable."""
+    with pytest.raises(StoreError, match="readonly"):
+        await file.read(make("a"))
+    assert await file.read(count) == 0
+
+
+async def test_first_long_queries_at_once(file: SQLiteFile) -> None:
+    """One connection is kept, and the file is as tidy afterwards as without them."""
+    counts = list[int]()
+
+    async def read() -> None:
+        counts.append(await file.read(count))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(read)
+    await file.aclose()
+    assert counts == [0] * 5
+    assert [each.name for each in Path(file.path).parent.iterdir()] == ["list.db"]
+    await file.open()
+    assert await file.read(count) == 0
+
+
+async def test_a_long_query_of_a_closed_database(file: SQLiteFile) -> None:
+    """It is refused, also if the database was closed while its connection was opened."""
+    free = threading.Event()
+    refused = list[str]()
+    connect, opening = file._connect_for_reads, threading.Event()
+    assert connect is not None
+
+    def slowly() -> Any:
+        opening.set()
+        free.wait(60)
+        return connect()
+
+    async def read() -> None:
+        with pytest.raises(ConfigurationError, match="is not open in this process") as caught:
+            await file.read(count)
+        refused.append(str(caught.value))
+
+    file._connect_for_reads = slowly
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.to_thread.run_sync(opening.wait)
+        await file.aclose()
+        free.set()
+    await read()
+    assert len(refused) == 2
+
+
+async def test_a_long_query_after_a_change_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the file that was opened, and makes no other one; a file that was removed meanwhile is an error."""
+    monkeypatch.chdir(tmp_path)
+    file = SQLiteFile("list ?%.db", SCHEMA)
+    await file.open()
+    await file.run(add, "a")
+    monkeypatch.chdir("/")
+    assert await file.read(count) == 1
+    await file.aclose()
+    monkeypatch.chdir(tmp_path)
+    await file.open()
+    (tmp_path / "list ?%.db").unlink()
+    with pytest.raises(StoreError, match="cannot be read"):
+        await file.read(count)
+    await file.aclose()
+    assert not (tmp_path / "list ?%.db").exists()
+
+
+async def test_a_long_query_in_memory_lets_other_tasks_run() -> None:
+    """After each of its statements. An error is that of a transaction."""
+    database = MemoryDatabase(in_memory(SCHEMA))
+    counts = list[int]()
+
+    def repeated() -> Transaction[None]:
+        while len(counts) < 1000 and counts[-1:] != [1]:
+            counts.append((yield COUNT, ())[0][0])
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(database.read, repeated)
+        while not counts:
+            await anyio.lowlevel.checkpoint()
+        await database.run(add, "a")
+    assert (counts[0], counts[-1]) == (0, 1)
+    with pytest.raises(StoreError, match="no such table"):
+        await database.read(lambda: single("SELECT * FROM absent"))
 
 
 @pytest.fixture

@@ -105,6 +105,10 @@ class Database(ABC):
         value: T = job.value
         return value
 
+    @abstractmethod
+    async def read(self, make: Callable[[], Transaction[T]]) -> T:
+        """Run a long query beside the other transactions. It reads the state of the last commit, and must not write."""
+
     def put(
         self,
         make: Callable[[], Transaction[Any]],
@@ -137,13 +141,23 @@ class Database(ABC):
 class ThreadedDatabase(Database):
     """A database with a connection in a thread, from `open` to `aclose`. Tasks of any event loop may use it.
 
-    `connect`: opens the connection; `open` raises its exceptions. `retry_seconds`: the time limit for repeating a transaction
+    `connect`: opens the connection; `open` raises its exceptions. `connect_for_reads`: opens a second connection, with a thread
+    of its own, at the first `read`. Without it, `read` is a transaction like any other. `retry_seconds`: the time limit for repeating a transaction
     while the database cannot be reached.
     """
 
-    def __init__(self, place: str, connect: Callable[[], DatabaseConnection], *, retry_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        place: str,
+        connect: Callable[[], DatabaseConnection],
+        connect_for_reads: Callable[[], DatabaseConnection] | None = None,
+        *,
+        retry_seconds: float = 0.0,
+    ) -> None:
         super().__init__(place)
         self._connect = connect
+        self._connect_for_reads = connect_for_reads
+        self._reader: ThreadedDatabase | None = None
         self._retry_seconds = retry_seconds
         self._process = 0  # the id of the process that has the database open
         self._jobs_lock = threading.Lock()  # guards `_pending` and `_due`
@@ -165,7 +179,7 @@ class ThreadedDatabase(Database):
         if self.is_open:
             raise RuntimeError(f"{self.place} is already open; share it, or create another one")
         opened, failures = ThreadEvent(), list[Exception]()
-        self._process, self._is_closing = os.getpid(), False
+        self._process, self._is_closing, self._reader = os.getpid(), False, None
         self._jobs_lock, self._pending, self._due = threading.Lock(), [], float("inf")
         self._wake = seams.start_thread(self._work(opened, failures), "aswarm database")
         try:
@@ -181,16 +195,39 @@ class ThreadedDatabase(Database):
 
     async def aclose(self) -> None:
         if self.is_open:
+            if self._reader is not None:  # first, because a connection that only reads cannot tidy up the file
+                await self._reader.aclose()
             self._process, self._ended = 0, ThreadEvent()
             self._is_closing = True
             self._wake()
             await self._ended.wait_shielded()
 
-    def _put(self, job: PendingTransaction, within: float) -> None:
-        if self._process != os.getpid():
+    async def read(self, make: Callable[[], Transaction[T]]) -> T:
+        reader = self if self._connect_for_reads is None else await self._open_reader(self._connect_for_reads)
+        return await reader.submit(make, reads_only=True, snapshot=True)
+
+    async def _open_reader(self, connect: Callable[[], DatabaseConnection]) -> ThreadedDatabase:
+        self._check_open()
+        if self._reader is None:
+            reader = ThreadedDatabase(self.place, connect, retry_seconds=self._retry_seconds)
+            await reader.open()
+            with self._jobs_lock:  # meanwhile, another task may have opened a reader or closed the database
+                if self._reader is None and self.is_open:
+                    self._reader = reader
+            if self._reader is not reader:
+                await reader.aclose()
+                self._check_open()
+        assert self._reader is not None  # noqa: S101 - of the branches above
+        return self._reader
+
+    def _check_open(self) -> None:
+        if not self.is_open:
             raise ConfigurationError(
                 f"{self.place} is not open in this process; open it with `async with`, and again in a forked child"
             )
+
+    def _put(self, job: PendingTransaction, within: float) -> None:
+        self._check_open()
         if job.waits:
             job.event = ThreadEvent()
         due = clocks.monotonic() + within
@@ -308,6 +345,22 @@ class MemoryDatabase(Database):
 
     async def aclose(self) -> None:
         """Do nothing: the data exists until the end of the process."""
+
+    async def read(self, make: Callable[[], Transaction[T]]) -> T:
+        """Run the query with a checkpoint after each statement, because it runs in the event loop."""
+        transaction, rows = make(), None
+        while True:
+            try:
+                statement, parameters = transaction.send(rows)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+            try:
+                with self._lock:
+                    rows = self._connection.execute(statement, parameters)
+            except Exception as error:  # noqa: BLE001 - of any driver
+                raise self._connection.failure(error) from error.__cause__
+            await anyio.lowlevel.checkpoint()
 
     def _put(self, job: PendingTransaction, within: float) -> None:  # noqa: ARG002 - it runs at once
         if job.waits:

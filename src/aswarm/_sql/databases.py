@@ -29,12 +29,18 @@ class SQLiteFile(ThreadedDatabase):
         self._schema = schema
         self._is_always_durable = is_durable
         self._is_exclusive = exclusive
-        super().__init__(f"{schema.kind} {self.path}", self._open_file)
+        super().__init__(f"{schema.kind} {self.path}", self._open_file, self._open_for_reads)
 
     def _open_file(self) -> DatabaseConnection:
         from .sqlite import open_file  # noqa: PLC0415 - a driver is imported when it is first used
 
+        self._opened = os.path.realpath(self.path)  # a program may change its working directory
         return open_file(self.path, self._schema, is_durable=self._is_always_durable, exclusive=self._is_exclusive)
+
+    def _open_for_reads(self) -> DatabaseConnection:
+        from .sqlite import open_for_reads  # noqa: PLC0415 - as above
+
+        return open_for_reads(self._opened, self._schema)
 
 
 class PostgresServer(ThreadedDatabase):
@@ -46,12 +52,13 @@ class PostgresServer(ThreadedDatabase):
         self.conninfo = conninfo
         self.sender = ""  # identifies the notifications of this process
         self._schema = schema
-        super().__init__("PostgreSQL", self._connect_to_server, retry_seconds=_RETRY_SECONDS)
+        connect = self._connect_to_server
+        super().__init__("PostgreSQL", connect, connect, retry_seconds=_RETRY_SECONDS)
 
     def _connect_to_server(self) -> DatabaseConnection:
         from .postgres import PostgresConnection  # noqa: PLC0415 - a driver is imported when it is first used
 
-        self.sender = os.urandom(6).hex()
+        self.sender = self.sender or os.urandom(6).hex()
         return PostgresConnection(self.conninfo, self._schema, self.sender)
 
 

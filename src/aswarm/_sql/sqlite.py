@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from aswarm._runtime import clocks
@@ -39,12 +40,16 @@ class SQLiteConnection:
         self._is_durable: bool | None = None
 
     def execute(self, statement: str | Callable[[Any], object], parameters: Sequence[object] = ()) -> Any:
-        """Execute a statement without PostgreSQL's clauses for row locks, because a writer of SQLite locks the whole file."""
+        """Execute a statement without the words of PostgreSQL.
+
+        Clauses for row locks are removed, because a writer of SQLite locks the whole file. LIKE ignores the case of ASCII letters,
+        as ILIKE does.
+        """
         # Before Python 3.13, `rowcount` of an INSERT is -1 in a Turkish locale, where the C function `tolower` has no "i" for "I".
         # So the word is in lower case.
         if not isinstance(statement, str):
             return statement(self._connection)
-        plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(" SKIP LOCKED", "")
+        plain = statement.replace(" FOR UPDATE", "").replace(" FOR SHARE", "").replace(' COLLATE "C" ILIKE ', " LIKE ")
         cursor = self._connection.execute(plain.replace("INSERT ", "insert ", 1), parameters)  # pyright: ignore[reportArgumentType] - SQLite raises an error for a wrong type
         return [(cursor.rowcount,)] if cursor.description is None else cursor.fetchall()
 
@@ -115,6 +120,19 @@ def open_file(path: str, schema: Schema, *, is_durable: bool = False, exclusive:
     except (OSError, sqlite3.Error, ValueError) as error:
         raise ConfigurationError(f"{place} cannot be opened: {error}") from error
     return SQLiteConnection(connection, place, is_durable=is_durable)
+
+
+def open_for_reads(path: str, schema: Schema) -> SQLiteConnection:
+    """Open a second connection to an open file. It refuses to write. `path`: an absolute path."""
+    place = f"{schema.kind} {path}"
+    try:
+        connection = sqlite3.connect(
+            f"{Path(path).as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA query_only = ON")
+    except sqlite3.Error as error:
+        raise StoreError(f"{place} cannot be read: {error}") from error
+    return SQLiteConnection(connection, place)
 
 
 def _connected(path: str, place: str, schema: Schema, *, exclusive: bool, seconds: float) -> sqlite3.Connection:

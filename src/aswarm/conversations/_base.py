@@ -70,10 +70,12 @@ class SQLStore(Store):
     ) -> Sequence[ConversationSummary]:
         """See `Store`. `search`: return only conversations with this text in the title, or in a message of the user or an agent.
 
-        The search ignores case. It does not include results of tools.
+        The search ignores case, and the kind and number of spaces. It does not include results of tools. It runs beside the
+        writes of the store, and reads all messages if few conversations have the text.
         """
-        summaries = partial(_statements.summaries, prefix, limit, before, search)
-        return await self._database.submit(summaries, reads_only=True, snapshot=True)
+        if search.strip():
+            return await self._database.read(partial(_statements.search, prefix, limit, before, search))
+        return await self._database.read(partial(_statements.summaries, prefix, limit, before))
 
     async def rename(self, conversation_id: str, title: str, /) -> bool:
         """Set the title of the conversation; an empty text removes it. Returns False for an unknown conversation.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from pydantic_core import from_json
 
 from aswarm._record.log import TABLES as RUN_TABLES
-from aswarm._sql.transactions import Schema, Statement, Transaction, marks
+from aswarm._sql.transactions import Schema, Statement, Transaction, chunks, marks
 from aswarm._values.agent import UnknownCall
 from aswarm._values.content import described
 from aswarm._values.errors import ConfigurationError
@@ -43,7 +43,9 @@ _ROWS_AT_ONCE = 150  # of five values each: before 3.32, SQLite allowed only 999
 _OF_USER = '%"role":"user"%'
 _OF_ASSISTANT = '%"role":"assistant"%'
 _TITLE_LENGTH = 80
-_NOT_IN_JSON = r'[^ -~]|["\\%_]'  # characters that `encode` escapes, and the wildcards of LIKE
+_CONVERSATIONS_AT_ONCE = 100  # that the first query of a search reads
+_USUAL = 0.05  # a usual word is in more of the conversations than this
+_MOST_VALUES = 800  # of one statement, see above
 
 
 def load(conversation_id: str, until: int | None = None) -> Transaction[Stored | None]:
@@ -184,26 +186,33 @@ def fork(conversation_id: str, new_id: str, until: int | None, revision: str, no
     )
 
 
-def summaries(
-    prefix: str, limit: int, before: float | None, search: str = ""
-) -> Transaction[list[ConversationSummary]]:
-    """Return conversations, the last updated first. `search`: a text that the title or a message must contain."""
-    limits = {"id >= ?": prefix or None, "id < ?": _after(prefix), "updated < ?": before}
-    used = {condition: value for condition, value in limits.items() if value is not None}
-    where = f"WHERE {' AND '.join(used)}" if used else ""
+def summaries(prefix: str, limit: int, before: float | None) -> Transaction[list[ConversationSummary]]:
+    """Return conversations, the last updated first."""
+    where, values = _where(_with_prefix("id", prefix) | {"updated < ?": before})
+    # A query of its own for the ids, because SQLite would read the first message of each row before it sorts the rows.
+    ids = f"SELECT id FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ?"  # noqa: S608 - there is no data in it
+    return (yield from _summaries(f"WHERE id IN ({ids}) ORDER BY updated DESC, id", (*values, limit)))
+
+
+def _where(conditions: Mapping[str, object]) -> tuple[str, list[object]]:
+    """Return the WHERE of the conditions whose value is not None, and these values."""
+    used = {condition: value for condition, value in conditions.items() if value is not None}
+    return f"WHERE {' AND '.join(used) or 'TRUE'}", list(used.values())
+
+
+def _with_prefix(column: str, prefix: str) -> dict[str, object]:
+    return {f"{column} >= ?": prefix or None, f"{column} < ?": _after(prefix)}
+
+
+def _summaries(clauses: str, values: Sequence[object]) -> Transaction[list[ConversationSummary]]:
     # `substr`, because the first user message may have a large image, and a title needs only its first characters.
     rows = yield (
         f"""SELECT id, revision, agent, length, stop, created, updated, title,
         (SELECT substr(data, 1, 1000) FROM aswarm_message WHERE conversation = id AND data LIKE ? ORDER BY position LIMIT 1)
-        FROM aswarm_conversation {where} ORDER BY updated DESC, id {"" if search else "LIMIT ?"}""",  # noqa: S608 - there is no data in it
-        (_OF_USER, *used.values(), *(() if search else (limit,))),
+        FROM aswarm_conversation {clauses}""",  # noqa: S608 - there is no data in it
+        (_OF_USER, *values),
     )
-    conversations = [replace(ConversationSummary(*row[:8]), title=row[7] or _title_of(row[8])) for row in rows]
-    if not search:
-        return conversations
-    words = search.lower()
-    with_words = yield from _with_words(words, where, list(used.values()))
-    return [each for each in conversations if each.id in with_words or words in each.title.lower()][:limit]
+    return [replace(ConversationSummary(*row[:8]), title=row[7] or _title_of(row[8])) for row in rows]
 
 
 def _title_of(first: str | None) -> str:
@@ -215,22 +224,75 @@ def _title_of(first: str | None) -> str:
     return " ".join(described(message.get("content") or "").split())[:_TITLE_LENGTH]
 
 
-def _with_words(words: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:
-    """Return the ids of the conversations with this text in a message of the user or of an agent."""
-    # The query may return too many rows: a wildcard replaces each character that JSON escapes, and the data of an image may
-    # contain the text. So each message is checked again below.
-    pattern = f"%{re.sub(_NOT_IN_JSON, '%', words)}%"
+def search(prefix: str, limit: int, before: float | None, words: str) -> Transaction[list[ConversationSummary]]:
+    """Return the last updated conversations with this text in the title, or in a message of the user or of an agent.
+
+    There is no index: a trigram index has half the size of its texts, and SQLite before 3.42 keeps deleted texts in it. A usual
+    word is in enough of the last updated conversations. For a rare word, one query reads all messages.
+    """
+    sought, found, start, size = _folded(words), set[str](), 0, _CONVERSATIONS_AT_ONCE
+    where, values = _where(_with_prefix("id", prefix) | {"updated < ?": before})
+    newest = f"SELECT id, title FROM aswarm_conversation {where} ORDER BY updated DESC, id LIMIT ? OFFSET ?"  # noqa: S608 - as above
+    while len(found) < limit:
+        rows = yield newest, (*values, size, start)
+        ids = [row[0] for row in rows]
+        some = (yield from _with_text(sought, f"WHERE conversation IN ({marks(ids)})", ids)) | _titled(sought, rows)
+        found |= some
+        if len(ids) < size:
+            break
+        if len(some) < size * _USUAL:
+            rows = yield f"SELECT id, title FROM aswarm_conversation {where} AND title <> ''", values  # noqa: S608 - as above
+            texts = yield from _with_text(sought, *_where(_with_prefix("conversation", prefix)))
+            found = texts | _titled(sought, rows)
+            break
+        start, size = start + size, min(2 * size, _MOST_VALUES)
+    listed: list[ConversationSummary] = []
+    for part in chunks(sorted(found), _MOST_VALUES):
+        listed += yield from _summaries(f"WHERE id IN ({marks(part)})", part)
+    fitting = [summary for summary in listed if before is None or summary.updated < before]
+    return sorted(fitting, key=lambda summary: (-summary.updated, summary.id))[:limit]
+
+
+def _folded(text: str) -> str:
+    """Return a text for comparison: in lower case, and with single spaces, as in a title."""
+    return " ".join(text.lower().split())
+
+
+def _titled(sought: str, rows: Sequence[tuple[str, str]]) -> set[str]:
+    return {conversation for conversation, title in rows if sought in _folded(title)}
+
+
+def _with_text(sought: str, where: str, values: Sequence[object]) -> Transaction[set[str]]:
+    """Return the conversations with this text in a message of the user or of an agent."""
+    # The query may return too many rows, because the name of a field or the data of an image may contain the text. So each
+    # message is checked again.
     rows = yield (
-        f"""SELECT conversation, data FROM aswarm_message
-        WHERE conversation IN (SELECT id FROM aswarm_conversation {where}) AND lower(data) LIKE ?""",  # noqa: S608 - as above
-        (*values, pattern),
+        f"""SELECT conversation, data FROM aswarm_message {where}
+        AND data COLLATE "C" ILIKE ? AND (data LIKE ? OR data LIKE ?)""",  # noqa: S608 - as above
+        (*values, _pattern(sought), _OF_USER, _OF_ASSISTANT),
     )
-    messages = ((conversation, json.loads(data)) for conversation, data in rows)
-    return {
-        conversation
-        for conversation, message in messages
-        if message["role"] in ("user", "assistant") and words in text_of(message.get("content")).lower()
-    }
+    return {conversation for conversation, data in rows if sought in _folded(_text_in(data))}
+
+
+def _text_in(data: str) -> str:
+    """Return the text of a message for the user or an agent, from its JSON text."""
+    message = json.loads(data)
+    return text_of(message.get("content")) if message["role"] in ("user", "assistant") else ""
+
+
+def _pattern(sought: str) -> str:
+    """Return a pattern of LIKE for a text inside of the ASCII JSON of a message."""
+    return f"%{''.join(map(_pattern_of, sought))}%"
+
+
+def _pattern_of(character: str) -> str:
+    """Return the pattern of a character: its JSON text, with `_` for each character that LIKE would treat differently."""
+    escaped = re.sub(r"[\\%_]", "_", encode(character)[1:-1])
+    if character == " ":
+        return "%"  # any spaces, which JSON may escape
+    if character.isascii() or character.upper() == character.lower():
+        return escaped
+    return "_u____" if len(escaped) == len("_u____") else "%"  # LIKE does not know the other case of an escape
 
 
 def _after(prefix: str) -> str | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -48,7 +50,12 @@ async def _list(service: Service, request: Request, user: str) -> Response:
     except ValueError as error:
         raise Refusal(422, "invalid_request", "limit and before must be numbers") from error
     search = query.get("search", "")
-    rows = await service.runs.store.list(prefix=user_prefix(user), limit=limit, before=before, search=search)
+    listed = partial(service.runs.store.list, prefix=user_prefix(user), limit=limit, before=before)
+    if search:
+        async with service._searching.setdefault(user, anyio.Lock()):
+            rows = await listed(search=search)
+    else:
+        rows = await listed()
     return json_response({"conversations": [{**asdict(row), "id": conversation_id(row.id)} for row in rows]})
 
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from weakref import WeakValueDictionary
 
 import anyio
 from starlette.applications import Starlette
@@ -129,6 +130,8 @@ class Service:
         self._drain_seconds = drain_seconds
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
+        # One search of a user at a time, so that their searches do not delay those of others.
+        self._searching: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         runs._logs_requests |= self._show is show_everything
         self._app = self._make_app()
 
