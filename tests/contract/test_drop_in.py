@@ -6,7 +6,9 @@ asserted is what Swarm offers.
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections import defaultdict
 from typing import Any
 from unittest.mock import MagicMock
@@ -319,6 +321,21 @@ def test_debug_print(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "some thing 1" in out
     assert "nothing" not in out
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("cp1252", "Zürich \\u2603 \\ud800"), ("ascii", "Z\\xfcrich \\u2603 \\ud800")]
+)
+def test_debug_output_in_an_encoding_that_lacks_characters(
+    encoding: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are printed as escapes, so that the run goes on; a program without stdout prints nothing."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding, write_through=True))
+    debug_print(True, "Zürich \u2603 \ud800")
+    assert written.getvalue().decode(encoding).endswith(f"{shown}\n")
+    monkeypatch.setattr(sys, "stdout", None)
+    debug_print(True, "nothing")
 
 
 def test_where_an_example_of_swarms_looks_for_triage() -> None:

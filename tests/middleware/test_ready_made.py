@@ -508,6 +508,41 @@ async def test_a_request_that_is_asked_too_often(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_recording_of_two_runs_with_equal_first_requests(api: str, tmp_path: Path) -> None:
+    """Each run may get the other's answers: ids and encrypted reasoning are compared by their order in the request."""
+    path = tmp_path / "r.jsonl"
+    answers = [
+        ScriptedAnswer(
+            calls=[call("lookup", x="a", call_id=f"c{n}"), call("lookup", x="b", call_id=f"d{n}")],
+            extra={"reasoning_content": "Hm"} if api == "responses" else {"reasoning_details": [{"signature": f"{n}"}]},
+        )
+        for n in range(3)
+    ]
+    model, agent = ScriptedModel([*answers, "Done"], api=api), Agent(functions=[lookup])
+    swarm = AsyncSwarm(model.client(), middleware=[record(path)])
+    for turns in (1, 1, 3):  # the first two runs end before the second request
+        await swarm.run(agent, "Hi", max_turns=turns)
+    again = AsyncSwarm(ScriptedModel([], api=api).client(), middleware=[replay(path)])
+    assert (await again.run(agent, "Hi", max_turns=3)).text == "Done"
+
+
+@pytest.mark.anyio
+async def test_a_recording_tells_a_result_from_that_of_another_call(tmp_path: Path) -> None:
+    """Ids are numbered, not ignored: a result of the first call is none of the second."""
+    path = tmp_path / "r.jsonl"
+    calls = [{"id": n, "type": "function", "function": {"name": "lookup", "arguments": "{}"}} for n in ("a", "b")]
+    start = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": calls}]
+    results = [{"role": "tool", "tool_call_id": n, "content": n} for n in ("a", "b")]
+    swapped = [{**results[0], "tool_call_id": "b"}, {**results[1], "tool_call_id": "a"}]
+    await AsyncSwarm(ScriptedModel(["Yes"]).client(), middleware=[record(path)]).run(Agent(), [*start, *results])
+    assert "['content'] is 'b', and 'a' in the recording" in await refusal(path, Agent(), [*start, *swapped])
+    again = AsyncSwarm(ScriptedModel([]).client(), middleware=[replay(path)])
+    renamed = json.dumps([*start, *results]).replace('"id": "a"', '"id": "x"').replace('_id": "a"', '_id": "x"')
+    assert (await again.run(Agent(), json.loads(renamed))).text == "Yes"
+
+
+@pytest.mark.anyio
 async def test_a_recording_begins_with_its_first_request(tmp_path: Path) -> None:
     """Making the middleware leaves the file as it is; the first request replaces it, and the next ones add to it."""
     path = tmp_path / "r.jsonl"

@@ -140,6 +140,28 @@ async def test_a_server_that_raises_at_a_dead_client_is_heard(workshop: Workshop
         assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError("names.txt"), ValueError("names")])
+async def test_an_error_of_show_is_not_a_client_that_has_gone(error: Exception, workshop: Workshop) -> None:
+    """An OSError of the user's function is raised like any other, so that the server logs it."""
+    made = service([ScriptedAnswer("Hello.")], workshop)
+
+    def show(entry: Any) -> Any:
+        raise error
+
+    async with made.lifespan():
+        run = await made.start("Hi!", conversation="c", user="ann")
+        request = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""})
+
+        async def send(_: Any) -> None:
+            pass
+
+        async def receive() -> Any:
+            await asyncio.sleep(60)
+
+        with pytest.raises(type(error), match="names"):
+            await respond(run, NativeWire(), request, show=show)({"type": "http", "method": "GET"}, receive, send)
+
+
 async def test_a_client_that_has_gone_before_the_head_was_a_reader(workshop: Workshop) -> None:
     """ASGI 2.4: `send` raises OSError for the head too. A run with "cancel" is stopped, and the response has no error."""
     made = service([call("slow")], workshop)

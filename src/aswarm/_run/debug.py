@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -62,4 +63,6 @@ def debug_print(*parts: object, run: RunInfo | None = None) -> None:
     logger.debug("%s", text, extra=NO_RUN if run is None else run.log_fields)
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
     line = f"\033[97m[\033[90m{now}\033[97m]\033[90m {text}\033[0m" if has_colours() else f"[{now}] {text}"
-    print(line)  # noqa: T201 - printing is its purpose
+    # A run must not end because its text cannot be printed, so a character that stdout does not have is printed as an escape.
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(line.encode(encoding, "backslashreplace").decode(encoding))  # noqa: T201 - printing is its purpose

@@ -23,6 +23,7 @@ from aswarm._wire.request import CompletionRequest
 
 # Settings of the transport, which are not recorded. Headers may contain a key.
 _NOT_RECORDED = frozenset({"extra_headers", "extra_query", "stream", "stream_options", "timeout"})
+_OPAQUE = frozenset({"id", "tool_call_id", "call_id", "encrypted_content", "signature", "thought_signature"})
 _SHOWN = 60
 _USED = "all recorded answers to it were used"
 
@@ -79,21 +80,22 @@ class _Recording:
 def replay(path: str | PathLike[str]) -> Middleware:
     """Return middleware that answers from a recording of `record`, and never sends a request.
 
-    Equal requests are answered in the order of their recording. If the recording has no answer to a request, or no further
+    Equal requests are answered in the order of their recording. Ids, signatures and encrypted reasoning are
+    compared by their order in the request: if two runs start with the same request, each may get the other's answer. If the recording has no answer to a request, or no further
     answer, the run ends with a ConfigurationError. It names the line of the most similar request, and the first difference. A
     stream gets its answer in one piece.
 
     Raises ConfigurationError for a file that cannot be read.
     """
     entries = _read(path)
-    recorded: list[dict[str, Any]] = [entry["request"] for entry in entries]
+    recorded = [_with_numbered_ids(entry["request"]) for entry in entries]
     answers: dict[str, deque[Mapping[str, Any]]] = defaultdict(deque)
-    for entry in entries:
-        answers[_key(entry["request"])].append(entry["completion"])
+    for question, entry in zip(recorded, entries, strict=True):
+        answers[_key(question)].append(entry["completion"])
 
     def wrap(handlers: Handlers) -> Handlers:
         async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-            question = question_of(request.body)
+            question = _with_numbered_ids(question_of(request.body))
             if not (left := answers.get(_key(question))):
                 # In a thread, because the comparison with a long recording would block the event loop.
                 why = _USED if left is not None else await seams.run_sync(_why_not, recorded, question)
@@ -107,6 +109,24 @@ def replay(path: str | PathLike[str]) -> Middleware:
 
 def _key(question: Mapping[str, Any]) -> str:
     return json.dumps(question, sort_keys=True)
+
+
+def _with_numbered_ids(question: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with a number in place of each text that only its provider understands, in order of appearance."""
+    numbers: dict[str, str] = {}
+
+    def numbered(value: Any) -> Any:
+        if is_array(value):
+            return [numbered(item) for item in value]
+        if not is_object(value):
+            return value
+        opaque = {key for key in _OPAQUE & value.keys() if type(value[key]) is str}
+        return {
+            key: numbers.setdefault(value[key], f"id {len(numbers)}") if key in opaque else numbered(value[key])
+            for key in sorted(value)
+        }
+
+    return {**question, **{key: numbered(question[key]) for key in ("messages", "input") if key in question}}
 
 
 def question_of(body: Mapping[str, Any]) -> dict[str, Any]:

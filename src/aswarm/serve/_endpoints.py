@@ -194,7 +194,7 @@ async def start(service: Service, request: Request, new: NewRun) -> Run:
     async with while_connected(request.receive, None):
         try:
             return Run(service.runs, await service.runs.start(new))
-        except OSError as error:  # `while_connected` would treat an OSError as a disconnect of the client
+        except OSError as error:  # of a hook of the user, such as a store of their own
             raise RunError(f"the runs cannot be reached: {error}") from error
     # 499 is nginx's status for a client that has disconnected.
     raise Refusal(499, "client_gone", "the client disconnected before its run started; no run was started")

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import anyio
 from starlette.responses import Response as HttpResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from aswarm._record.entries import Entry, joined
 from aswarm.runs._live import LiveEntries
@@ -135,21 +135,36 @@ class StreamResponse(HttpResponse):
 
         A HEAD request gets no body. A client that has disconnected gets no body either.
         """
-        try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            if scope["method"] == "HEAD":
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except OSError:  # with ASGI 2.4, `send` raises OSError if the client has disconnected
+        head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        if not await _is_sent(send, head):
             return False
+        if scope["method"] == "HEAD":
+            await _is_sent(send, _END)
         return bool(scope["method"] != "HEAD")
 
     @staticmethod
     async def send_frames(frames: AsyncGenerator[bytes, None], send: Send) -> None:
-        """Send all frames, then the end of the body."""
+        """Send the frames until the client disconnects, then the end of the body."""
         async with aclosing(frames):
             async for data in frames:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                if not await _is_sent(send, {"type": "http.response.body", "body": data, "more_body": True}):
+                    return
+        await _is_sent(send, _END)
+
+
+_END: Message = {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+async def _is_sent(send: Send, message: Message) -> bool:
+    """Send a part of a response. Returns False if the client has disconnected.
+
+    With ASGI 2.4, `send` then raises OSError: https://asgi.readthedocs.io/en/latest/specs/www.html#disconnected-client-send-exception
+    """
+    try:
+        await send(message)
+    except OSError:
+        return False
+    return True
 
 
 class RunStream(StreamResponse):
@@ -208,8 +223,6 @@ async def while_connected(receive: Receive, draining: Draining | None, patience:
             group.start_soon(watch_service, draining)
         try:
             yield
-        except OSError:  # as in `send_start`
-            pass
         except Exception as error:  # noqa: BLE001 - raised below, because the task group would wrap it
             failure = error
         group.cancel_scope.cancel()
