@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -217,18 +216,19 @@ async def test_a_run_that_is_left_in_a_tool(store: Store) -> None:
 async def test_a_run_that_is_cancelled(store: Store) -> None:
     """In a plain function, which cannot be stopped: its result is kept."""
 
-    began = threading.Event()
+    began, cancelled = threading.Event(), threading.Event()
 
     def slow() -> str:
         """Be slow."""
         began.set()
-        time.sleep(0.2)
+        assert cancelled.wait(120)
         return "slow"
 
     async def cancel() -> None:
         while not began.is_set():
             await anyio.sleep(0.01)
         group.cancel_scope.cancel()
+        cancelled.set()
 
     chat = chat_of(store, Agent(functions=[slow]), call("slow"), "unreachable")
     async with anyio.create_task_group() as group:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from threading import Event
 from typing import Any
 
@@ -19,17 +18,18 @@ from aswarm.testing import ScriptedModel
 @pytest.mark.parametrize("face", FACES)
 async def test_a_cancelled_run_waits_for_a_plain_function(face: str) -> None:
     """A function in a thread cannot be interrupted: it is waited for, its result and its writes are kept."""
-    begun, ended = Event(), Event()
+    begun, cancelled, ended = Event(), Event(), Event()
 
     def work(context_variables: dict[str, Any]) -> Result:
         begun.set()
-        time.sleep(0.05)
+        assert cancelled.wait(120)
         context_variables["written"] = True
         ended.set()
         return Result(value="worked", context_variables={"merged": True})
 
     async with nothing_left_behind():
-        response = await cancel_when(begun.is_set, swarm_of("work"), Agent(functions=[work]), face)
+        swarm, agent = swarm_of("work"), Agent(functions=[work])
+        response = await cancel_when(begun.is_set, swarm, agent, face, then=cancelled.set)
         assert ended.is_set()
         assert answers(response) == {"work": "worked"}
         assert response.context_variables == {"written": True, "merged": True}
@@ -39,14 +39,15 @@ async def test_a_cancelled_run_waits_for_a_plain_function(face: str) -> None:
 @pytest.mark.parametrize("face", FACES)
 async def test_an_error_of_a_plain_function_is_kept_too(face: str) -> None:
     """A function that fails while the run is being cancelled has failed: that is its real outcome."""
-    begun = Event()
+    begun, cancelled = Event(), Event()
 
     def work() -> str:
         begun.set()
-        time.sleep(0.3)
+        assert cancelled.wait(120)
         raise ValueError("broken")
 
-    response = await cancel_when(begun.is_set, swarm_of("work"), Agent(functions=[work]), face)
+    swarm, agent = swarm_of("work"), Agent(functions=[work])
+    response = await cancel_when(begun.is_set, swarm, agent, face, then=cancelled.set)
     assert answers(response) == {"work": "Error: ValueError: broken"}
 
 
@@ -142,13 +143,13 @@ async def test_a_function_that_waits_for_a_thread_never_started(face: str) -> No
 @pytest.mark.anyio
 async def test_plain_instructions_are_awaited_too() -> None:
     """A cancelled run waits for plain instructions, which run in a thread as well."""
-    begun, ended = Event(), Event()
+    begun, cancelled, ended = Event(), Event(), Event()
 
     def instructions() -> str:
         begun.set()
-        time.sleep(0.3)
+        assert cancelled.wait(120)
         ended.set()
         return "Be brief."
 
-    await cancel_when(begun.is_set, swarm_of(), Agent(instructions=instructions), "run")
+    await cancel_when(begun.is_set, swarm_of(), Agent(instructions=instructions), "run", then=cancelled.set)
     assert ended.is_set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from timed_models import client_of
-from virtual_time import virtual_backend
+from virtual_time import jump, virtual_backend
 from ways_to_run import consume
 
 from aswarm import (
@@ -431,34 +430,51 @@ async def test_a_reader_that_takes_its_time_uses_up_the_seconds() -> None:
     assert (run.response.stop, len(source.choices)) == ("budget", 1)  # the request was not sent
 
 
+async def use_up(started: threading.Event, over: threading.Event | None = None) -> None:
+    """Let a budget of 60 seconds be over when a function has started. `over`: set when the run knows it."""
+    await anyio.to_thread.run_sync(started.wait, 120)
+    jump(60)
+    await anyio.sleep(0)
+    await anyio.wait_all_tasks_blocked()
+    if over is not None:
+        over.set()
+
+
 async def test_a_function_in_a_thread_is_waited_for() -> None:
     """It cannot be stopped, so its outcome is known, and the run stops after it."""
-    shop = Shop([call("block"), call("look")])
+    shop, over = Shop([call("block"), call("look")]), threading.Event()
+    started = threading.Event()
 
     def block() -> str:
-        time.sleep(0.3)
+        started.set()
+        assert over.wait(120)
         return "done"
 
     shop.agent.functions.append(block)
-    response = await shop.run(Budget(seconds=0.1))
-    assert told(response) == ["done", "not run: the budget of 0.1 seconds is used up"]
+    async with anyio.create_task_group() as group:
+        group.start_soon(use_up, started, over)
+        response = await shop.run(Budget(seconds=60))
+    assert told(response) == ["done", "not run: the budget of 60 seconds is used up"]
     assert (response.spent, response.unknown_calls) == ("seconds", [])
 
 
 async def test_a_function_that_may_be_abandoned_is_left() -> None:
     """The run does not wait for it, and says that it may still be running."""
-    ended = threading.Event()
+    started, ended = threading.Event(), threading.Event()
 
     @tool(abandon_on_cancel=True)
     def block() -> str:
+        started.set()
         ended.wait(120)
         return "done"
 
     shop = Shop([call("block")])
     shop.agent.functions.append(block)
-    response = await shop.run(Budget(seconds=0.2))
+    async with anyio.create_task_group() as group:
+        group.start_soon(use_up, started)
+        response = await shop.run(Budget(seconds=60))
     ended.set()
-    expected = "cancelled; its outcome is unknown; it may still be running (the budget of 0.2 seconds is used up)"
+    expected = "cancelled; its outcome is unknown; it may still be running (the budget of 60 seconds is used up)"
     assert told(response) == [expected]
     assert [each.name for each in response.unknown_calls] == ["block"]
 

@@ -58,15 +58,22 @@ def answers(response: Response) -> dict[str, str]:
 
 
 async def cancel_when(
-    condition: Callable[[], object], swarm: AsyncSwarm, agent: Agent, face: str, **options: Any
+    condition: Callable[[], object],
+    swarm: AsyncSwarm,
+    agent: Agent,
+    face: str,
+    *,
+    then: Callable[[], object] = lambda: None,
+    **options: Any,
 ) -> Response:
-    """Cancel the scope of a run when the condition is true. Returns the response."""
+    """Cancel the scope of a run when the condition is true. Returns the response. `then`: called after the cancellation."""
     left: list[Response] = []
     async with anyio.create_task_group() as group:
         group.start_soon(lambda: consume(swarm, agent, face, left, **options))
         await until(condition)
         await settle()
         group.cancel_scope.cancel()
+        then()
     assert left[0].stop == "cancelled"
     check_history([USER, *left[0].messages], allow_open=True)
     return left[0]
