@@ -214,7 +214,7 @@ def completion_error(error: Exception) -> AswarmError:
 
         raise completion_error(error) from error
 
-    `status_code` is the HTTP status of the exception or of its `response`, from `status_code`, `code` or `status`.
+    `status_code` is the HTTP status of the exception or of its `response`, from `status_code`, `status` or `code`.
     `retryable` is true for the statuses 408, 409, 429 and 5xx, and for a connection that failed or timed out (exceptions of
     openai, httpx, aiohttp and Python). The text of the provider and the header `x-should-retry` override these rules.
     `retry_after` comes from the headers of `response`. The text contains the provider's code.
@@ -242,9 +242,10 @@ def _has_base(error: BaseException | None, names: frozenset[str]) -> bool:
 
 
 def _status_of(error: Exception) -> int | None:
-    """Return the HTTP status: `status_code` (openai and most others), `code` (google-genai) or `status` (aiohttp)."""
+    """Return the HTTP status: `status_code` (openai and most others), `status` (aiohttp) or `code` (google-genai)."""
+    # `code` is last, because aiohttp emits a DeprecationWarning for it.
     for owner in (error, getattr(error, "response", None)):
-        for name in ("status_code", "code", "status"):
+        for name in ("status_code", "status", "code"):
             status = getattr(owner, name, None)
             if isinstance(status, int) and status in _STATUSES:
                 return status

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import ssl
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from aswarm._runtime.backend import Work
 from aswarm._values.errors import ConfigurationError
@@ -58,6 +59,16 @@ def proxy_for(url: str) -> str | None:
     if not proxy or proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def without_credentials(proxy: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return the URL of the proxy without user and password, and the header that sends them to the proxy, if any."""
+    parts = urlsplit(proxy or "")
+    credentials, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return proxy, {}
+    encoded = base64.b64encode(unquote(credentials).encode()).decode()
+    return parts._replace(netloc=host).geturl(), {"Proxy-Authorization": f"Basic {encoded}"}
 
 
 def custom_headers() -> dict[str, str]:

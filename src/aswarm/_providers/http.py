@@ -40,6 +40,7 @@ from .environment import (
     proxy_for,
 )
 from .keys import clean_key, missing_key
+from .redirects import MOST_REDIRECTS, Outgoing, redirected
 
 logger = logging.getLogger("aswarm")
 
@@ -53,9 +54,7 @@ _USE_SDK = "use the client of the openai package instead: AsyncSwarm(AsyncOpenAI
 class Connections(Protocol):
     """Protocol of the connections of one event loop."""
 
-    async def post(
-        self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
-    ) -> OpenResponse: ...
+    async def send(self, request: Outgoing) -> OpenResponse: ...
     async def aclose(self) -> None: ...
 
 
@@ -130,7 +129,7 @@ class HTTPSource:
         self._headers = merged_headers(own, custom_headers(), headers or {})
         self._connections: PerLoop[Connections] = PerLoop(
             # This is not a method of the source, because a reference to the source would create a cycle.
-            functools.partial(_connections, self.base_url, self._headers, self._timeout)
+            functools.partial(_connections, self.base_url, self._timeout)
         )
 
     def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -156,12 +155,12 @@ class HTTPSource:
 
     async def _sent(self, request: CompletionRequest, use: Callable[[OpenResponse], Awaitable[Any]]) -> Any:
         """Send the request until it succeeds or its retries are used up. Return the result of `use(response)`."""
-        post = self._post_of(request)
+        outgoing = self._outgoing(request)
         retries = self.max_retries if request.max_retries is None else request.max_retries
         failures = 0
         while True:
             try:
-                return await use(await post())
+                return await use(await self._exchanged(outgoing))
             except AswarmError:
                 raise
             except Exception as error:
@@ -174,21 +173,32 @@ class HTTPSource:
             logger.info("retry %d of %d in %.1f s: %s", failures, retries, seconds, failed, extra=fields)
             await anyio.sleep(seconds)
 
-    def _post_of(self, request: CompletionRequest) -> Callable[[], Awaitable[OpenResponse]]:
-        """Return a function that sends the request once."""
+    async def _exchanged(self, request: Outgoing) -> OpenResponse:
+        """Send the request, follow redirects, and return the last response."""
+        connections = self._connections.get()
+        for _ in range(MOST_REDIRECTS):
+            response = await connections.send(request)
+            following = redirected(request, response.status, response.headers.get("location"))
+            if following is None:
+                return response
+            await response.aclose()
+            request = following
+        return await connections.send(request)
+
+    def _outgoing(self, request: CompletionRequest) -> Outgoing:
         body = self._api.body(request)
-        url, headers, timeout = self._url, None, None
+        url, headers, timeout = self._url, self._headers, None
         if not body.keys().isdisjoint(_OPTIONS):
             query: Mapping[str, Any] = body.get("extra_query") or {}
             url = f"{url}?{urlencode(query, doseq=True)}" if query else url
-            headers = body.get("extra_headers")
+            headers = merged_headers(headers, body.get("extra_headers") or {})
             timeout = as_timeout(body["timeout"]) if "timeout" in body else None
             extra: Mapping[str, Any] = body.get("extra_body") or {}
             body = {**{key: value for key, value in body.items() if key not in _OPTIONS}, **extra}
-        return functools.partial(self._connections.get().post, url, _content(request, body), headers, timeout)
+        return Outgoing("POST", url, _content(request, body), headers, timeout)
 
 
-def _connections(base_url: str, headers: Mapping[str, str], timeout: Timeout) -> Connections:
+def _connections(base_url: str, timeout: Timeout) -> Connections:
     """Return an object for the connections of the running event loop. This call opens no connection yet."""
     proxy = proxy_for(base_url)
     is_socks = proxy is not None and proxy.lower().startswith("socks")
@@ -196,10 +206,10 @@ def _connections(base_url: str, headers: Mapping[str, str], timeout: Timeout) ->
     if sniffio.current_async_library() == "asyncio" and not is_socks and find_spec("aiohttp") is not None:
         from .on_aiohttp import AiohttpConnections  # noqa: PLC0415 - aiohttp is slow to import, and optional
 
-        return AiohttpConnections(headers, timeout, proxy, is_tls=is_tls)
+        return AiohttpConnections(timeout, proxy, is_tls=is_tls)
     from .on_httpx import HttpxConnections  # noqa: PLC0415 - httpx is slow to import
 
-    return HttpxConnections(headers, timeout, proxy, is_tls=is_tls)
+    return HttpxConnections(timeout, proxy, is_tls=is_tls)
 
 
 def _checked_url(url: str) -> str:

@@ -14,7 +14,8 @@ import yarl
 
 from aswarm._runtime.backend import task_spawner
 
-from .environment import Timeout, close_forgotten, ssl_context
+from .environment import Timeout, close_forgotten, ssl_context, without_credentials
+from .redirects import Outgoing
 
 # aiohttp writes bytes in one piece, and emits a ResourceWarning for more than 1 MiB. A BytesIO is written in small pieces.
 _LARGEST_PIECE = 1 << 20
@@ -59,11 +60,13 @@ class _Connector(aiohttp.TCPConnector):
 class AiohttpConnections:
     """The connections of one event loop. Their number has no limit."""
 
-    def __init__(self, headers: Mapping[str, str], timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
+    def __init__(self, timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
+        # aiohttp sends the default headers of a session to the proxy too, so the session has none. The errors of aiohttp show
+        # the URL of the proxy, so the URL has no password.
+        proxy, self._credentials = without_credentials(proxy)
         connector = _Connector(limit=0, ssl=ssl_context() if is_tls else True)
         session = self._session = aiohttp.ClientSession(
             connector=connector,
-            headers=headers,
             timeout=_timeout(timeout),
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=proxy,
@@ -74,13 +77,22 @@ class AiohttpConnections:
         forget = functools.partial(_forget, session, os.getpid())
         weakref.finalize(self, close_forgotten, "an HTTPSource", forget, session.close, task_spawner())
 
-    async def post(
-        self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
-    ) -> AiohttpResponse:
+    async def send(self, request: Outgoing) -> AiohttpResponse:
         """Send a request. Return the response after its headers have arrived."""
+        method, address, content, headers, limit = request
+        url = self._url(address)
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
+        if self._credentials:
+            # The proxy of a request over TLS is a tunnel: it reads only the headers of CONNECT.
+            if url.scheme == "https":
+                options["proxy_headers"] = self._credentials
+            else:
+                headers = {**headers, **self._credentials}
         data = content if len(content) <= _LARGEST_PIECE else BytesIO(content)
-        return AiohttpResponse(await self._session.post(self._url(url), data=data, headers=headers, **options))
+        response = await self._session.request(
+            method, url, data=data, headers=headers, allow_redirects=False, **options
+        )
+        return AiohttpResponse(response)
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -12,32 +11,30 @@ from aswarm._values.errors import ConfigurationError
 
 from .answers import HttpxResponse
 from .environment import Timeout, ssl_context
+from .redirects import Outgoing
 
 
 class HttpxConnections:
     """The connections of one event loop. Their number has no limit."""
 
-    def __init__(self, headers: Mapping[str, str], timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
+    def __init__(self, timeout: Timeout, proxy: str | None, *, is_tls: bool) -> None:
         try:
             self._client = httpx.AsyncClient(
-                headers=dict(headers),
                 timeout=_timeout(timeout),
                 proxy=proxy,
                 trust_env=False,  # `proxy` and `verify` have been read from the environment already
                 verify=ssl_context() if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-                follow_redirects=True,
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
             )
         except ImportError as error:
             raise ConfigurationError(f"the SOCKS proxy of the environment cannot be used: {error}") from error
 
-    async def post(
-        self, url: str, content: bytes, headers: Mapping[str, str] | None, limit: Timeout | None
-    ) -> HttpxResponse:
+    async def send(self, request: Outgoing) -> HttpxResponse:
         """Send a request. Return the response after its headers have arrived."""
+        method, url, content, headers, limit = request
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
-        request = self._client.build_request("POST", url, content=content, headers=headers, **options)
-        return HttpxResponse(await self._client.send(request, stream=True))
+        made = self._client.build_request(method, url, content=content, headers=dict(headers), **options)
+        return HttpxResponse(await self._client.send(made, stream=True, follow_redirects=False))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -104,7 +104,8 @@ def _of_connection(error: Exception) -> str:
 
 
 def _of_status(error: Exception, status: int, url: str, model: object) -> str:
-    text = f"{error} {getattr(error, 'code', None)}".lower()  # with openai 3, the text does not contain the code
+    # With openai 3, the text does not contain the code. `vars`, because aiohttp emits a DeprecationWarning for its `code`.
+    text = f"{error} {vars(error).get('code')}".lower()
     if status == _NOT_FOUND and isinstance(model, str) and model and model in str(error):
         return _NO_MODEL
     if status == _NOT_FOUND and url and not _VERSION.search(url):
