@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -112,9 +112,14 @@ def _is_repeatable(body: Mapping[str, Any]) -> bool:
 
 
 class _Attempt:
-    """One of the two requests. `sent_at`: the time of sending, or None while it is not sent."""
+    """One of the two requests.
+
+    `has_started`: whether the request was handed to the inner handlers. `sent_at`: the time of sending, or None while it is not
+    sent, because it waits for rate limits.
+    """
 
     def __init__(self, handlers: Handlers, request: CompletionRequest) -> None:
+        self.has_started = False
         self.sent_at: float | None = anyio.current_time()
         self.error: BaseException | None = None
         self._sent = anyio.Event()
@@ -140,6 +145,7 @@ class _Attempt:
 
     async def read_first(self) -> None:
         """Read until there is content. A failure is saved as `error`; only a cancellation of this task is raised."""
+        self.has_started = True
         try:
             self._first = await HiddenGenerators(anext(self._chunks, None))
         except anyio.get_cancelled_exc_class() as error:
@@ -183,14 +189,20 @@ class _Race:
     async def _read(self, attempt: _Attempt) -> None:
         await attempt.read_first()
         self._open -= 1
-        if attempt.error is None:
-            self.winner = self.winner or attempt
+        is_late = self.winner is not None
+        if attempt.error is None and not is_late:
+            self.winner = attempt
         if self.winner is not None or not self._open:
             self._group.cancel_scope.cancel()
+        # If both requests have content in one step of the event loop, the cancellation is too late to close the second one.
+        if is_late:
+            with suppress(Exception):  # the run has an answer, so a failure of the other request does not matter
+                await attempt.aclose()
 
     async def _start_second(self, after: float) -> None:
         await self.attempts[0].wait_after_sending(after)
-        if self._policy.claim():
+        # In the same step of the event loop, the first request may have got content, or have failed.
+        if self._open and self.winner is None and self._policy.claim():
             run = self._handlers.run
             logger.info("requesting a stream again, because no content came in %.1f s", after, extra=run.log_fields)
             # The second request is only an addition to the first, so the client need not retry it.
@@ -202,7 +214,8 @@ class _Race:
         """Add the prompt of a request that was sent, but closed without an answer, to the usage of the run."""
         body = self._request.body
         for attempt in self.attempts:
-            if attempt is not self.winner and attempt.error is None and attempt.sent_at is not None:
+            was_sent = attempt.has_started and attempt.sent_at is not None
+            if attempt is not self.winner and attempt.error is None and was_sent:
                 tokens = input_tokens(size_of(body))
                 # Another client of a `fallback` may not have the model of the run.
                 model = body["model"] if self._request._send is None else None

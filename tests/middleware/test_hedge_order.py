@@ -1,0 +1,262 @@
+"""`hedge`, if several things happen in one step of the event loop: the loser is closed before the reader sees an answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import given
+from hypothesis import strategies as st
+from transports import Transport, client_at, on_each_transport
+from virtual_time import run_virtual
+
+from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, Response, RunError, TextDelta
+from aswarm.middleware import CompletionRequest, Middleware, hedge, retry
+
+BACKENDS = ["asyncio", "trio"]
+
+
+def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+@dataclass
+class Stepwise:
+    """A source whose requests get their chunks, or their failure, when the test says so.
+
+    `open`: the numbers of the open requests. `generated`: how many pieces of an answer each request has generated.
+    `cleanup_fails`: whether closing a request raises.
+    """
+
+    open: set[int] = field(default_factory=set[int])
+    generated: dict[int, int] = field(default_factory=dict[int, int])
+    steps: list[anyio.Event] = field(default_factory=list[anyio.Event])
+    fails: set[int] = field(default_factory=set[int])
+    cleanup_fails: bool = False
+    max_retries = 0
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        number = len(self.steps)
+        self.steps.append(anyio.Event())
+        self.open.add(number)
+        self.generated[number] = 0
+        try:
+            yield chunk(role="assistant")
+            await self.steps[number].wait()
+            if number in self.fails:
+                raise CompletionError(f"failure {number}", retryable=False)
+            for _ in range(5):
+                self.generated[number] += 1
+                yield chunk(content=f"{number}")
+                await anyio.sleep(1)
+            yield chunk("stop")
+        finally:
+            self.open.discard(number)
+            if self.cleanup_fails and number not in self.fails:
+                raise ValueError("closing failed")
+
+
+@dataclass
+class Seen:
+    """What the reader of a stream saw. `open`: the open requests at each text."""
+
+    text: str = ""
+    open: list[set[int]] = field(default_factory=list[set[int]])
+    error: RunError | None = None
+    response: Response | None = None
+
+
+async def read(swarm: AsyncSwarm, source: Stepwise, seen: Seen) -> None:
+    try:
+        async with swarm.stream(Agent(), "Hi") as run:
+            async for event in run:
+                if isinstance(event, TextDelta):
+                    seen.text += event.text
+                    seen.open.append({*source.open})
+            seen.response = run.response
+    except RunError as error:
+        seen.error = error
+
+
+async def in_one_step(
+    source: Stepwise,
+    steps: tuple[str, ...],
+    seen: Seen,
+    middleware: list[Middleware],
+    limits: RateLimits | None = None,
+) -> None:
+    """Start as many requests as the middleware sends, then do all steps without a return to the event loop."""
+    swarm = AsyncSwarm(source, middleware=middleware, rate_limits=limits)
+    async with anyio.create_task_group() as group:
+        group.start_soon(read, swarm, source, seen)
+        await anyio.sleep(10)
+        for step in steps:
+            if step == "cancel":
+                group.cancel_scope.cancel()
+            else:
+                number = int(step[-1])
+                source.fails |= {number} if step.startswith("fail") else set[int]()
+                source.steps[number].set()
+
+
+ORDERS = [
+    order
+    for first in ("content 0", "fail 0")
+    for second in ("content 1", "fail 1")
+    for more in ((), ("cancel",))
+    for order in permutations((first, second, *more))
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("order", ORDERS, ids=", ".join)
+@pytest.mark.parametrize("cleanup_fails", [False, True])
+@pytest.mark.parametrize("limits", [None, RateLimits()], ids=["", "limits"])
+def test_one_request_is_open_when_the_reader_gets_text(
+    order: tuple[str, ...], cleanup_fails: bool, limits: RateLimits | None, backend: str
+) -> None:
+    """In each order of content, failure and cancellation. The other request generates nothing more, and is charged."""
+    source, seen = Stepwise(cleanup_fails=cleanup_fails), Seen()
+    run_virtual(backend, in_one_step, source, order, seen, [hedge(after_seconds=1)], limits)
+    assert source.open == set()
+    if "cancel" in order:
+        assert seen.response is None
+        return
+    winners = {number for number in (0, 1) if f"content {number}" in order}
+    if not winners:
+        assert str(seen.error) == "failure 0"
+        return
+    assert seen.text in {f"{number}" * 5 for number in winners}
+    winner = int(seen.text[0])
+    assert all(each <= {winner} for each in seen.open)
+    assert source.generated[1 - winner] <= 1
+    if seen.response is not None:
+        assert seen.response.usage.requests == 1 + (1 - winner in winners)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@given(order=st.permutations(["content 0", "content 1", "content 2", "content 3"]), count=st.integers(1, 4))
+def test_a_hedge_of_hedges_leaves_one_request_open(order: list[str], count: int, backend: str) -> None:
+    """Four requests, of which some have content in one step."""
+    source, seen = Stepwise(), Seen()
+    # The outer hedge sends its second request after 3 s, and each of the two is sent twice after 1 s.
+    middleware = [hedge(after_seconds=3, share=1), retry(1), hedge(after_seconds=1, share=1)]
+    run_virtual(backend, in_one_step, source, tuple(order[:count]), seen, middleware)
+    assert len(source.steps) == 4
+    assert all(len(each) <= 1 for each in seen.open)
+    assert source.open == set()
+    assert sum(source.generated.values()) <= 4 + count
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("limits", [None, RateLimits()], ids=["", "limits"])
+@pytest.mark.parametrize("ends", ["content 0", "fail 0"])
+def test_no_second_request_is_sent_in_the_step_of_the_first_content(
+    ends: str, limits: RateLimits | None, backend: str
+) -> None:
+    """The time is over in the same step: whichever comes first, a request that was not sent is not charged."""
+    source, seen = Stepwise(), Seen()
+
+    async def same_step() -> None:
+        swarm = AsyncSwarm(source, middleware=[hedge(after_seconds=10)], rate_limits=limits)
+        async with anyio.create_task_group() as group:
+            group.start_soon(read, swarm, source, seen)
+            await anyio.sleep(10)
+            source.fails |= {0} if ends == "fail 0" else set[int]()
+            source.steps[0].set()
+            await anyio.sleep(1)
+            if len(source.steps) > 1:
+                source.steps[1].set()
+
+    run_virtual(backend, same_step)
+    assert source.open == set()
+    if ends == "content 0":
+        assert seen.response is not None
+        assert (seen.text, seen.response.usage.requests) == ("00000", len(source.steps))
+
+
+PIECE = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
+LAST = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+
+
+class CountingServer:
+    """A server in another thread. It sends the first piece of all its answers at once, when the test says so.
+
+    `sent`: set when all first pieces are in the buffers of the client.
+    """
+
+    def __init__(self) -> None:
+        self.requests = self.left = 0
+        self.go, self.finish = anyio.Event(), anyio.Event()
+        self.sent, self.one_left = threading.Event(), threading.Event()
+        self._ready = 0
+
+    async def handle(self, stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            data = b""
+            while not data.endswith(b"}"):
+                data += await stream.receive()
+            self.requests += 1
+            await stream.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            await self.go.wait()
+            await stream.send(PIECE)
+            self._ready += 1
+            if self._ready == self.requests:
+                self.sent.set()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._watch, stream, group)
+                await self.finish.wait()
+                await stream.send(LAST)
+                group.cancel_scope.cancel()
+
+    async def _watch(self, stream: anyio.abc.SocketStream, group: anyio.abc.TaskGroup) -> None:
+        try:
+            await stream.receive()
+        except (anyio.EndOfStream, anyio.BrokenResourceError):
+            self.left += 1
+            self.one_left.set()
+            group.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@on_each_transport
+async def test_over_http_the_loser_is_closed_while_the_winner_is_read(transport: Transport) -> None:
+    """Both answers have content after a stall of the event loop, and one connection is closed before the second text."""
+    with start_blocking_portal() as portal:
+        server = portal.call(CountingServer)
+        listener: Any = portal.call(_listener)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        serving = portal.start_task_soon(listener.serve, server.handle)
+        async with client_at(f"http://127.0.0.1:{port}/v1", transport) as client:
+            swarm = AsyncSwarm(client, middleware=[hedge(after_seconds=0.01)])
+            async with anyio.create_task_group() as group, swarm.stream(Agent(), "Hi") as run:
+                group.start_soon(_stall, server, portal)
+                text = ""
+                async for event in run:
+                    if isinstance(event, TextDelta):
+                        text += event.text
+                        # The server ends its answers only after a connection was closed.
+                        assert await anyio.to_thread.run_sync(server.one_left.wait, 60)
+                        portal.call(server.finish.set)
+        serving.cancel()
+        portal.call(listener.aclose)
+    assert (text, server.requests, server.left) == ("x", 2, 1)
+
+
+async def _listener() -> Any:
+    return await anyio.create_tcp_listener(local_host="127.0.0.1")
+
+
+async def _stall(server: CountingServer, portal: BlockingPortal) -> None:
+    """When both requests are sent, block the event loop until both have content."""
+    while server.requests < 2:
+        await anyio.sleep(0.005)
+    portal.start_task_soon(server.go.set)
+    server.sent.wait(60)
