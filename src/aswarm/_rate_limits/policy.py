@@ -8,6 +8,10 @@ Never waits, never sends, never reads a clock. Rules:
   intervals. Tokens are limited only per minute.
 - A rejection (429, or any retryable answer with Retry-After) pauses all requests: for the time in the answer or, if it has no
   time, for 1, 2, 4... up to 61 s. Rejections of requests that were in flight together count as one.
+- While other requests succeed, only the rejected request waits. Eight accepted requests pay for one rejection, and at most ten
+  rejections are paid in advance. Only a rejection that is not paid starts a pause. The pause and its slow start end early if, for
+  each rejection, two requests are answered that were sent after the first rejected request. TCP's fast recovery (RFC 5681) uses
+  the same evidence.
 - After its second rejection, a request waits behind some other requests. If they are accepted and this request is rejected
   again, this request is the cause of its rejections, and only this request waits longer. It fails after four such rejections.
   A rejection counts only if no other request was rejected since the previous rejection of this request.
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from aswarm._values.errors import ConfigurationError
@@ -38,6 +42,12 @@ _NOW = 1e-6
 # The maximum of rejections of one request. Most of them follow a pause of all requests, which may last a minute.
 _MOST_REJECTIONS = 10
 _MOST_ALONE = 4
+# The accepted requests that pay for one rejection, and the maximum of rejections that are paid in advance. If the provider starts
+# to reject all requests, this is the number of rejections before the pause, in addition to the requests in flight.
+_PRICE = 8
+_MOST_PAID = 10
+# The accepted requests for each rejection that end a pause early.
+_REFUTING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +81,11 @@ class RateLimits:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """One request that the policy has admitted: its time, and its tokens."""
+    """One request that the policy has admitted: its time, its tokens, and its number in the order of sending."""
 
     at: float
     tokens: int
-    generation: int
+    number: int
     counts: bool = True
     was_accepted: bool = False
 
@@ -86,7 +96,7 @@ class Rejections:
 
     `times`: their number. `alone`: the number of rejections of which this request alone is the cause.
     `accepted` and `rejected`: how many requests of all runs were accepted and rejected before the last of these rejections.
-    `wait`: the seconds that only this request waits.
+    `wait`: the seconds that only this request waits. `until`: the time before which this request is not sent again.
     """
 
     times: int = 0
@@ -94,6 +104,12 @@ class Rejections:
     accepted: int = 0
     rejected: int = 0
     wait: float = 0.0
+    until: float = -math.inf
+
+    def own_wait(self, now: float) -> float:
+        """Return the seconds in which only this request is not sent."""
+        wait = self.until - now
+        return wait if wait > _NOW else 0.0
 
     @property
     def are_enough(self) -> bool:
@@ -184,43 +200,86 @@ class _SlowStart:
         self._patience = patience
         # In a plain dict, it takes long to find the first entry after many removals.
         self._undecided: OrderedDict[Admission, None] = OrderedDict()
+        # The undecided requests from before the last pause. They do not count for the limit. Only their answers are evidence.
+        self._before: OrderedDict[Admission, None] = OrderedDict()
         self._size = self._half = math.inf
+        self._sizes_before = (self._size, self._half)
         # The number of requests that were accepted and not rejected later.
         self.accepted = 0
 
     def add(self, admission: Admission) -> None:
         self._undecided[admission] = None
 
-    def wait(self, now: float) -> float:
-        while self._undecided:
-            admission = next(iter(self._undecided))
-            wait = admission.at + self._patience - now
-            if wait > _NOW:
-                return 0.0 if len(self._undecided) + 1 <= self._size else wait
-            self.accept(admission)
-        return 0.0
+    def late(self, now: float) -> Iterator[Admission]:
+        """Yield the undecided requests that were sent so long ago that they count as accepted."""
+        while self._undecided and self._patience_ends() - now <= _NOW:
+            yield next(iter(self._undecided))
 
-    def accept(self, admission: Admission) -> None:
+    def wait(self, now: float) -> float:
+        is_full = bool(self._undecided) and len(self._undecided) + 1 > self._size
+        return self._patience_ends() - now if is_full else 0.0
+
+    def _patience_ends(self) -> float:
+        return next(iter(self._undecided)).at + self._patience
+
+    def accept(self, admission: Admission) -> bool:
+        """Count a request as accepted. Return whether it was undecided."""
         if admission in self._undecided:
-            del self._undecided[admission]
-            admission.was_accepted = True
-            self.accepted += 1
             self._size += 1 if self._size < self._half else 1 / self._size
+        elif admission not in self._before:
+            return False
+        self.drop(admission)
+        admission.was_accepted = True
+        self.accepted += 1
+        return True
 
     def drop(self, admission: Admission) -> None:
         """Remove a request that was neither accepted nor rejected."""
         self._undecided.pop(admission, None)
+        self._before.pop(admission, None)
 
     def restart(self) -> None:
         """Restart with one request, after a pause."""
+        self._sizes_before = (self._size, self._half)
         if self._size > 1:  # with a size of 1, the rejection shows nothing about the right size
             self._half = self._size / 2
         self._size = 1.0
+        self._before.update(self._undecided)
         self._undecided.clear()
+
+    def undo_restart(self) -> None:
+        """Continue as before the last pause."""
+        self._size, self._half = self._sizes_before
+        self._before.update(self._undecided)
+        self._undecided, self._before = self._before, OrderedDict()
 
     def grow_fast(self) -> None:
         """Grow fast again, because the last rejection was long ago."""
         self._half = math.inf
+
+
+@dataclass(slots=True)
+class _Pause:
+    """The last pause, and the results of requests that were in flight when it started.
+
+    `cause`: the number of the rejected request. `first_after`: the number of the first request after the pause, and
+    `first_after_earlier` the same for the pause before. `rejected` and `accepted`: the results of requests that were sent after
+    the cause and before the pause.
+    """
+
+    cause: int
+    first_after: int
+    first_after_earlier: int
+    rejected: int = 1
+    accepted: int = 0
+
+    @property
+    def is_refuted(self) -> bool:
+        return self.accepted >= _REFUTING * self.rejected
+
+    def add(self, admission: Admission) -> None:
+        """Count an accepted request."""
+        self.accepted += self.cause < admission.number < self.first_after
 
 
 class RatePolicy:
@@ -234,9 +293,12 @@ class RatePolicy:
         self._window = _SlidingWindow(limits, minute)
         self._start = _SlowStart(minute / 30)
         self._paused_until = -math.inf
-        # The number of pauses. If a request that was admitted before the last pause is rejected, no new pause starts.
-        self._generation = 0
+        self._admitted = 0
+        self._pause: _Pause | None = None
+        # The number of the first request after the last pause. A rejection of an earlier request starts no new pause.
+        self._first_after_pause = 0
         self._pauses_in_a_row = 0
+        self._paid = 0.0
         self._rejected = 0
         self._rejected_at = -math.inf
 
@@ -244,27 +306,31 @@ class RatePolicy:
         """Return the seconds until the next check. 0: a request with this number of tokens may be sent now."""
         if now - self._rejected_at > self._minute:
             self._start.grow_fast()
+        for admission in self._start.late(now):
+            self._accept(admission)
         wait = max(self._paused_until - now, self._window.wait(tokens, now), self._start.wait(now))
         return wait if wait > _NOW else 0.0
 
     def admit(self, tokens: int, now: float) -> Admission:
         """Admit a request for which `wait` is 0."""
-        admission = Admission(now, tokens, self._generation)
+        admission = Admission(now, tokens, self._admitted)
+        self._admitted += 1
         self._window.add(admission)
         self._start.add(admission)
         return admission
 
     def count_earlier(self, requests: Iterable[tuple[float, int]]) -> None:
         """Count requests that another process has sent, by their time and their tokens."""
-        self._window.add_earlier(Admission(at, tokens, self._generation) for at, tokens in requests)
+        self._window.add_earlier(Admission(at, tokens, -1) for at, tokens in requests)
 
     def correct(self, admission: Admission, tokens: int) -> None:
         """Replace the estimate by the number of used tokens."""
         self._window.correct(admission, tokens)
 
     def answered(self, admission: Admission) -> None:
-        self._start.accept(admission)
-        if admission.generation == self._generation:
+        """Report that the answer to a request has started."""
+        self._accept(admission)
+        if admission.number >= self._first_after_pause:
             self._pauses_in_a_row = 0
 
     def finished(self, admission: Admission) -> None:
@@ -276,30 +342,57 @@ class RatePolicy:
     ) -> float | None:
         """Report a rate rejection. Return the seconds of a new pause, or None if no pause starts.
 
-        No pause starts if the request was admitted before the last pause, or if this request alone is the cause. In the second
-        case, only this request waits, for `rejections.wait`.
+        No pause starts if the request was admitted before the last pause, if accepted requests have paid for the rejection, or
+        if this request alone is the cause. In the last two cases, only this request waits, for `rejections.wait`.
         """
         requested = requested_wait(retry_after)
-        is_news = admission.generation == self._generation
+        rejections.until = now + requested
+        is_news = admission.number >= self._first_after_pause
+        self._start.drop(admission)
         self._start.accepted -= admission.was_accepted
+        self._paid -= admission.was_accepted / _PRICE
         if rejections.add(self._start.accepted, self._rejected):
             rejections.wait = max(requested, self._backoff(rejections.times - 1))
             return None
         self._rejected += 1
         rejections.rejected = self._rejected
-        pause = self._pause(now, requested) if is_news else requested
-        self._paused_until = max(self._paused_until, now + pause)
+        if is_news and self._paid >= 1:
+            self._paid -= 1
+            rejections.wait = max(requested, self._backoff(rejections.times - (1 if requested else 0)))
+            return None
         rejections.wait = 0.0
+        if self._pause is not None and not is_news:
+            self._pause.rejected += 1
+        pause = self._start_pause(admission, now, requested) if is_news else requested
+        self._paused_until = max(self._paused_until, now + pause)
         return pause if is_news else None
 
-    def _pause(self, now: float, requested: float) -> float:
+    def _accept(self, admission: Admission) -> None:
+        if not self._start.accept(admission):
+            return
+        self._paid = min(_MOST_PAID, self._paid + 1 / _PRICE)
+        if self._pause is not None:
+            self._pause.add(admission)
+            if self._pause.is_refuted:
+                self._end_pause(self._pause)
+
+    def _start_pause(self, admission: Admission, now: float, requested: float) -> float:
         """Start a pause. Return its seconds."""
-        self._generation += 1
+        self._pause = _Pause(admission.number, self._admitted, self._first_after_pause)
+        self._first_after_pause = self._admitted
         self._pauses_in_a_row += 1
         self._rejected_at = now
         self._start.restart()
         # If an earlier wait, as requested by the server, did not help, the next pause may be longer than requested.
         return max(requested, self._backoff(self._pauses_in_a_row - (1 if requested else 0)))
+
+    def _end_pause(self, pause: _Pause) -> None:
+        """End a pause whose requests in flight were accepted, and continue as before the pause."""
+        self._pause = None
+        self._first_after_pause = pause.first_after_earlier
+        self._paused_until = -math.inf
+        self._pauses_in_a_row -= 1
+        self._start.undo_restart()
 
     def _backoff(self, failures: int) -> float:
         return self._pause_backoff.seconds(failures, self._jitter()) if failures else 0.0

@@ -283,6 +283,13 @@ class RateLimiter:
             admission = self._admission_or_wait(pending)
             if isinstance(admission, Admission):
                 return admission
+        while True:
+            if (admitted := await self._turn(pending)) is not None:
+                return admitted
+            await anyio.sleep(pending.rejections.own_wait(self._now()))
+
+    async def _turn(self, pending: _Pending) -> Admission | None:
+        """Wait in the queue. Return None if only this request must wait longer, so that it does not hold up the others."""
         with self._queued(pending.number) as (queue, waiter):
             while True:
                 wait = math.inf
@@ -291,6 +298,8 @@ class RateLimiter:
                     if isinstance(admission, Admission):
                         return admission
                     wait = admission
+                    if pending.rejections.own_wait(self._now()) > wait:
+                        return None
                 waiter.wake = anyio.Event()
                 with anyio.move_on_after(wait):
                     await waiter.wake.wait()
@@ -300,7 +309,9 @@ class RateLimiter:
         with self._lock:
             # Estimate at each check, because the results of other requests change the estimate.
             tokens = self._estimate.of(pending.body, pending.size) if self._counts_tokens else 0
-            return self._policy.wait(tokens, now) or self._policy.admit(tokens, now)
+            wait = self._policy.wait(tokens, now)
+            may_be_sent = not (wait or pending.rejections.own_wait(now))
+            return self._policy.admit(tokens, now) if may_be_sent else wait
 
     @contextmanager
     def _queued(self, number: int) -> Generator[tuple[WaitQueue, Waiter], None, None]:

@@ -1,0 +1,212 @@
+"""Single rejections while other requests succeed hold up only their own request; a provider that rejects all gets few requests."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timed_models import TimedModel, busy, client_of
+from virtual_time import in_virtual_time
+
+from aswarm import Agent, AsyncSwarm, RateLimits
+from aswarm._rate_limits.policy import Admission, RatePolicy, Rejections
+from aswarm.testing import ScriptedAnswer
+
+
+def sporadic(seed: int, share: float, answer: float, rejection: float) -> TimedModel:
+    """A model that rejects a share of its requests at random. `answer` and `rejection`: the seconds until it replies."""
+    chances = random.Random(seed)
+    return TimedModel(
+        lambda _: busy(1, delay=rejection) if chances.random() < share else ScriptedAnswer("Hi", delay=answer)
+    )
+
+
+async def all_items(swarm: AsyncSwarm, items: int, at_once: int, way: str) -> list[str]:
+    """The texts of all items, in a batch or in plain tasks."""
+    texts: list[str] = []
+    if way == "batch":
+        async with swarm.batch(Agent(), ["Hi"] * items, concurrency=at_once) as outcomes:
+            return [outcome.response.text async for outcome in outcomes if outcome.response is not None]
+    slots = anyio.Semaphore(at_once)
+
+    async def one() -> None:
+        async with slots:
+            texts.append((await swarm.run(Agent(), "Hi")).text)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(items):
+            group.start_soon(one)
+    return texts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("answer", "rejection"), [(0.25, 0.25), (0.5, 0.05)], ids=["same time", "fast rejection"])
+@pytest.mark.parametrize(("way", "limits"), [("batch", None), ("gather", RateLimits())], ids=["batch", "gather"])
+def test_a_few_rejections_cost_only_the_time_of_their_requests(
+    seed: int, answer: float, rejection: float, way: str, limits: RateLimits | None
+) -> None:
+    """400 items, 100 at once, 3 % rejections with `Retry-After: 1`: about as long as with the SDK's own retries."""
+
+    @in_virtual_time
+    async def measured() -> None:
+        model = sporadic(seed, 0.03, answer, rejection)
+        swarm = AsyncSwarm(client_of(model), rate_limits=limits)
+        start = anyio.current_time()
+        assert await all_items(swarm, 400, 100, way) == ["Hi"] * 400
+        # Four rounds of answers. The last items may be rejected, and rejected again.
+        assert anyio.current_time() - start <= 4 * answer + 2 * (1 + answer) + 1
+
+    measured()
+
+
+@in_virtual_time
+async def test_a_rejection_of_the_first_burst_does_not_stop_the_next_requests() -> None:
+    """The first reply of all is a 429 with a long Retry-After: the pause ends when the other requests are answered."""
+    model = TimedModel(lambda _: busy(30, delay=0.1) if len(model.times) == 1 else ScriptedAnswer("Hi", delay=0.5))
+    swarm = AsyncSwarm(client_of(model))
+    async with swarm.batch(Agent(), ["Hi"] * 100, concurrency=10) as outcomes:
+        assert [outcome.error async for outcome in outcomes] == [None] * 100
+    assert sum(at < 10 for at in model.times) == 100
+    assert max(model.times) == pytest.approx(30.1, abs=0.01), "the rejected request waits as long as the server asked"
+
+
+@in_virtual_time
+async def test_after_enough_answers_a_rejection_stops_no_other_request() -> None:
+    """The rejected request waits for its Retry-After, even if it has no successor in flight."""
+    model = TimedModel(lambda _: busy(20) if len(model.times) == 31 else ScriptedAnswer("Hi", delay=0.1))
+    swarm = AsyncSwarm(client_of(model), rate_limits=RateLimits())
+    async with anyio.create_task_group() as group:
+        for _ in range(30):
+            await swarm.run(Agent(), "Hi")
+        group.start_soon(swarm.run, Agent(), "rejected")
+        await anyio.sleep(0.05)
+        for _ in range(10):
+            await swarm.run(Agent(), "Hi")
+    assert model.times[-1] == pytest.approx(23, abs=0.1)
+    assert sum(at < 5 for at in model.times) == 41
+
+
+@pytest.mark.parametrize("way", ["batch", "gather"])
+@pytest.mark.parametrize("good", [0, 50, 400])
+def test_a_provider_that_rejects_everything_gets_few_requests(good: int, way: str) -> None:
+    """In a minute: the requests that were in flight, at most ten more, and one after each pause."""
+
+    @in_virtual_time
+    async def measured() -> None:
+        model = TimedModel(lambda _: busy(10) if len(model.times) > good else ScriptedAnswer("Hi", delay=0.2))
+        swarm = AsyncSwarm(client_of(model), rate_limits=RateLimits())
+        with anyio.move_on_after(60):
+            await all_items(swarm, 2000, 50, way)
+        assert good < len(model.times) <= good + 50 + 10 + 6
+
+    measured()
+
+
+@in_virtual_time
+async def test_a_quota_that_is_used_up_pauses_all_requests() -> None:
+    """100 requests in ten seconds: nearly all rejections are of requests that were in flight together."""
+    starts: list[float] = []
+    allowed = 0
+    rejected = 0
+
+    def reply(_: Any) -> Any:
+        nonlocal allowed, rejected
+        now = anyio.current_time()
+        if not starts or now >= starts[-1] + 10:
+            starts.append(now)
+            allowed = 0
+        allowed += 1
+        if allowed <= 100:
+            return ScriptedAnswer("Hi", delay=0.3)
+        rejected += 1
+        return busy(starts[-1] + 10 - now)
+
+    swarm = AsyncSwarm(client_of(TimedModel(reply)), rate_limits=RateLimits())
+    assert await all_items(swarm, 500, 20, "batch") == ["Hi"] * 500
+    assert anyio.current_time() - starts[0] < 55
+    assert rejected <= len(starts) * (20 + 10)
+
+
+# --- on numbers alone ---
+
+
+def policy_after(accepted: int) -> RatePolicy:
+    policy = RatePolicy(RateLimits(), 60.0, lambda: 0)
+    for _ in range(accepted):
+        policy.answered(policy.admit(0, 0.0))
+    return policy
+
+
+@given(st.integers(0, 200), st.integers(1, 30))
+def test_eight_accepted_requests_pay_for_one_rejection(accepted: int, rejections: int) -> None:
+    """At most ten rejections are paid in advance, and the next rejection pauses all requests."""
+    policy = policy_after(accepted)
+    sent = [policy.admit(0, 1.0) for _ in range(rejections)]
+    pauses = [policy.rejected(each, 1.0, 5.0, Rejections()) for each in sent]
+    paid = min(10, accepted // 8)
+    assert pauses[:paid] == [None] * min(paid, rejections)
+    assert pauses[paid:] == [5.0, *[None] * (rejections - paid - 1)][: max(0, rejections - paid)]
+    assert policy.wait(0, 1.0) == (5.0 if rejections > paid else 0)
+
+
+def test_a_rejection_that_is_paid_lets_its_own_request_wait() -> None:
+    """For its Retry-After; without it, for 1, 2, 4... seconds."""
+    policy, past = policy_after(80), Rejections()
+    assert policy.rejected(policy.admit(0, 0.0), 0.0, 3.0, past) is None
+    assert (past.wait, past.own_wait(0.0), past.own_wait(3.0)) == (3.0, 3.0, 0.0)
+    past = Rejections()
+    waits = []
+    for _ in range(2):
+        assert policy.rejected(policy.admit(0, 0.0), 0.0, None, past) is None
+        waits.append(past.wait)
+    assert waits == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(("answers", "is_over"), [([0], False), ([3, 4], True), ([0, 3], False), ([4], False)])
+def test_a_pause_ends_when_two_later_requests_are_answered(answers: list[int], is_over: bool) -> None:
+    """An answer to a request that was sent before the rejected request is no evidence."""
+    policy = policy_after(0)
+    sent = [policy.admit(0, 0.0) for _ in range(5)]
+    assert policy.rejected(sent[2], 0.1, 10.0, Rejections()) == 10
+    for number in answers:
+        policy.answered(sent[number])
+    assert policy.wait(0, 0.2) == (0 if is_over else pytest.approx(9.9))
+    if is_over:
+        together = [policy.admit(0, 0.2) for _ in range(50) if policy.wait(0, 0.2) == 0]
+        assert len(together) == 50, "no slow start after a pause that was wrong"
+
+
+@settings(max_examples=200)
+@given(st.data(), st.floats(0, 1))
+def test_for_any_share_of_rejections_each_request_goes_in_the_end(data: Any, share: float) -> None:
+    """No request goes during a pause, unless two later requests were answered; and a pause has always an end."""
+    policy, now, paused_until = RatePolicy(RateLimits(), 60.0, lambda: 0.5), 0.0, 0.0
+    sent: list[Admission] = []
+    answered = 0
+    for _ in range(data.draw(st.integers(0, 60))):
+        now += data.draw(st.floats(0, 0.5))
+        if policy.wait(0, now) == 0:
+            assert now >= paused_until - 1e-5 or answered >= 2
+            sent.append(policy.admit(0, now))
+        elif not sent:
+            now += policy.wait(0, now)
+        if sent and data.draw(st.booleans()):
+            each = sent.pop(data.draw(st.integers(0, len(sent) - 1)))
+            if data.draw(st.floats(0, 1)) < share:
+                seconds = policy.rejected(each, now, 1.0, Rejections())
+                if seconds is not None:
+                    paused_until, answered = now + seconds, 0
+            else:
+                policy.answered(each)
+                answered += 1
+            policy.finished(each)
+    for _ in range(100):
+        now += (wait := policy.wait(0, now))
+        if not wait:
+            return
+    raise AssertionError("no request may ever go")
