@@ -57,9 +57,10 @@ class AsyncSwarm:
         async with AsyncSwarm() as swarm:
             response = await swarm.run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
-    Without a client, the swarm creates an `AsyncOpenAI()` at the first use in each event loop, and `aclose()` closes it. The
-    swarm never closes a client that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block.
-    After `aclose()`, the swarm starts no run in this event loop, until you enter the swarm with `async with` again.
+    Without a client, the swarm creates an `AsyncOpenAI()` in each event loop: `async with` creates it, or else the first run. So
+    `async with` raises a ConfigurationError if there is no key. `aclose()` closes this client. The swarm never closes a client
+    that you pass: create it with `async with AsyncOpenAI(...) as client`, and run inside the block. After `aclose()`, the swarm
+    starts no run in this event loop, until you enter the swarm with `async with` again.
 
     Args:
         client: An `AsyncOpenAI` (also for Azure, or a subclass), any object with an async or plain
@@ -483,7 +484,9 @@ class AsyncSwarm:
             await close_client(client)
 
     async def __aenter__(self) -> Self:
+        """Open the swarm in this event loop. Raises ConfigurationError if there is no client, and no key to create one."""
         self._closed_loops.discard(current_loop())
+        require_client(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -491,6 +494,11 @@ class AsyncSwarm:
 
 
 prepare = AsyncSwarm._prepare  # for the packages of aswarm that record runs
+
+
+def require_client(swarm: AsyncSwarm) -> None:
+    """Create the swarm's own client, if it has none yet, so that a service without a key fails when it starts."""
+    _ = swarm.client
 
 
 def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:

@@ -32,7 +32,7 @@ from documentation import (
     run_script,
 )
 
-from aswarm import AsyncSwarm, Event
+from aswarm import AsyncSwarm, ConfigurationError, Event
 from aswarm._run.options import RunKeywords, RunOptions
 from aswarm.testing import ScriptedModel, call
 
@@ -202,6 +202,24 @@ def test_the_web_endpoint_of_the_readme_answers(page_run: PageRun) -> None:
             return (await browser.post("/chat", content="Good evening!")).text
 
     assert asyncio.run(ask()) == "Hello! How can I help?"
+
+
+@pytest.mark.slow
+def test_the_web_endpoint_of_the_readme_reports_a_failure(page_run: PageRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a dead provider, the answer is a sentence, not an empty body; without a key, the service does not start."""
+    page_run.run(blocks_of(README))
+    app = page_run.namespaces[-1]["app"]
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+
+    async def ask() -> str:
+        browser = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service.test", timeout=60)
+        async with app.router.lifespan_context(app), browser:
+            return (await browser.post("/chat", content="Good evening!")).text
+
+    assert asyncio.run(ask()) == "I cannot answer just now."
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ConfigurationError, match="set OPENAI_API_KEY"):
+        asyncio.run(ask())
 
 
 def test_examples_and_the_readme_name_no_model_that_leaves() -> None:

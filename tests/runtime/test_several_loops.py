@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
@@ -15,9 +16,9 @@ from typing import Any
 
 import anyio
 import pytest
-from transports import Transport
+from transports import Transport, client_at
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, HTTPSource, tool
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, ConfigurationError, HTTPSource, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.testing._scripted_model import completion
 
@@ -252,3 +253,55 @@ def test_making_a_swarm_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A swarm can be made at module level: without a key, without a loop, and a thousand times at little cost."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert len({id(swarm) for swarm in [AsyncSwarm() for _ in range(1000)]}) == 1000
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize(
+    ("transport", "first", "second"),
+    [
+        ("httpx", "asyncio", "asyncio"),
+        ("httpx", "asyncio", "trio"),
+        ("httpx", "trio", "asyncio"),
+        ("aiohttp", "asyncio", "asyncio"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_passed_client_in_two_loops_is_named_as_the_cause(
+    transport: Any, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the second event loop names the client, and the two remedies."""
+    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
+    swarms = [AsyncSwarm(client_at(os.environ["OPENAI_BASE_URL"], transport))]
+
+    async def work() -> str:
+        try:
+            return (await swarms[0].run(Agent(), "Hi")).text
+        except CompletionError as error:
+            return f"retryable={error.retryable}: {error}"
+
+    assert anyio.run(work, backend=first) == "Bearer k"
+    text = anyio.run(work, backend=second)
+    assert text.startswith("retryable=False")
+    assert "this client has connections of another event loop" in text
+    assert "create a client in each event loop" in text
+    assert "AsyncSwarm() without a client" in text
+    swarms.clear()
+    gc.collect()
+    gc.collect()  # inside this test, where warnings about what was not closed are expected
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("transport", ["auto", "direct"])
+def test_a_swarm_without_a_key_cannot_be_entered(transport: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a service fails at its start. A swarm with a client or a source of its own needs no key."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    async def work() -> None:
+        with pytest.raises(ConfigurationError, match="no client: set OPENAI_API_KEY"):
+            async with AsyncSwarm(transport=transport):
+                pytest.fail("the block was entered")
+        async with AsyncSwarm(Source()) as swarm:
+            await swarm.run(Agent(), "Hi")
+
+    anyio.run(work, backend=backend)

@@ -147,6 +147,15 @@ async def test_a_service_may_have_its_own_swarm_and_store(tmp_path: Path, monkey
     assert (tmp_path / "chats.sqlite").exists()
 
 
+@pytest.mark.parametrize("swarm", [None, AsyncSwarm(), AsyncSwarm(transport="direct")])
+async def test_a_service_without_a_key_does_not_start(swarm: AsyncSwarm | None) -> None:
+    """The lifespan fails, also if the swarm was passed and was not entered."""
+    made = create_app(swarm, agents=Agent(), auth=bearer("t"))
+    with pytest.raises(ConfigurationError, match="set OPENAI_API_KEY"):
+        async with made.lifespan():
+            pytest.fail("the service has started")
+
+
 async def test_the_short_way_takes_what_the_service_takes() -> None:
     """`app` has each keyword of `Service`, and the rest of its keywords are of `LocalRuns`."""
     of_service = set(signature(Service).parameters) - {"runs", "auth"}

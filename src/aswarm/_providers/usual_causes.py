@@ -27,6 +27,18 @@ _CONNECTION = (
     (gaierror, "no server has this name; check the spelling and the network"),
     (ssl.SSLError, "TLS failed; check http against https, and the certificate"),
 )
+# Texts of the RuntimeErrors of asyncio, anyio and trio for a connection of another event loop.
+_OTHER_LOOP = (
+    "event loop is closed",
+    "no running event loop",
+    "different loop",
+    "different event loop",
+    "must be called from async context",
+)
+_NEW_CLIENT = (
+    "this client has connections of another event loop, for example of an earlier asyncio.run(); create a client in each event "
+    "loop, with `async with AsyncOpenAI(...) as client`, or use AsyncSwarm() without a client, which creates one for each loop"
+)
 _NOT_FOUND = 404
 _NO_MODEL = (
     "the server does not have this model (any more); choose another one with Agent(model=...), AsyncSwarm(model=...) or "
@@ -96,6 +108,9 @@ def _of_connection(error: Exception) -> str:
     for kind, text in _CONNECTION:
         if any(isinstance(each, kind) for each in errors):
             return text
+    texts = [str(each).lower() for each in errors if isinstance(each, RuntimeError)]
+    if any(words in text for text in texts for words in _OTHER_LOOP):
+        return _NEW_CLIENT
     # With aiohttp, the SDK's transport raises ConnectTimeout for every lost connection. Only the cause of the ConnectTimeout,
     # an exception of aiohttp, is exact.
     failure = next((each for each in errors if type(each).__module__.startswith("aiohttp.")), error)

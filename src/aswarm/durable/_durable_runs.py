@@ -27,7 +27,7 @@ from aswarm._run.handlers import NO_RUN
 from aswarm._run.options import Messages
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Transaction
-from aswarm._swarm import AsyncSwarm, has_rate_limits
+from aswarm._swarm import AsyncSwarm, has_rate_limits, require_client
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.messages import normalize
@@ -154,6 +154,8 @@ class DurableRuns(LoggedRuns):
     async def _open(self, stack: AsyncExitStack) -> None:
         if sniffio.current_async_library() != "asyncio":
             raise ConfigurationError("durable runs work on asyncio only, because DBOS does")
+        if self._settings.works:
+            require_client(self.swarm)
         self._last_attempts = anyio.Lock()
         await stack.enter_async_context(self.store)
         name = (executor_of_host() if self._settings.works else None) or self._name

@@ -17,7 +17,7 @@ from aswarm._record import log
 from aswarm._record.entry_maker import ErrorText
 from aswarm._record.log import RunRow
 from aswarm._sql.processes import Processes
-from aswarm._swarm import AsyncSwarm
+from aswarm._swarm import AsyncSwarm, require_client
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm.conversations import MemoryStore, SQLiteStore, Store
@@ -80,6 +80,7 @@ class LocalRuns(LoggedRuns):
     async def _open(self, stack: AsyncExitStack) -> None:
         for each in self._owned:
             await stack.enter_async_context(each)
+        require_client(self.swarm)
         self._takeover = anyio.Lock()
         await self._join(stack, Processes(self._database), holds=True)
         self._tasks = await task_group(stack)
