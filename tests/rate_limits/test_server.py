@@ -9,11 +9,12 @@ import anyio
 import openai
 import pytest
 from loopback import Reply, serve, sse, whole
-from timed_models import run_all
+from timed_models import TimedModel, limited, run_all
+from virtual_time import run_virtual
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._rate_limits.rate_limiter import RateLimiter
-from aswarm.testing import ScriptedAnswer
+from aswarm.testing import Failure, Request, ScriptedAnswer, Step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -58,15 +59,6 @@ class Quota(Server):
         return self.reject(now, 0.3 if self.left == -1 else self.open_again[-1] - now)
 
 
-class Window(Server):
-    """Allows so many requests in any 0.1 s."""
-
-    def reply(self, body: dict[str, Any]) -> Reply:
-        now = anyio.current_time()
-        recent = [at for at in self.accepted if at > now - 0.1]
-        return self.accept(body, now) if len(recent) < self.most else self.reject(now, 0.1)
-
-
 def _client(base_url: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key="k", base_url=base_url, max_retries=3)
 
@@ -90,13 +82,24 @@ async def test_after_the_first_429_nothing_arrives_before_the_time_that_the_serv
     assert quota.arrivals[4] >= quota.open_again[0]
 
 
-async def test_with_the_servers_limit_as_its_own_nothing_is_rejected() -> None:
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_with_the_servers_limit_as_its_own_nothing_is_rejected(backend: str) -> None:
     """Known limits are kept from the start: no 429 at all, for whole answers and streams."""
-    window = Window(4)
-    async with serve(window.reply) as server, _client(server.base_url) as client:
-        swarm = AsyncSwarm(client)
-        # Four times the server's window: it is not the punctuality of this machine that is tested.
-        swarm._rate_limiter = RateLimiter(RateLimits(requests_per_minute=4), minute=0.4)
-        with anyio.fail_after(120):
-            assert await run_all(swarm, 9) == ["Hi"] * 9
-    assert (len(window.accepted), window.rejected) == (9, [])
+    # In virtual time: a busy machine may deliver a request later than it was sent.
+    run_virtual(backend, _run_with_the_limit_of_the_server)
+
+
+async def _run_with_the_limit_of_the_server() -> None:
+    accepted, rejected = list[float](), list[float]()
+
+    def reply(_: Request) -> Step:
+        now = anyio.current_time()
+        if len([at for at in accepted if at > now - 60]) < 4:
+            accepted.append(now)
+            return "Hi"
+        rejected.append(now)
+        return Failure(429, headers={"retry-after": "60"})
+
+    assert await run_all(limited(TimedModel(reply), requests=4), 9) == ["Hi"] * 9
+    assert (len(accepted), rejected) == (9, [])
+    assert accepted[4] - accepted[0] >= 60
