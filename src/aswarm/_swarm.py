@@ -17,7 +17,7 @@ from weakref import WeakSet
 from ._providers.apis import ApiName, checked_api
 from ._providers.default_client import Transport, check_transport, close_client, make_client
 from ._providers.http import HTTPSource
-from ._providers.openai import OpenAISource, source_for
+from ._providers.openai import OpenAISource, is_responses, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget_middleware import budget_middleware, instruct_in_time
@@ -37,7 +37,7 @@ from ._runtime.backend import PerLoop, PerProcess, current_loop, scheduler
 from ._runtime.threads import FunctionRunner
 from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
-from ._values.errors import ConfigurationError
+from ._values.errors import AswarmError, ConfigurationError
 from ._values.events import LoopEvent
 from ._values.output import Output, as_output
 from ._wire.request import CompletionSource, RequestSettings
@@ -511,3 +511,11 @@ def with_innermost(swarm: AsyncSwarm, innermost: Middleware) -> AsyncSwarm:
 def has_rate_limits(swarm: AsyncSwarm) -> bool:
     """Return whether the swarm has `rate_limits=`."""
     return swarm._rate_limiter.has_limits
+
+
+def uses_responses(swarm: AsyncSwarm) -> bool:
+    """Return whether the swarm sends its requests to the Responses API. False if only a request would show it."""
+    try:
+        return is_responses(swarm._source_of(swarm.client))
+    except AswarmError:  # there is no client now; the run fails with this error
+        return False

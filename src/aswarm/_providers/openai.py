@@ -86,6 +86,12 @@ def source_for(
     )
 
 
+def is_responses(source: object) -> bool:
+    """Return whether a source of aswarm sends its requests to the Responses API."""
+    own = source._api if isinstance(source, OpenAISource | HTTPSource) else getattr(source, "api", None)
+    return isinstance(own, Api) and own.path == RESPONSES.path
+
+
 def _chosen_api(client: Any, api: ApiName) -> Api:
     base_url = getattr(client, "base_url", None)
     responses = responses_api(getattr(base_url, "host", None), getattr(base_url, "path", None))

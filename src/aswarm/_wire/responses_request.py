@@ -19,7 +19,7 @@ from .responses_items import OUTPUT_ITEMS, Item, items_to_replay, objects_in
 
 # The limit of output tokens has two names in Chat Completions, and another name in the Responses API.
 _RENAMED = {"max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens"}
-_LIMITS = {*_RENAMED, "max_output_tokens"}
+LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 # Settings that the Responses API does not have, with their defaults. A default has no effect, so it is not an error.
 _CHAT_ONLY: Mapping[str, object] = {
     "audio": None,
@@ -66,7 +66,7 @@ def responses_body(body: Mapping[str, Any], known: KnownHistory | None = None) -
     for key in body:
         if key in _CHECKED:
             _check(key, body[key])
-    if len(limits := _LIMITS & body.keys()) > 1:
+    if len(limits := {*LIMITS} & body.keys()) > 1:
         raise ConfigurationError(
             f"model_settings has {' and '.join(map(repr, sorted(limits)))}, which are one setting; remove all but one"
         )

@@ -1,4 +1,4 @@
-"""Middleware of a served run: tools of the client, and a log of the requests to the model.
+"""Middleware of a served run: tools, settings and notes of the client, and a log of the requests to the model.
 
 A tool of the client runs in the client, not in this process. Its call stays open until the client sends the result, in its
 next request.
@@ -16,7 +16,9 @@ from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._swarm import AsyncSwarm, with_innermost
 from aswarm._tools.conversion import to_text
 from aswarm._values.errors import Hold
+from aswarm._values.messages import Message
 from aswarm._wire.request import CompletionRequest
+from aswarm._wire.responses_request import LIMITS
 
 from ._requests import ClientTool
 
@@ -37,14 +39,20 @@ def with_request_log(swarm: AsyncSwarm, on_request: Callable[[CompletionRequest]
     return with_innermost(swarm, wrap)
 
 
-def offer_tools(handlers: Handlers, tools: Sequence[ClientTool]) -> Handlers:
-    """Offer the tools of the client, and keep their calls open.
+def with_client(
+    handlers: Handlers, tools: Sequence[ClientTool], settings: Mapping[str, Any], notes: Sequence[Message]
+) -> Handlers:
+    """Offer the tools of the client and keep their calls open. Add its settings and notes to each request.
 
     This middleware must be the outermost. Otherwise the key of a caching middleware would not include these tools.
     """
 
     def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        return handlers.complete(_with_tools(request, tools))
+        changed = request.copy()
+        _add_tools(changed.body, tools)
+        _add_settings(changed.body, settings)
+        _add_notes(changed.body["messages"], notes)
+        return handlers.complete(changed)
 
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         if call.tool is None:
@@ -54,13 +62,34 @@ def offer_tools(handlers: Handlers, tools: Sequence[ClientTool]) -> Handlers:
                 raise Hold(f"{call.name} runs in the client", data=dict(CLIENT_TOOL))
         return await handlers.call_tool(call, context, started)
 
-    return replace(handlers, complete=complete if tools else handlers.complete, call_tool=call_tool)
+    return replace(
+        handlers, complete=complete if tools or settings or notes else handlers.complete, call_tool=call_tool
+    )
 
 
-def _with_tools(request: CompletionRequest, tools: Sequence[ClientTool]) -> CompletionRequest:
-    changed = request.copy()
-    own: list[dict[str, Any]] = list(changed.body.get("tools") or ())
+def _add_tools(body: dict[str, Any], tools: Sequence[ClientTool]) -> None:
+    own: list[dict[str, Any]] = list(body.get("tools") or ())
     names = {tool["function"]["name"] for tool in own}
     new = [tool.to_dict() for tool in tools if tool.name not in names]
-    changed.body["tools"] = [*own, *({"type": "function", "function": function} for function in new)]
-    return changed
+    if new:
+        body["tools"] = [*own, *({"type": "function", "function": function} for function in new)]
+
+
+def _add_settings(body: dict[str, Any], settings: Mapping[str, Any]) -> None:
+    for key, value in settings.items():
+        if key in LIMITS:
+            # The limit of output tokens has several names, and a request has only one of them.
+            limit = next((name for name in LIMITS if name in body), key)
+            body[limit] = min(value, body.get(limit, value))
+        elif key != "parallel_tool_calls" or body.get("tools"):  # servers refuse it in a request without tools
+            body[key] = value
+
+
+def _add_notes(messages: list[Message], notes: Sequence[Message]) -> None:
+    """Add system texts after the instructions, and texts of the user before the last message of the user."""
+    for note in notes:
+        if note["role"] == "system":
+            at = int(bool(messages) and messages[0]["role"] == "system")
+        else:
+            at = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=len(messages))
+        messages.insert(at, dict(note))

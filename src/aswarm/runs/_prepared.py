@@ -33,7 +33,7 @@ from aswarm.conversations._recorder import common_messages, storable
 from aswarm.conversations._records import checked_context, checked_id, faults
 from aswarm.graph._directory import AgentDirectory, listed_by_name
 
-from ._extras import offer_tools, with_request_log
+from ._extras import with_client, with_request_log
 from ._requests import ClientTool, InvalidRequest, decisions
 from ._runs import AgentNotFound, AnswersRefused, ConversationNotFound, Limits, NewRun
 from ._trace import trace_headers
@@ -161,7 +161,7 @@ class RunFactory:
             context = new.context_variables or {}
         start = RunStart(
             run_id, stored.id, new.conversation, stored.agent or self.agent(new.agent).name, history, added, resume, context,
-            new.tools,
+            new.tools, settings=new.settings, notes=new.notes,
         )  # fmt: skip
         return PreparedRun(self, start)
 
@@ -173,6 +173,7 @@ class RunFactory:
         start = RunStart(
             run_id, stored.id, fields["conversation"] or None, fields["agent"], stored.messages[:before], added,
             _resume_of(fields), fields["context_variables"], tools, fields.get("_trace", {}),
+            fields.get("_settings", {}), fields.get("_notes", ()),
         )  # fmt: skip
         return PreparedRun(self, start, first)
 
@@ -184,7 +185,7 @@ class RunStart:
     `key`: the id of its conversation in the store; empty for a run without a conversation. `history`: the messages of the
     conversation before the run. `added`: the messages that the run adds to the history at its start. `resume`: the decisions
     about open calls; True if the history does not end with an answer; False for new messages. `tools`: the tools of the client.
-    `trace`: see `in_trace`; empty in the process that started the run.
+    `trace`: see `in_trace`; empty in the process that started the run. `settings`, `notes`: see `NewRun`.
     """
 
     run_id: str
@@ -197,6 +198,8 @@ class RunStart:
     context: Mapping[str, Any]
     tools: Sequence[ClientTool]
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    notes: Sequence[Message] = ()
 
     @property
     def messages(self) -> list[Message]:
@@ -230,6 +233,8 @@ class PreparedRun:
         private = {
             "_resume": start.resume and as_json(start.resume),
             "_tools": [tool.to_dict() for tool in start.tools],
+            "_settings": dict(start.settings),
+            "_notes": list(start.notes),
             # A run whose context is not JSON cannot be continued in another process.
             "_is_inexact": any(True for _ in faults(start.context)),
             "_trace": trace_headers(),
@@ -281,7 +286,7 @@ class PreparedRun:
             swarm = with_request_log(swarm, lambda request: recorder.add(self.maker.request(request)))
 
         def wrap(handlers: Handlers) -> Handlers:
-            return recorder.wrap(offer_tools(handlers, start.tools))
+            return recorder.wrap(with_client(handlers, start.tools, start.settings, start.notes))
 
         self._state, events = prepare(swarm, options, deliver_live, recorder.delivery, stream=True, recorder=wrap)
         recorder.use(self._state)

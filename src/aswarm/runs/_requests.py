@@ -10,8 +10,8 @@ the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from aswarm._record.entries import public_ids
@@ -69,15 +69,22 @@ class InvalidRequest(RequestRefused):
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message of the user. `content`: a text, or Chat Completions content parts. `id`: the client's id, or None."""
+    """A message of the user. `content`: a text, or Chat Completions content parts. `id`: the client's id, or None.
+
+    `name`: the name of the user in the message, or None. `place`: the content in the body of the request, for an error.
+    """
 
     content: str | list[dict[str, Any]]
     id: str | None = None
+    _: KW_ONLY
+    name: str | None = None
+    place: str = field(default="content", compare=False)
 
     @property
     def message(self) -> Message:
         """The message for the history."""
-        return {"role": "user", "content": self.content}
+        name = {} if self.name is None else {"name": self.name}
+        return {"role": "user", **name, "content": self.content}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,8 @@ class ClientRequest:
     `conversation`, `run_id`, `agent`: ids and a name, None if the client does not send them. `regenerate`: whether to
     replace the last answer. `continues`: whether to call the model without a new message. `protocol_version`: the client's
     version, for wires with versions. `shown`: the messages that the client shows, in the form of its wire.
+    `notes`: texts of the client about its page, with their descriptions. `left_out`: what the service does not use of the
+    request, for its log.
     """
 
     messages: Sequence[NewMessage] = ()
@@ -144,6 +153,8 @@ class ClientRequest:
     continues: bool = False
     protocol_version: str | None = None
     shown: Sequence[Mapping[str, Any]] = ()
+    notes: Sequence[str] = ()
+    left_out: Sequence[str] = ()
 
 
 def decisions(
@@ -365,21 +376,36 @@ def client_tool(data: Mapping[str, Any], param: str) -> ClientTool:
     return ClientTool(name=name, description=str(data.get("description") or ""), parameters=schema)
 
 
-def last_said(messages: Sequence[Any]) -> list[Mapping[str, Any]]:
-    """Return the messages of the user after the last message of an assistant or of a tool."""
-    of_user: list[Mapping[str, Any]] = []
-    for message in reversed(messages):
-        role = message.get("role") if is_object(message) else None
-        if role in ("assistant", "tool"):
-            break
+# The service has its own messages of these roles. Texts for the system are not for clients to send.
+_OF_THE_SERVICE = ("activity", "reasoning")
+_SYSTEM = ("system", "developer")
+
+
+def last_said(
+    messages: Sequence[Any], read: Callable[[Mapping[str, Any], str], NewMessage]
+) -> tuple[list[NewMessage], list[str]]:
+    """Return the messages of the user after the last message of an assistant or of a tool, and what is left out.
+
+    `read`: returns the message from its form in the body and its place. Raises InvalidRequest for a message of an unknown role.
+    """
+    roles = [message.get("role") if is_object(message) else None for message in messages]
+    start = next((at for at in range(len(roles), 0, -1) if roles[at - 1] in ("assistant", "tool")), 0)
+    said: list[NewMessage] = []
+    left_out: list[str] = []
+    for at, role in list(enumerate(roles))[start:]:
         if role == "user":
-            of_user.append(message)
-    return of_user[::-1]
+            said.append(read(messages[at], f"messages[{at}]"))
+        elif role in _SYSTEM:
+            left_out.append(f"messages with the role {role}")
+        elif role not in _OF_THE_SERVICE:
+            an_object(messages[at], f"messages[{at}]")
+            raise invalid(f"messages[{at}].role", '"user", "assistant", "tool", "system" or "developer"', role)
+    return [message for message in said if message.content], left_out
 
 
-def user_content(parts: Iterable[Mapping[str, Any] | None]) -> str | list[dict[str, Any]]:
-    """Return the content of a message from its parts: one text if all parts are text. A part that is None is left out."""
-    present = [dict(part) for part in parts if part is not None]
+def user_content(parts: Iterable[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
+    """Return the content of a message from its parts: one text if all parts are text."""
+    present = [dict(part) for part in parts]
     if all(part["type"] == "text" for part in present):
         return "".join(part["text"] for part in present)
     return present

@@ -90,6 +90,9 @@ class NewRun:
         context_variables: The context variables of a new conversation.
         client_context: Context variables to set before the run.
         tools: The tools of the client.
+        settings: Model settings of the client, for each request of the run, such as `temperature`. They replace the settings of
+            the agents; the lower limit of output tokens applies.
+        notes: Messages of the client that each request of the run has, and that are not stored.
         on_disconnect: See `Service`.
         while_running: See `Service`.
         continues: Whether to call the model without a new message. The history must end with a message of the user or the
@@ -114,6 +117,8 @@ class NewRun:
     context_variables: Mapping[str, Any] | None = None
     client_context: Mapping[str, Any] | None = None
     tools: Sequence[ClientTool] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    notes: Sequence[Message] = ()
     on_disconnect: DisconnectPolicy = "finish"
     while_running: WhileRunning = "refuse"
     continues: bool = False

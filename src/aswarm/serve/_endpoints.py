@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,10 +18,11 @@ from starlette.responses import Response
 
 from aswarm._record.entries import as_json
 from aswarm._run.handlers import NO_RUN
+from aswarm._swarm import uses_responses
 from aswarm._values.errors import AswarmError, ConfigurationError, RunError
-from aswarm._values.json import jsonable, shown
-from aswarm._values.messages import text_of
-from aswarm.runs._requests import ClientRequest, InvalidRequest, NewMessage, RequestRefused
+from aswarm._values.json import is_object, jsonable, shown
+from aswarm._values.messages import Message, text_of
+from aswarm.runs._requests import ClientRequest, ClientTool, InvalidRequest, NewMessage, RequestRefused
 from aswarm.runs._run import Run
 from aswarm.runs._runs import (
     NewRun,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from ._service import Service
 
 logger = logging.getLogger("aswarm")
+_MOST_TOLD = 100  # names are texts of clients
 
 
 # --- errors and JSON as responses ---
@@ -204,11 +206,13 @@ async def new_run(
     service: Service, request: Request, user: str, asked: ClientRequest, conversation: str, *, agent: str | None = None
 ) -> NewRun:
     """Return the requested run of a conversation. `agent`: the agent of the route."""
-    check_length(asked.messages, service.runs.limits.text_characters)
+    check_messages(service, asked.messages)
     if not (asked.messages or asked.answers or asked.regenerate or asked.continues):
         raise Refusal(
             422, "invalid_request", "the request must have a message of the user, or an answer to an open call"
         )
+    state = dict(asked.state or {})
+    tell_left_out(service, [*asked.left_out, *(f"state.{key}" for key in state if key not in service._client_context)])
     return NewRun(
         user,
         conversation,
@@ -220,18 +224,60 @@ async def new_run(
         continues=asked.continues,
         key=idempotency_key(request),
         context_variables=None if service._context is None else await service._context(request),
-        client_context={key: value for key, value in (asked.state or {}).items() if key in service._client_context},
-        tools=asked.tools if service._client_tools == "offer" else (),
+        client_context={key: value for key, value in state.items() if key in service._client_context},
+        tools=client_tools(service, asked.tools),
+        notes=notes_of(service, asked.notes),
         on_disconnect=service._on_disconnect,
         while_running=service._while_running,
     )
 
 
-def check_length(messages: Iterable[NewMessage], limit: int) -> None:
-    """Raise Refusal with 413 for a message that is too long."""
+def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:
+    """Raise Refusal with 413 for a message that is too long, InvalidRequest for a part that the model's API does not have."""
+    limit = service.runs.limits.text_characters
     for message in messages:
         if len(text_of(message.content)) > limit:
             raise Refusal(413, "too_large", f"a message has more than {limit} characters")
+        kinds = [part.get("type") for part in message.content if is_object(part)]
+        if "input_audio" in kinds and uses_responses(service.runs.swarm):
+            place = f"{message.place}[{kinds.index('input_audio')}]"
+            text = (
+                f"{place} is a sound, which the Responses API does not take; this service calls its model over that API"
+            )
+            raise InvalidRequest(text, code="unsupported_part", status_code=422, param=place)
+
+
+def client_tools(service: Service, tools: Sequence[ClientTool]) -> Sequence[ClientTool]:
+    """Return the tools of a client that the model may call."""
+    if service._client_tools == "offer":
+        return tools
+    tell_left_out(service, ["tools"] if tools else [])
+    return ()
+
+
+def notes_of(service: Service, notes: Sequence[str]) -> Sequence[Message]:
+    """Return the texts of a client about its page as messages for each request. Raises InvalidRequest if they are refused."""
+    if not notes:
+        return ()
+    if service._agui_context == "refuse":
+        text = (
+            'context[0]: this service does not take the context of a page; the option agui_context="message" of the service '
+            "gives it to the model"
+        )
+        raise InvalidRequest(text, code="unsupported_context", status_code=422, param="context[0]")
+    text = "The page of the user shows:\n" + "\n".join(f"- {note}" for note in notes)
+    limit = service.runs.limits.text_characters
+    if len(text) > limit:
+        raise Refusal(413, "too_large", f"the context has more than {limit} characters")
+    return [{"role": "system" if service._agui_context == "system" else "user", "content": text}]
+
+
+def tell_left_out(service: Service, names: Iterable[str]) -> None:
+    """Log what the service does not use of a request: each name once, because clients send it with each request."""
+    new = [name for name in dict.fromkeys(names) if name not in service._told]
+    if new and len(service._told) < _MOST_TOLD:
+        service._told.update(new)
+        logger.warning("the service does not use these parts of requests: %s", shown(", ".join(new), 500), extra=NO_RUN)
 
 
 def idempotency_key(request: Request) -> str | None:

@@ -52,6 +52,7 @@ from .wires.openai.routes import openai_error, openai_routes
 from .wires.vercel.routes import vercel_routes
 
 WireName: TypeAlias = Literal["agui", "vercel", "openai"]
+ClientNotes: TypeAlias = Literal["refuse", "message", "system"]
 ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
 _SAFE = ("GET", "HEAD", "OPTIONS")  # https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1
 
@@ -90,6 +91,10 @@ class Service:
             the model may call them, and the client runs them.
         client_system: Whether to add the system text of a client to the history. It applies only to requests without a
             conversation on the OpenAI wire.
+        agui_context: What happens to the `context` of a request of AG-UI, the texts of a page for the model
+            (`useAgentContext`). "refuse": the request gets 422. "message": each request to the model has them as a message
+            of the user. "system": as a system message; use it only if you trust the text of every client. They are not
+            stored in the conversation.
 
     Raises:
         ConfigurationError: If an argument is invalid.
@@ -114,8 +119,9 @@ class Service:
         activity: bool = False,
         client_tools: Literal["ignore", "offer"] = "ignore",
         client_system: bool = False,
+        agui_context: ClientNotes = "refuse",
     ) -> None:
-        _check(runs, auth, wires, origins)
+        _check(runs, auth, wires, origins, agui_context)
         check_show(show)
         self._auth = auth
         self._wires, self._page = frozenset(wires), page
@@ -127,6 +133,8 @@ class Service:
         self._while_running: WhileRunning = while_running
         self._activity = activity
         self._client_tools, self._client_system = client_tools, client_system
+        self._agui_context: ClientNotes = agui_context
+        self._told: set[str] = set()  # what the log has named as left out of requests
         self._drain_seconds = drain_seconds
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
@@ -258,7 +266,9 @@ class Service:
         return Run(self.runs, await self.runs.get(run_id, user=user))
 
 
-def _check(runs: object, auth: object, wires: Collection[str], origins: Sequence[str]) -> None:
+def _check(
+    runs: object, auth: object, wires: Collection[str], origins: Sequence[str], agui_context: ClientNotes
+) -> None:
     if not callable(getattr(runs, "start", None)):
         raise ConfigurationError(
             f"runs must be a Runs, such as LocalRuns(swarm, agents=[...]), not {type(runs).__name__}"
@@ -271,6 +281,8 @@ def _check(runs: object, auth: object, wires: Collection[str], origins: Sequence
         raise ConfigurationError(
             f"wires must be a list of 'agui', 'vercel' and 'openai', not {', '.join(map(repr, unknown))}"
         )
+    if agui_context not in get_args(ClientNotes):
+        raise ConfigurationError(f'agui_context must be "refuse", "message" or "system", not {agui_context!r}')
     if "*" in origins:
         raise ConfigurationError('origins must not contain "*"; list each origin, such as "https://example.com"')
 
@@ -295,6 +307,7 @@ class ServiceSettings(TypedDict, total=False):
     activity: bool
     client_tools: Literal["ignore", "offer"]
     client_system: bool
+    agui_context: ClientNotes
 
 
 def create_app(

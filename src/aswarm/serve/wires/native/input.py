@@ -10,17 +10,17 @@ from aswarm.runs._requests import (
     ClientRequest,
     InvalidRequest,
     NewMessage,
-    a_file_part,
     a_flag,
     a_list,
     a_text,
-    a_text_part,
-    an_image_part,
     an_object,
     an_optional_text,
-    invalid,
     user_content,
 )
+from aswarm.serve.wires.parts import chat_parts, check_keys
+
+_KEYS = ("text", "content", "answers", "continue", "regenerate", "agent", "on_disconnect")
+_ANSWER_KEYS = ("call", "run", "approve", "content", "arguments", "expected", "reason")
 
 
 def native_request(body: object) -> ClientRequest:
@@ -29,13 +29,15 @@ def native_request(body: object) -> ClientRequest:
     The body has `agent` and one of:
 
     - `text`: a message.
-    - `content`: a message as a list of parts of Chat Completions, with the types "text", "image_url" and "file".
+    - `content`: a message as a list of parts of Chat Completions, with the types "text", "image_url", "input_audio"
+      and "file".
     - `answers`: `[{"call", "run", "approve" | "content", "arguments"?, "expected"?, "reason"?}]`. `run`: the id of the run that
       waits; null if this run has no log. `expected`: the arguments that the user has seen.
     - `"continue": true`: the model continues without a new message.
     - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
     """
     data = an_object(body, "body")
+    check_keys(data, _KEYS, "")
     answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
     continues = a_flag(data.get("continue", False), "continue")
     regenerate = a_flag(data.get("regenerate"), "regenerate")
@@ -58,35 +60,13 @@ def native_request(body: object) -> ClientRequest:
 
 def _messages(text: object, parts: Sequence[object]) -> list[NewMessage]:
     if parts:
-        return [NewMessage(user_content(_part(each, f"content[{at}]") for at, each in enumerate(parts)))]
+        return [NewMessage(user_content(chat_parts(parts, "content")))]
     return [] if text is None else [NewMessage(a_text(text, "text"))]
-
-
-def _part(part: object, param: str) -> dict[str, Any]:
-    data = an_object(part, param)
-    match kind := data.get("type"):
-        case "text":
-            return a_text_part(a_text(data.get("text"), f"{param}.text"))
-        case "image_url":
-            image = an_object(data.get(kind), f"{param}.image_url")
-            return an_image_part(_url(image.get("url"), f"{param}.image_url.url"))
-        case "file":
-            file = an_object(data.get(kind), f"{param}.file")
-            name = a_text(file.get("filename"), f"{param}.file.filename")
-            return a_file_part(name, _url(file.get("file_data"), f"{param}.file.file_data"))
-        case _:
-            raise invalid(f"{param}.type", '"text", "image_url" or "file"', kind)
-
-
-def _url(value: object, param: str) -> str:
-    url = a_text(value, param)
-    if not url.startswith(("data:", "https:", "http:")):  # for "file:", a model server might read its own files
-        raise invalid(param, 'a URL that starts with "data:", "https:" or "http:"', url)
-    return url
 
 
 def _answer(answer: object, param: str) -> CallAnswer:
     data = an_object(answer, param)
+    check_keys(data, _ANSWER_KEYS, param)
     if ("approve" in data) is ("content" in data):
         raise InvalidRequest(
             f"{param} must have either approve or content", code="invalid_request", status_code=422, param=param

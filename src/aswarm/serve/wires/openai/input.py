@@ -7,11 +7,11 @@ the assistant, and the calls of the client's own tools with their results. The c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from aswarm._values.json import is_array, is_object
-from aswarm._values.messages import Message, call_arguments, text_of
+from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.messages import Message, call_arguments
 from aswarm.runs._requests import (
     CallAnswer,
     ClientTool,
@@ -21,12 +21,18 @@ from aswarm.runs._requests import (
     a_list,
     a_text,
     an_object,
+    an_optional_text,
     client_tool,
+    invalid,
     last_said,
     user_content,
 )
+from aswarm.serve.wires.parts import chat_parts, check_keys, unsupported
 
-_IGNORED = ("tools", "tool_choice", "functions", "function_call", "temperature", "max_tokens", "stop", "seed")
+from .parameters import includes_usage, offers_tools, refused, settings_in
+
+_SHOWN = 100
+_USER_KEYS = ("role", "content", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +41,9 @@ class ChatRequest:
 
     `history`: the texts of the user and of the assistant, with the calls of the client's tools; used for a request without a
     conversation on the server. `messages`: the user's messages since the last answer; used for a request with a conversation.
-    `answers`: the results of the client's tools. `system`: the texts of the roles system and developer. `ignored`: the names of
-    settings that have no effect.
+    `answers`: the results of the client's tools. `system`: the texts of the roles system and developer. `settings`: the
+    parameters for the model. `left_out`: what the service does not use of the request, for its log. `offers_tools`: whether the
+    model may call the client's tools.
     """
 
     model: str
@@ -47,39 +54,43 @@ class ChatRequest:
     tools: Sequence[ClientTool] = ()
     stream: bool = False
     include_usage: bool = False
-    ignored: Sequence[str] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    left_out: Sequence[str] = ()
+    offers_tools: bool = True
 
 
 def chat_request(body: object) -> ChatRequest:
     """Return the request in a body. Raises InvalidRequest.
 
-    `ignored` of the request lists the settings that the agents decide. A setting raises InvalidRequest if the client would rely on
-    its effect (`n`, `logprobs`, `response_format`).
+    No parameter is ignored: see `parameters`.
     """
     data = an_object(body, "body")
-    _refuse_settings(data)
+    settings = settings_in(data)
     sent = a_list(data.get("messages"), "messages")
     messages = [an_object(each, f"messages[{at}]") for at, each in enumerate(sent)]
-    if not any(message.get("role") == "user" and _content(message) for message in messages):
+    new, _ = last_said(messages, _new_message)
+    answers = list(_answers(messages))
+    tools = _tools(data)
+    history, left_out = _history(messages, {tool.name for tool in tools})
+    if not any(message["role"] == "user" for message in history):
         raise InvalidRequest(
             "messages must have a message with the role user and a content",
             code="invalid_request",
             status_code=400,
             param="messages",
         )
-    tools = list(_tools(a_list(data.get("tools"), "tools")))
-    options = data.get("stream_options")
-    new = [NewMessage(_content(message)) for message in last_said(messages)]
     return ChatRequest(
         model=a_text(data.get("model"), "model"),
-        history=_history(messages, {tool.name for tool in tools}),
-        messages=[message for message in new if message.content],
-        answers=list(_answers(messages)),
-        system=[text_of(each.get("content")) for each in messages if each.get("role") in ("system", "developer")],
+        history=history,
+        messages=new,
+        answers=answers,
+        system=_system(messages),
         tools=tools,
         stream=a_flag(data.get("stream"), "stream"),
-        include_usage=is_object(options) and options.get("include_usage") is True,
-        ignored=[key for key in _IGNORED if data.get(key) is not None],
+        include_usage=includes_usage(data.get("stream_options")),
+        settings=settings,
+        left_out=left_out,
+        offers_tools=offers_tools(data.get("tool_choice")),
     )
 
 
@@ -88,44 +99,49 @@ def unknown_model(name: str) -> InvalidRequest:
     return InvalidRequest(f"The model {name!r} does not exist.", code="model_not_found", status_code=404, param="model")
 
 
-def _refuse_settings(data: Mapping[str, Any]) -> None:
-    response_format = data.get("response_format")
-    is_text = response_format is None or (is_object(response_format) and response_format.get("type") == "text")
-    refused = {
-        "n": data.get("n") not in (None, 1),
-        "logprobs": bool(data.get("logprobs")),
-        "response_format": not is_text,
-    }
-    for param, is_refused in refused.items():
-        if is_refused:
-            raise InvalidRequest(
-                f"{param} is not supported by this server", code="unsupported", status_code=400, param=param
-            )
-
-
-def _tools(tools: list[Any]) -> Iterator[ClientTool]:
-    for at, each in enumerate(tools):
+def _tools(data: Mapping[str, Any]) -> list[ClientTool]:
+    tools: list[ClientTool] = []
+    for at, each in enumerate(a_list(data.get("tools"), "tools")):
         place = f"tools[{at}]"
         tool = an_object(each, place)
-        if tool.get("type", "function") == "function":
-            yield client_tool(an_object(tool.get("function"), f"{place}.function"), f"{place}.function")
+        if (kind := tool.get("type", "function")) != "function":
+            raise refused(
+                f"{place}.type", f"{place} has the type {shown(kind, _SHOWN)}; this server takes only functions"
+            )
+        tools.append(client_tool(an_object(tool.get("function"), f"{place}.function"), f"{place}.function"))
+    return tools
 
 
-def _history(messages: Sequence[Mapping[str, Any]], own_tools: set[str]) -> list[Message]:
+def _history(messages: Sequence[Mapping[str, Any]], own_tools: set[str]) -> tuple[list[Message], list[str]]:
+    """Return the history, and what is left out of it for the log."""
     history: list[Message] = []
+    calls = 0
     for at, message in enumerate(messages):
-        if message.get("role") == "user":
-            if content := _content(message):
-                history.append({"role": "user", "content": content})
-        elif message.get("role") == "assistant":
-            history += _assistant(message, messages[at + 1 :], own_tools)
-    return history
+        place = f"messages[{at}]"
+        match message.get("role"):
+            case "user":
+                new = _new_message(message, place)
+                history += [new.message] if new.content else []
+            case "assistant":
+                calls += len(a_list(message.get("tool_calls"), f"{place}.tool_calls"))
+                history += _assistant(message, messages[at + 1 :], own_tools, place)
+            case "tool" | "system" | "developer":  # see `_assistant` and `_system`
+                pass
+            case role:
+                raise invalid(f"{place}.role", '"user", "assistant", "tool", "system" or "developer"', role)
+    results = [message.get("role") for message in messages].count("tool")
+    known = [message["role"] for message in history].count("tool")
+    is_whole = known == calls == results
+    return history, [] if is_whole else ["calls and results of functions that are not in tools of the request"]
 
 
 def _assistant(
-    message: Mapping[str, Any], following: Sequence[Mapping[str, Any]], own_tools: set[str]
+    message: Mapping[str, Any], following: Sequence[Mapping[str, Any]], own_tools: set[str], place: str
 ) -> list[Message]:
     """Return the text of an assistant message. If its calls of the client's tools have results, return these calls and results."""
+    for key in ("audio", "function_call"):
+        if message.get(key):
+            raise unsupported(f"{place}.{key}", key, "send the text of the message, and its calls as tool_calls")
     results = {answer.call_id: answer.data for answer in _answers(following)}
     calls = message.get("tool_calls")
     known = [
@@ -133,7 +149,7 @@ def _assistant(
         for call in (calls if is_array(calls) else ())
         if (name := _name_of(call)) in own_tools and isinstance(call.get("id"), str) and call["id"] in results
     ]
-    text = text_of(message.get("content"))
+    text = _text(message, place) or str(message.get("refusal") or "")
     if not known:
         return [{"role": "assistant", "content": text}] if text else []
     ids = [str(call["id"]) for call in known]
@@ -148,22 +164,32 @@ def _name_of(call: object) -> str | None:
 
 
 def _answers(messages: Sequence[Mapping[str, Any]]) -> Iterator[CallAnswer]:
-    for message in messages:
+    for at, message in enumerate(messages):
         if message.get("role") == "tool" and isinstance(call := message.get("tool_call_id"), str):
-            yield CallAnswer(call, data=text_of(message.get("content")))
+            yield CallAnswer(call, data=_text(message, f"messages[{at}]"))
 
 
-def _content(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+def _system(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the texts of the system and of the developer."""
+    roles = ("system", "developer")
+    return [_text(each, f"messages[{at}]") for at, each in enumerate(messages) if each.get("role") in roles]
+
+
+def _text(message: Mapping[str, Any], place: str) -> str:
+    """Return the text of a message that can have only text. Raises InvalidRequest for a part of another type."""
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return user_content(map(_part, content if is_array(content) else ()))
+    for at, part in enumerate(a_list(content, f"{place}.content")):
+        data = an_object(part, own := f"{place}.content[{at}]")
+        if data.get("type") not in ("text", "refusal"):
+            raise unsupported(own, data.get("type"), f"a message with the role {message.get('role')} takes only text")
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in content or ())
 
 
-def _part(part: object) -> dict[str, Any] | None:
-    if is_object(part) and part.get("type") == "text":
-        return {"type": "text", "text": str(part.get("text") or "")}
-    image = part.get("image_url") if is_object(part) and part.get("type") == "image_url" else None
-    if not (is_object(image) and isinstance(image.get("url"), str)):
-        return None
-    return {"type": "image_url", "image_url": dict(image)}
+def _new_message(message: Mapping[str, Any], place: str) -> NewMessage:
+    check_keys(message, _USER_KEYS, place)
+    content, name = message.get("content"), an_optional_text(message.get("name") or None, f"{place}.name")
+    if not isinstance(content, str):
+        content = user_content(chat_parts(a_list(content, f"{place}.content"), f"{place}.content"))
+    return NewMessage(content, name=name, place=f"{place}.content")

@@ -6,8 +6,8 @@ the server, and the server reads only the new messages of the user.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -15,10 +15,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from aswarm._record.entries import Entry
-from aswarm._run.handlers import NO_RUN
 from aswarm._runtime import clocks
+from aswarm._swarm import uses_responses
 from aswarm.runs._prepared import TASK_MODEL
-from aswarm.runs._requests import ClientRequest
+from aswarm.runs._requests import ClientRequest, ClientTool
 from aswarm.runs._run import Run
 from aswarm.runs._runs import (
     AgentNotFound,
@@ -26,23 +26,24 @@ from aswarm.runs._runs import (
 )
 from aswarm.serve._endpoints import (
     Refusal,
-    check_length,
+    check_messages,
+    client_tools,
     endpoint,
     idempotency_key,
     json_response,
     new_run,
     read_json,
     start,
+    tell_left_out,
 )
 from aswarm.serve._responses import RunStream, while_connected
 
 from .encoder import OpenAIWire, error_body, failure_head, model_body, models_body, whole_completion
 from .input import ChatRequest, chat_request, unknown_model
+from .parameters import check_for_responses
 
 if TYPE_CHECKING:
     from aswarm.serve._service import Service
-
-logger = logging.getLogger("aswarm")
 
 # Open WebUI sends the second header if its ENABLE_FORWARD_USER_INFO_HEADERS is set.
 _CONVERSATION = ("x-conversation-id", "x-openwebui-chat-id")
@@ -89,13 +90,13 @@ def openai_error(refusal: Refusal) -> Response:
 
 async def _complete(service: Service, request: Request, user: str) -> Response:
     asked = chat_request(await read_json(request, service.runs.limits.body_bytes))
-    if asked.ignored:
-        logger.info("ignored settings of a request of Chat Completions: %s", ", ".join(asked.ignored), extra=NO_RUN)
+    if uses_responses(service.runs.swarm):
+        check_for_responses(asked.settings)
     try:
         run = await start(service, request, await _new_run(service, request, user, asked))
     except AgentNotFound as error:
         raise unknown_model(asked.model) from error
-    own_tools = {tool.name for tool in asked.tools} if service._client_tools == "offer" else frozenset[str]()
+    own_tools = {tool.name for tool in _tools(service, asked)}
     return await _answer(service, request, run, asked, own_tools)
 
 
@@ -103,19 +104,33 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
     named = (request.headers.get(name) for name in _CONVERSATION)
     conversation = next((name for name in named if name), None)
     if conversation is not None and asked.model != TASK_MODEL:
-        wanted = ClientRequest(asked.messages, asked.answers, strict=False, tools=asked.tools)
-        return await new_run(service, request, user, wanted, conversation, agent=asked.model)
-    check_length(asked.messages, service.runs.limits.text_characters)
+        wanted = ClientRequest(
+            asked.messages, asked.answers, strict=False, tools=_tools(service, asked), left_out=_system_text(asked)
+        )
+        new = await new_run(service, request, user, wanted, conversation, agent=asked.model)
+        return replace(new, settings=asked.settings)
+    check_messages(service, asked.messages)
     system = [{"role": "system", "content": text} for text in asked.system] if service._client_system else []
+    tell_left_out(service, [*asked.left_out, *(() if service._client_system else _system_text(asked))])
     return NewRun(
         user,
         messages=[*system, *asked.history],
         agent=asked.model,
+        settings=asked.settings,
         key=idempotency_key(request),
         context_variables=None if service._context is None else await service._context(request),
-        tools=asked.tools if service._client_tools == "offer" else (),
+        tools=_tools(service, asked),
         on_disconnect="cancel",  # no client can reconnect to this run, because it has no conversation
     )
+
+
+def _tools(service: Service, asked: ChatRequest) -> Sequence[ClientTool]:
+    """Return the tools of the client that the model may call."""
+    return client_tools(service, asked.tools) if asked.offers_tools else ()
+
+
+def _system_text(asked: ChatRequest) -> list[str]:
+    return ["messages with the role system"] if any(asked.system) else []
 
 
 async def _answer(

@@ -7,7 +7,7 @@ reads the approvals in it, and the outputs of the client's own tools. It ignores
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from aswarm._values.json import is_array, is_object
@@ -16,14 +16,19 @@ from aswarm.runs._requests import (
     ClientRequest,
     NewMessage,
     a_list,
+    a_string,
     a_text,
     a_text_part,
-    an_image_part,
     an_object,
     an_optional_text,
     last_said,
     user_content,
 )
+from aswarm.serve.wires.parts import an_address, check_keys, media_part, unsupported
+
+_KEYS = ("id", "messages", "trigger", "messageId")
+_MESSAGE_KEYS = ("id", "role", "parts", "metadata", "createdAt")
+_PART_KEYS = ("type", "state", "providerMetadata")
 
 
 def vercel_request(body: object) -> ClientRequest:
@@ -36,13 +41,14 @@ def vercel_request(body: object) -> ClientRequest:
     messages = a_list(data.get("messages"), "messages")
     last: Any = messages[-1] if messages else None
     is_answer = is_object(last) and last.get("role") == "assistant"
-    new = [_new_message(message) for message in last_said(messages)]
+    new, left_out = last_said(messages, _new_message)
     return ClientRequest(
-        messages=[message for message in new if message.content],
+        messages=new,
         answers=list(_answers(last)) if is_answer else [],
         strict=False,
         conversation=a_text(data.get("id"), "id"),
         regenerate=an_optional_text(data.get("trigger"), "trigger") == "regenerate-message",
+        left_out=[*left_out, *(key for key, value in data.items() if key not in _KEYS and value is not None)],
     )
 
 
@@ -81,19 +87,34 @@ def _decided(call: str, approval: Mapping[str, Any]) -> CallAnswer:
     )
 
 
-def _new_message(message: Mapping[str, Any]) -> NewMessage:
-    parts, own = message.get("parts"), message.get("id")
-    content = user_content(map(_part, parts if is_array(parts) else ()))
-    return NewMessage(content, own if isinstance(own, str) else None)
+def _new_message(message: Mapping[str, Any], place: str) -> NewMessage:
+    parts, own = a_list(message.get("parts"), f"{place}.parts"), message.get("id")
+    content = user_content(_parts(parts, f"{place}.parts"))
+    known = _MESSAGE_KEYS if message.get("content") != content else (*_MESSAGE_KEYS, "content")  # `ai` 4 has it too
+    check_keys(message, known, place)
+    return NewMessage(content, own if isinstance(own, str) else None, place=f"{place}.parts")
 
 
-def _part(part: object) -> dict[str, Any] | None:
-    """Return a part in the form of Chat Completions; None if Chat Completions has no part of its type."""
-    if not is_object(part):
-        return None
-    if part.get("type") == "text" and isinstance(part.get("text"), str):
-        return a_text_part(part["text"])
-    is_image = str(part.get("mediaType")).startswith("image/")
-    if part.get("type") == "file" and is_image and isinstance(part.get("url"), str):
-        return an_image_part(part["url"])
-    return None
+def _parts(parts: Sequence[Any], place: str) -> Iterator[dict[str, Any]]:
+    """Yield the parts in the form of Chat Completions. Raises InvalidRequest if Chat Completions has no part of a type."""
+    for at, part in enumerate(parts):
+        data = an_object(part, own := f"{place}[{at}]")
+        match kind := data.get("type"):
+            case "text":
+                check_keys(data, (*_PART_KEYS, "text"), own)
+                yield a_text_part(a_string(data.get("text"), f"{own}.text"))
+            case "file":
+                yield _file(data, own)
+            case "step-start":  # only a mark between steps
+                check_keys(data, _PART_KEYS, own)
+            case _:
+                raise unsupported(own, kind, "a message of the user takes text and file")
+
+
+def _file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
+    check_keys(data, (*_PART_KEYS, "mediaType", "url", "filename"), place)
+    media_type = a_text(data.get("mediaType"), f"{place}.mediaType")
+    name = an_optional_text(data.get("filename") or None, f"{place}.filename")
+    return media_part(
+        media_type, an_address(data.get("url"), f"{place}.url"), place, name=name, kind=f"file ({media_type})"
+    )

@@ -1,0 +1,186 @@
+"""Attachments of a client: an image, a sound or a file, in the form of a wire, becomes a content part of Chat Completions.
+
+No part of a message is left out. A part that the providers do not take raises InvalidRequest, with its place and its type.
+
+Security: An address must start with "data:", "https:" or "http:". For "file:", a model server might read its own files. The id of
+a file at the provider is refused, because the provider would look it up with the key of the service, and not for this user.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from aswarm._values.json import shown
+from aswarm.runs._requests import (
+    InvalidRequest,
+    a_file_part,
+    a_text,
+    a_text_part,
+    an_image_part,
+    an_object,
+    an_optional_text,
+    invalid,
+)
+
+_SHOWN = 100
+_SOUNDS: Mapping[str, str] = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/vnd.wave": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+}
+_ENDINGS: Mapping[str, str] = {"text/plain": "txt", "text/markdown": "md"}
+_ENDING = re.compile("[a-z0-9]{1,5}")
+_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def unsupported(place: str, kind: object, advice: str) -> InvalidRequest:
+    """Return the error for a part that no provider takes. `kind`: its type."""
+    text = f"{place} has the type {shown(kind, _SHOWN)}, which this service cannot send to a model; {advice}"
+    return InvalidRequest(text, code="unsupported_part", status_code=422, param=place)
+
+
+def check_keys(data: Mapping[str, Any], known: Collection[str], place: str) -> None:
+    """Raise InvalidRequest for a key that this service does not read, if it has a value."""
+    for key, value in data.items():
+        if key not in known and value not in (None, "", [], {}, False):
+            param = f"{place}.{key}" if place else key
+            text = f"{param} is a key that this service does not read; remove it"
+            raise InvalidRequest(text, code="unknown_key", status_code=422, param=param)
+
+
+def an_address(value: object, param: str) -> str:
+    """Return the value if it is a URL that a provider may get. Raises InvalidRequest."""
+    url = a_text(value, param)
+    if not url.startswith(("data:", "https:", "http:")):
+        raise invalid(param, 'a URL that starts with "data:", "https:" or "http:"', url)
+    return url
+
+
+def data_url(media_type: str, data: str) -> str:
+    """Return base64 data as a URL."""
+    return f"data:{media_type};base64,{data}"
+
+
+def media_part(media_type: str, url: str, place: str, *, name: str | None = None, kind: str = "") -> dict[str, Any]:
+    """Return the part for an attachment. Raises InvalidRequest if the providers do not take it.
+
+    `media_type`: such as "image/png", or only "image"; empty if the client does not know it. `url`: a data URL, or another
+    address. `name`: the name of the file. `kind`: the type of the part, for the error.
+    """
+    own_type = (
+        media_type.lower() if "/" in media_type and not media_type.endswith("/*") else _type_in(url) or media_type
+    )
+    match own_type.partition("/")[0]:
+        case "image":
+            return an_image_part(url)
+        case "audio":
+            return _sound(own_type, url, place, kind or media_type)
+        case "video":
+            raise unsupported(place, kind or media_type, "no provider takes a video; remove the part")
+        case _:
+            return a_file_part(name or _name_of(own_type), _in_base64(url))
+
+
+def sound_part(data: str, form: str) -> dict[str, Any]:
+    """Return a part of Chat Completions with a sound. `data`: base64. `form`: "wav" or "mp3"."""
+    return {"type": "input_audio", "input_audio": {"data": data, "format": form}}
+
+
+def _type_in(url: str) -> str:
+    """Return the media type of a data URL; empty for another URL."""
+    return url[5:].partition(",")[0].partition(";")[0].lower() if url.startswith("data:") else ""
+
+
+def _sound(media_type: str, url: str, place: str, kind: str) -> dict[str, Any]:
+    form = _SOUNDS.get(media_type.partition(";")[0].strip())
+    if form is None or not url.startswith("data:"):
+        raise unsupported(
+            place, kind, "the providers take a sound as base64 data of the media type audio/wav or audio/mpeg"
+        )
+    return sound_part(_in_base64(url).partition(",")[2], form)
+
+
+def _in_base64(url: str) -> str:
+    """Return a data URL with base64 data, the only form that the providers take. Other URLs do not change."""
+    head, _, data = url.partition(",")
+    if not head.startswith("data:") or head.endswith(";base64"):
+        return url
+    raw = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), data.encode(errors="replace"))
+    return f"{head};base64,{b64encode(raw).decode()}"
+
+
+def _name_of(media_type: str) -> str:
+    """Return a name for a file that has none, because the providers need one."""
+    kind = media_type.partition(";")[0].strip()
+    ending = _ENDINGS.get(kind) or kind.rpartition("/")[2]
+    return f"file.{ending}" if _ENDING.fullmatch(ending) else "file"
+
+
+# --- parts in the form of Chat Completions ------------------------------------------------------------------------------
+
+
+def chat_parts(parts: Iterable[object], place: str) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a message that already have the form of Chat Completions. Raises InvalidRequest."""
+    for at, part in enumerate(parts):
+        yield chat_part(part, f"{place}[{at}]")
+
+
+def chat_part(part: object, place: str) -> dict[str, Any]:
+    """Return a part that already has the form of Chat Completions. Raises InvalidRequest."""
+    data = an_object(part, place)
+    kind = data.get("type")
+    match kind:
+        case "text":
+            check_keys(data, ("type", "text"), place)
+            return a_text_part(_a_string(data.get("text"), f"{place}.text"))
+        case "image_url":
+            return _chat_image(data, place)
+        case "input_audio":
+            return _chat_sound(data, place)
+        case "file":
+            return _chat_file(data, place)
+        case _:
+            raise unsupported(place, kind, 'it takes the types "text", "image_url", "input_audio" and "file"')
+
+
+def _a_string(value: object, param: str) -> str:
+    if not isinstance(value, str):
+        raise invalid(param, "a text", value)
+    return value
+
+
+def _inner(data: Mapping[str, Any], kind: str, known: Collection[str], place: str) -> Mapping[str, Any]:
+    check_keys(data, ("type", kind), place)
+    inner = an_object(data.get(kind), f"{place}.{kind}")
+    check_keys(inner, known, f"{place}.{kind}")
+    return inner
+
+
+def _chat_image(data: Mapping[str, Any], place: str) -> dict[str, Any]:
+    image = _inner(data, "image_url", ("url", "detail"), place)
+    part = an_image_part(an_address(image.get("url"), f"{place}.image_url.url"))
+    if (detail := an_optional_text(image.get("detail"), f"{place}.image_url.detail")) is not None:
+        part["image_url"]["detail"] = detail
+    return part
+
+
+def _chat_sound(data: Mapping[str, Any], place: str) -> dict[str, Any]:
+    sound = _inner(data, "input_audio", ("data", "format"), place)
+    form = sound.get("format")
+    if form not in ("wav", "mp3"):
+        raise invalid(f"{place}.input_audio.format", '"wav" or "mp3"', form)
+    return sound_part(a_text(sound.get("data"), f"{place}.input_audio.data"), form)
+
+
+def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
+    file = _inner(data, "file", ("filename", "file_data", "file_id"), place)
+    if file.get("file_id") is not None:
+        raise unsupported(f"{place}.file.file_id", "file_id", "send the data of the file as file_data")
+    name = a_text(file.get("filename"), f"{place}.file.filename")
+    return a_file_part(name, an_address(file.get("file_data"), f"{place}.file.file_data"))
