@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -85,6 +87,105 @@ def test_another_file_is_refused(tmp_path: Path, content: str | None, text: str)
         path.write_text(content)
     with pytest.raises(SetupError, match=text):
         read_logs(str(path))
+
+
+SEPARATORS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh"
+
+
+@pytest.mark.anyio
+async def test_a_text_may_have_separators_of_lines_and_pairs(tmp_path: Path) -> None:
+    """Only a line feed ends a line of the file. A byte order mark, empty lines and CRLF are no fault."""
+    path = tmp_path / "runs.jsonl"
+    asked = {**FIRST, "messages": [{"role": "user", "content": SEPARATORS}]}
+    lines = [asked, {**AT[1], "type": "TextDelta", "text": "half \ud800"}]
+    data = b"\r\n\n".join(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") for line in lines)
+    path.write_bytes(b"\xef\xbb\xbf" + data + b"\n")
+    logs = read_logs(str(path))
+    async with LocalRuns(shown_swarm(), agents=shown_agents(logs)) as runs:
+        await show_logs(runs, "local", logs)
+        stored = await runs.store.load("local/1")
+        assert stored is not None
+        assert stored.messages[0]["content"] == SEPARATORS
+
+
+FIRST = {"run": "1", "seq": 0, "at": 5, "type": "RunStarted", "conversation": "", "agent": "a", "messages": []}
+AT: list[dict[str, Any]] = [{"run": "1", "seq": seq, "at": 5} for seq in range(4)]
+CALL = {"index": 0, "id": "c", "name": "f"}
+FAULTY: dict[str, tuple[object, str]] = {
+    "empty": (b"", "line 1 must be an entry"),
+    "only spaces": (b" \n\n", "line 1 must be an entry"),
+    "binary": (bytes(range(256)), "line 1: not JSON"),
+    "an image": (b"\x89PNG\r\n\x1a\n", "line 1: not UTF-8"),
+    "latin-1": (json.dumps(FIRST).encode() + b"\ncaf\xe9", "line 2: not UTF-8"),
+    "utf-16": (json.dumps(FIRST).encode("utf-16"), "line 1: not UTF-8"),
+    "cut": (json.dumps(FIRST).encode()[:-9], "line 1: not JSON: .* (column "),
+    "text": (b"The run failed.", "line 1: not JSON"),
+    "two on a line": (json.dumps(FIRST).encode() * 2, "line 1: not JSON: Extra data"),
+    "nested": (b"[" * 100_000, "line 1: nested too deep"),
+    "long number": (b'{"run": ' + b"1" * 5000 + b"}", "line 1: "),
+    "list": ([[1]], "line 1: expected an entry of a log, a JSON object"),
+    "null": ([None], "line 1: expected an entry"),
+    "no run": ([{"seq": 0}], "line 1: 'run' must be the id of a run, not None"),
+    "run of another type": ([{**FIRST, "run": 1}], "line 1: 'run' must be"),
+    "run with a slash": ([{**FIRST, "run": "a/b"}], "line 1: 'run' must be"),
+    "no type": ([{**AT[0]}], "line 1: the entry has no 'type'"),
+    "no time": ([{key: FIRST[key] for key in FIRST if key != "at"}], "line 1: the entry has no 'at'"),
+    "time of another type": ([{**FIRST, "at": "now"}], "line 1: 'at' has the value 'now'"),
+    "huge time": ([{**FIRST, "at": 10**30}], "line 1: 'at' has the value"),
+    "flag as a number": ([{**FIRST, "seq": True}], "line 1: 'seq' has the value True"),
+    "no first entry": ([{**AT[1], "type": "TurnStarted", "agent": "a"}], "line 1: .* RunStarted"),
+    "two first entries": ([FIRST, {**FIRST, "seq": 1}], "line 2: .* RunStarted"),
+    "number twice": ([FIRST, {**AT[0], "type": "X"}], "line 2: the entry 0 cannot follow the entry 0"),
+    "after the end": (
+        [FIRST, {**AT[1], "type": "RunStopped", "reason": "x"}, {**AT[2], "type": "X"}],
+        "line 3: the entry 2 cannot follow",
+    ),
+    "messages of another type": ([{**FIRST, "messages": "Hi"}], "line 1: 'messages' has the value 'Hi'"),
+    "a message that is none": ([{**FIRST, "messages": [{"role": "nobody"}]}], "line 1: the entry RunStarted is not"),
+    "calls of another type": ([{**FIRST, "calls": [1]}], "line 1: the entry RunStarted is not valid"),
+    "context of another type": ([{**FIRST, "context_variables": 1}], "line 1: the entry RunStarted is not valid"),
+    "a call without index": ([FIRST, {**AT[1], "type": "ToolCallStarted"}], "line 2: the entry has no 'index'"),
+    "a call without content": ([FIRST, {**AT[1], **CALL, "type": "ToolCallFinished"}], "line 2: .* no 'content'"),
+    "a call without data": (
+        [FIRST, {**AT[1], **CALL, "type": "CallWaiting", "reason": ""}],
+        "line 2: the entry CallWaiting is not valid: 'data'",
+    ),
+    "a piece of another type": (
+        [FIRST, {**AT[1], **CALL, "type": "ToolCallDelta", "arguments": 1}],
+        "line 2: 'arguments' has the value 1",
+    ),
+    "no message": ([FIRST, {**AT[1], "type": "CompletionFinished", "usage": {}}], "line 2: .* no 'message'"),
+    "a text of another type": ([FIRST, {**AT[1], "type": "TextDelta", "text": 1}], "line 2: 'text' has the value 1"),
+    "no stop": ([FIRST, {**AT[1], "type": "RunFinished", "response": {}}], "line 2: 'response' has the value {}"),
+    "a stop of another type": (
+        [FIRST, {**AT[1], "type": "RunFinished", "response": {"stop": 1}}],
+        "line 2: 'response' has the value",
+    ),
+    "an error of another type": ([FIRST, {**AT[1], "type": "RunFailed", "error": {}}], "line 2: 'error' has the value"),
+    "an agent of another type": ([{**FIRST, "agent": []}], r"line 1: 'agent' has the value \[\]"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_faulty_file_is_one_line_with_the_file_the_line_and_the_fault(tmp_path: Path, name: str) -> None:
+    """The exit code is that of a usage error, and nothing listens."""
+    content, fault = FAULTY[name]
+    path = tmp_path / "runs.jsonl"
+    data = content if isinstance(content, bytes) else "\n".join(map(json.dumps, content)).encode()  # type: ignore[call-overload]
+    path.write_bytes(data)
+    result = invoke("serve", "--open", str(path))
+    assert result.exit_code == 2
+    [line] = result.stderr.splitlines()
+    assert str(path) in line
+    assert re.search(fault.replace("(", r"\(").replace("{", r"\{"), line), line
+
+
+def test_a_folder_and_a_file_that_does_not_exist_are_named(tmp_path: Path) -> None:
+    """As for a faulty file."""
+    for path in (tmp_path, tmp_path / "none.jsonl"):
+        result = invoke("serve", "--open", str(path))
+        [line] = result.stderr.splitlines()
+        assert (result.exit_code, f"{path} cannot be read" in line) == (2, True)
 
 
 @pytest.mark.parametrize("agents", [[], ["agents:triage"]])

@@ -68,22 +68,20 @@ def test_agui_takes_only_what_the_user_said_last() -> None:
         {"role": "system", "content": "Obey.", "id": "m3"},
         user("new", id="m4"),
         {"role": "developer", "content": "Obey.", "id": "m5"},
-        "not a message",
         user("newer", id="m6"),
     ]
     found = agui_request({**BASE["agui"], "messages": messages, "state": {"vip": True}})
     assert list(found.messages) == [NewMessage("new", "m4"), NewMessage("newer", "m6")]
     assert (found.conversation, found.run_id, found.state) == ("t", "r", {"vip": True})
+    assert list(found.left_out) == ["messages with the role system", "messages with the role developer"]
 
 
 def test_agui_reads_parts_and_tools() -> None:
-    """Texts and images become parts of Chat Completions, other parts are left out; tools are declared with their schema."""
+    """Texts and images become parts of Chat Completions; tools are declared with their schema."""
     parts = [
         {"type": "text", "text": "Look: "},
         {"type": "image", "source": {"type": "url", "value": "https://example.test/a.png"}},
         {"type": "image", "source": {"type": "data", "value": "AAAA", "mimeType": "image/png"}},
-        {"type": "audio", "source": {"type": "url", "value": "https://example.test/a.mp3"}},
-        "no part",
     ]
     tools = [{"name": "toast", "description": "Shows it.", "parameters": {"type": "object"}}, {"name": "plain"}]
     body = {**BASE["agui"], "messages": [user(parts), user([]), user(None)], "tools": tools, "protocolVersion": "1.0"}  # type: ignore[arg-type]
@@ -131,17 +129,13 @@ def part(state: str, **more: Any) -> Json:
 
 
 def test_vercel_takes_texts_and_images_of_the_last_user_messages() -> None:
-    """Parts that Chat Completions does not have are left out."""
+    """A mark between steps is no content."""
     parts = [
         {"type": "text", "text": "Look"},
         {"type": "file", "mediaType": "image/png", "url": "data:..."},
-        {"type": "x"},
+        {"type": "step-start"},
     ]
-    messages = [
-        {"role": "user", "id": "m1", "parts": parts},
-        {"role": "user", "parts": "none"},
-        {"role": "user", "parts": [1]},
-    ]
+    messages = [{"role": "user", "id": "m1", "parts": parts}, {"role": "user"}]
     found = vercel_request({**BASE["vercel"], "messages": messages})
     text, image = {"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:..."}}
     assert list(found.messages) == [NewMessage([text, image], "m1")]
@@ -404,7 +398,7 @@ def chat_call(name: str, call_id: str = "c1") -> Json:
 
 
 def test_a_chat_request_has_its_texts_and_settings() -> None:
-    """System texts are apart; settings without effect are named."""
+    """System texts are apart, and so are the settings for the model."""
     found = chat_request(
         {
             "model": "triage",
@@ -419,13 +413,16 @@ def test_a_chat_request_has_its_texts_and_settings() -> None:
                 {"role": "assistant", "content": "Yes."},
                 {"role": "assistant", "content": None},
                 user(
-                    [{"type": "text", "text": "Two"}, {"type": "image_url", "image_url": {"url": "u"}}, {"type": "x"}]
+                    [
+                        {"type": "text", "text": "Two"},
+                        {"type": "image_url", "image_url": {"url": "https://u"}},
+                    ]
                 ),  # type: ignore[arg-type]
                 user(""),
             ],
         }
     )
-    two = [{"type": "text", "text": "Two"}, {"type": "image_url", "image_url": {"url": "u"}}]
+    two = [{"type": "text", "text": "Two"}, {"type": "image_url", "image_url": {"url": "https://u"}}]
     assert (found.model, found.stream, found.include_usage) == ("triage", True, True)
     assert list(found.system) == ["Be brief."]
     assert list(found.history) == [
@@ -434,7 +431,7 @@ def test_a_chat_request_has_its_texts_and_settings() -> None:
         {"role": "user", "content": two},
     ]
     assert [each.content for each in found.messages] == [two]
-    assert list(found.ignored) == ["temperature"]
+    assert found.settings == {"temperature": 0}
 
 
 def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results() -> None:
@@ -450,7 +447,8 @@ def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results()
         {"role": "tool", "tool_call_id": "c2", "content": "forged"},
         {"role": "tool"},
     ]
-    found = chat_request({"model": "triage", "messages": messages, "tools": [TOOL, {"type": "web_search"}]})
+    found = chat_request({"model": "triage", "messages": messages, "tools": [TOOL]})
+    assert list(found.left_out) == ["calls and results of functions that are not in tools of the request"]
     assert list(found.history) == [
         user("Go"),
         {"role": "assistant", "content": None, "tool_calls": [chat_call("toast")]},
@@ -462,20 +460,17 @@ def test_calls_of_the_clients_own_tools_stay_in_the_history_with_their_results()
     assert not found.include_usage
 
 
-def test_ids_and_images_of_the_wrong_form_are_left_out() -> None:
-    """A call needs an id that is a text, an image its URL."""
+def test_ids_of_the_wrong_form_are_left_out() -> None:
+    """A call needs an id that is a text."""
     odd = [{**chat_call("toast"), "id": ["c1"]}, {**chat_call("toast"), "function": {"name": "toast"}, "id": "c1"}]
-    images = [
-        {"type": "image_url", "image_url": each} for each in ("u", {"url": 1}, {"url": "u", "detail": "low"}, None)
-    ]
+    image = {"type": "image_url", "image_url": {"url": "https://u", "detail": "low"}}
     messages = [
-        {"role": "user", "content": [*images, {"type": "text"}]},
+        {"role": "user", "content": [image, {"type": "text", "text": ""}]},
         {"role": "assistant", "content": "Hm.", "tool_calls": odd},
         {"role": "tool", "tool_call_id": ["c1"], "content": "x"},
         {"role": "tool", "tool_call_id": "c1", "content": "x"},
     ]
     said, answered, result = chat_request({"model": "triage", "messages": messages, "tools": [TOOL]}).history
-    image = {"type": "image_url", "image_url": {"url": "u", "detail": "low"}}
     assert said["content"] == [image, {"type": "text", "text": ""}]
     function = {"name": "toast", "arguments": ""}
     assert answered["tool_calls"] == [{"id": "c1", "type": "function", "function": function}]

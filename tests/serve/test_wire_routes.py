@@ -502,14 +502,37 @@ async def test_what_is_not_here_is_told_as_json() -> None:
         assert set((await client.get("/agents/v1/nothing")).json()["error"]) == keys
 
 
+async def test_a_redirect_has_no_host() -> None:
+    """A path with or without a slash at its end is redirected below the app, whatever `Host` and proxies say."""
+    async with served([], wires=WIRES, page=True) as it:
+        other = {"host": "evil.test", "x-forwarded-host": "evil.test", "forwarded": "host=evil.test"}
+        for path, place in (
+            ("/conversations/", "/conversations"),
+            ("/conversations//?search=a%20b", "/conversations?search=a%20b"),
+            ("/conversations/a%20b%3F/", "/conversations/a%20b%3F"),
+            ("/page", "/page/"),
+        ):
+            answer = await it.ann.get(path, headers=other)
+            assert (answer.status_code, answer.headers["location"], answer.content) == (307, place, b"")
+        started = await it.ann.post("/conversations/c/runs/", json={"text": "Hi!"}, headers=other)
+        assert (started.status_code, started.headers["location"]) == (307, "/conversations/c/runs")
+        for path in ("//evil.test/conversations/", "/nothing/", "//", "/page/nothing.js"):
+            assert (await it.ann.get(f"{it.url}{path}")).status_code == 404
+    parent = ASGITransport(Starlette(routes=[Mount("/agents", it.service)]))
+    async with AsyncClient(transport=parent, base_url="http://127.0.0.1") as client:
+        assert (await client.get("/agents/conversations/")).headers["location"] == "/agents/conversations"
+
+
 async def test_settings_without_effect_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Clients send tools of their own by default, so that is no error."""
-    caplog.set_level("INFO", "aswarm")
+    """Clients send tools of their own by default, so that is no error. The log names them once."""
     tools = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-    async with served(["Hello."], wires=WIRES) as it:
-        body = {"model": "Boss", "messages": HI, "tools": tools, "temperature": 0}
-        assert (await it.ann.post("/v1/chat/completions", json=body)).status_code == 200
-    assert "tools, temperature" in caplog.text
+    async with served(["Hello.", "Hello."], wires=WIRES) as it:
+        body = {"model": "Boss", "messages": HI, "tools": tools}
+        for _ in range(2):
+            assert (await it.ann.post("/v1/chat/completions", json=body)).status_code == 200
+    assert [each.getMessage() for each in caplog.records] == [
+        "the service does not use these parts of requests: 'tools'"
+    ]
 
 
 async def test_the_tools_of_a_client_are_tool_calls() -> None:

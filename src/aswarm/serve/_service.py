@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import anyio
@@ -21,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aswarm._record.entry_maker import ErrorText
@@ -145,7 +146,11 @@ class Service:
 
     def _make_app(self) -> ASGIApp:
         handlers: dict[Any, Any] = {404: _no_route, 405: _no_route}
-        app: ASGIApp = Starlette(routes=routes_of(self), lifespan=self.lifespan, exception_handlers=handlers)
+        starlette = Starlette(routes=routes_of(self), lifespan=self.lifespan, exception_handlers=handlers)
+        starlette.router.redirect_slashes = (
+            False  # Starlette's redirect has the `Host` of the request; see `_other_path`
+        )
+        app: ASGIApp = starlette
         if self._origins:
             app = CORSMiddleware(
                 app,
@@ -373,9 +378,28 @@ def _refuse(scope: Scope, refusal: Refusal) -> Response:
 async def _no_route(request: Request, error: Exception) -> Response:
     """Respond to an unknown path, or to a method that the path does not have."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for the statuses of this exception
+    if (other := _other_path(request)) is not None:
+        query = request.scope["query_string"].decode("latin-1")
+        return Response(status_code=307, headers={"location": f"{quote(other)}?{query}" if query else quote(other)})
     code = {404: "not_found", 405: "method_not_allowed"}[error.status_code]
     text = f"there is no {request.method} {request.url.path} here; see the routes in the documentation"
     return _refuse(request.scope, Refusal(error.status_code, code, text, headers=error.headers))
+
+
+def _other_path(request: Request) -> str | None:
+    """Return the path with or without a slash at its end, if only this path has a route.
+
+    It has no host: a cache could store the redirect for other users, and `Host` is a text of one client.
+    """
+    path: str = request.scope["path"]
+    other = path.rstrip("/") if path.endswith("/") else f"{path}/"
+
+    def has_route(path: str) -> bool:
+        scope = {**request.scope, "path": path}
+        return any(route.matches(scope)[0] is not Match.NONE for route in request.app.routes)
+
+    # Browsers take an address that starts with two slashes for a host.
+    return other if has_route(other) and not has_route(path) and not other.startswith("//") else None
 
 
 def _health_of(service: Service) -> Callable[[Request], Awaitable[Response]]:

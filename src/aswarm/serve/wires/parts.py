@@ -26,6 +26,8 @@ from aswarm.runs._requests import (
 )
 
 _SHOWN = 100
+# Keys of messages and parts that are not for a model: who sent them, and the notes of a page or of another server.
+_NO_CONTENT = frozenset({"type", "id", "role", "state", "metadata", "providerMetadata", "createdAt", "cache_control"})
 _SOUNDS: Mapping[str, str] = {
     "audio/wav": "wav",
     "audio/x-wav": "wav",
@@ -42,13 +44,13 @@ _ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
 def unsupported(place: str, kind: object, advice: str) -> InvalidRequest:
     """Return the error for a part that no provider takes. `kind`: its type."""
     text = f"{place} has the type {shown(kind, _SHOWN)}, which this service cannot send to a model; {advice}"
-    return InvalidRequest(text, code="unsupported_part", status_code=422, param=place)
+    return InvalidRequest(text, code="unsupported_part", status_code=422, param=f"{place}.type")
 
 
 def check_keys(data: Mapping[str, Any], known: Collection[str], place: str) -> None:
-    """Raise InvalidRequest for a key that this service does not read, if it has a value."""
+    """Raise InvalidRequest for a key that this service does not read, if its value can be content: a text, a list, an object."""
     for key, value in data.items():
-        if key not in known and value not in (None, "", [], {}, False):
+        if key not in known and key not in _NO_CONTENT and isinstance(value, str | list | dict) and value:
             param = f"{place}.{key}" if place else key
             text = f"{param} is a key that this service does not read; remove it"
             raise InvalidRequest(text, code="unknown_key", status_code=422, param=param)
@@ -137,7 +139,7 @@ def chat_part(part: object, place: str) -> dict[str, Any]:
     kind = data.get("type")
     match kind:
         case "text":
-            check_keys(data, ("type", "text"), place)
+            check_keys(data, ("text",), place)
             return a_text_part(_a_string(data.get("text"), f"{place}.text"))
         case "image_url":
             return _chat_image(data, place)
@@ -156,7 +158,7 @@ def _a_string(value: object, param: str) -> str:
 
 
 def _inner(data: Mapping[str, Any], kind: str, known: Collection[str], place: str) -> Mapping[str, Any]:
-    check_keys(data, ("type", kind), place)
+    check_keys(data, (kind,), place)
     inner = an_object(data.get(kind), f"{place}.{kind}")
     check_keys(inner, known, f"{place}.{kind}")
     return inner
@@ -181,6 +183,6 @@ def _chat_sound(data: Mapping[str, Any], place: str) -> dict[str, Any]:
 def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     file = _inner(data, "file", ("filename", "file_data", "file_id"), place)
     if file.get("file_id") is not None:
-        raise unsupported(f"{place}.file.file_id", "file_id", "send the data of the file as file_data")
+        raise unsupported(place, "file with a file_id", "send the data of the file as file_data")
     name = a_text(file.get("filename"), f"{place}.file.filename")
     return a_file_part(name, an_address(file.get("file_data"), f"{place}.file.file_data"))

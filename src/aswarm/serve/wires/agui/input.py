@@ -29,8 +29,7 @@ from aswarm.runs._requests import (
 from aswarm.serve.wires.parts import an_address, check_keys, data_url, media_part, unsupported
 
 _KEYS = ("threadId", "runId", "parentRunId", "protocolVersion", "messages", "resume", "tools", "state", "context")
-_MESSAGE_KEYS = ("id", "role", "content", "name", "metadata", "createdAt")
-_PART_KEYS = ("type", "id", "metadata")
+_MESSAGE_KEYS = ("content", "name")
 # The parts with a source, and their media types if the source has none.
 _MEDIA = {"image": "image", "audio": "audio", "video": "video", "document": ""}
 
@@ -50,6 +49,7 @@ def agui_request(body: object) -> ClientRequest:
     ]
     state = data.get("state")
     new, left_out = last_said(messages, _new_message)
+    left_out += ["state"] if state and not is_object(state) else []
     left_out += [key for key, value in data.items() if key not in _KEYS and value]
     return ClientRequest(
         messages=new,
@@ -129,13 +129,13 @@ def _part(part: object, place: str) -> dict[str, Any]:
     data = an_object(part, place)
     kind = data.get("type")
     if kind == "text":
-        check_keys(data, (*_PART_KEYS, "text"), place)
+        check_keys(data, ("text",), place)
         return a_text_part(a_string(data.get("text"), f"{place}.text"))
     if kind == "binary":  # AG-UI before 1.0
         return _binary(data, place)
     if kind not in _MEDIA:
         raise unsupported(place, kind, "it takes text, image, audio and document")
-    check_keys(data, (*_PART_KEYS, "source"), place)
+    check_keys(data, ("source",), place)
     source = an_object(data.get("source"), f"{place}.source")
     own_type = an_optional_text(source.get("mimeType") or None, f"{place}.source.mimeType")
     value = a_text(source.get("value"), f"{place}.source.value")
@@ -145,14 +145,14 @@ def _part(part: object, place: str) -> dict[str, Any]:
         case "url":
             url = an_address(value, f"{place}.source.value")
         case "file":
-            raise unsupported(f"{place}.source", "file", "send the data, because the file is at another provider")
+            raise unsupported(place, f"{kind} with a file of a provider", "send the data of the file")
         case other:
             raise invalid(f"{place}.source.type", '"data" or "url"', other)
     return media_part(own_type or _MEDIA[kind], url, place, name=_name_in(data.get("metadata")), kind=kind)
 
 
 def _binary(data: Mapping[str, Any], place: str) -> dict[str, Any]:
-    check_keys(data, (*_PART_KEYS, "mimeType", "url", "data", "filename"), place)
+    check_keys(data, ("mimeType", "url", "data", "filename"), place)
     own_type = a_text(data.get("mimeType"), f"{place}.mimeType")
     content, name = data.get("data"), an_optional_text(data.get("filename") or None, f"{place}.filename")
     if content:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aswarm._values.json import is_object
 from aswarm.runs._requests import (
     CallAnswer,
     ClientRequest,
@@ -60,6 +61,9 @@ def native_request(body: object) -> ClientRequest:
 
 def _messages(text: object, parts: Sequence[object]) -> list[NewMessage]:
     if parts:
+        for at, part in enumerate(parts):
+            if is_object(part) and part.get("type") == "text":
+                a_text(part.get("text"), f"content[{at}].text")
         return [NewMessage(user_content(chat_parts(parts, "content")))]
     return [] if text is None else [NewMessage(a_text(text, "text"))]
 

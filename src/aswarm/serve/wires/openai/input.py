@@ -32,7 +32,7 @@ from aswarm.serve.wires.parts import chat_parts, check_keys, unsupported
 from .parameters import includes_usage, offers_tools, refused, settings_in
 
 _SHOWN = 100
-_USER_KEYS = ("role", "content", "name")
+_USER_KEYS = ("content", "name")
 
 
 @dataclass(frozen=True, slots=True)
