@@ -18,7 +18,7 @@ export class ApiError extends Error {
 	}
 }
 
-// The service's clock minus this computer's, in milliseconds, for the durations of running calls.
+// The service's clock minus this computer's, in milliseconds.
 let skew = null;
 export const serverNow = () => Date.now() + (skew ?? 0);
 export function noteTime(at) {

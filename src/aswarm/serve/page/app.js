@@ -67,8 +67,10 @@ const ACTIONS = {
 };
 
 addEventListener("keydown", (event) => {
-	const isWriting = event.target.closest?.("input, textarea, select, dialog");
-	if (event.key === "Escape" && !state.dialog) document.activeElement.blur();
+	const { target } = event;
+	const isWriting = target.closest("input, textarea, select, dialog") || document.querySelector(".decision .field");
+	const back = (target.closest(".decision") || document).querySelector(".back");
+	if (event.key === "Escape" && !state.dialog && !event.isComposing) back && target.id !== "box" ? back.click() : document.activeElement.blur();
 	if (isWriting || event.ctrlKey || event.metaKey || event.altKey) return;
 	const panel = Object.keys(PANELS)[event.key - 1];
 	const action = panel ? () => setPanel(panel) : ACTIONS[event.key];

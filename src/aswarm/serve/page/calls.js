@@ -1,4 +1,4 @@
-// One tool call: its arguments as they arrive, its time, its answer, and the form for a decision.
+// One tool call, and the form for a decision.
 
 import { serverNow } from "./api.js";
 import { decide, openCalls, sendDecisions, state } from "./state.js";
@@ -82,8 +82,15 @@ function Form({ call, kind }) {
 	const [text, setText] = useState("");
 	const [fault, setFault] = useState("");
 	const pretty = () => JSON.stringify(parsed(call.args || "{}") ?? {}, null, 2);
-	const choose = (next, value) => (setMode(next), setText(value), setFault(""));
+	const field = useRef(null);
+	const place = useRef(null);
+	const choose = (next, value) => {
+		setMode(next), setText(value), setFault("");
+		// After the drawing: its field, or the button that opened it.
+		queueMicrotask(() => (next ? field.current : place.current?.children[mode === "edit" ? 1 : 2])?.focus());
+	};
 	const send = () => {
+		if (state.sending) return;
 		if (mode === "deny") return decide(call.id, { approve: false, ...(text.trim() ? { reason: text.trim() } : {}) });
 		if (mode === "answer") return decide(call.id, { content: parsed(text) ?? text });
 		if (text.trim() === pretty()) return decide(call.id, { approve: true }); // JSON.parse changes numbers such as 1.0 to 1
@@ -92,27 +99,24 @@ function Form({ call, kind }) {
 		return decide(call.id, { approve: true, arguments: value });
 	};
 	const keys = (event) => {
-		if (event.key === "Enter" && (event.ctrlKey || event.metaKey || (mode !== "edit" && !event.shiftKey))) event.preventDefault(), send();
-		if (event.key === "Escape" && !answers) event.stopPropagation(), choose("", "");
+		if (event.key === "Enter" && !event.isComposing && (event.ctrlKey || event.metaKey || (mode !== "edit" && !event.shiftKey))) event.preventDefault(), send();
 	};
-	const place = useRef(null);
 	useEffect(() => mode && mode !== "answer" && place.current?.scrollIntoView({ block: "nearest" }), [mode]);
 	const label = { edit: "Arguments", deny: "Reason for the model (optional)", answer: "Your answer, a text or JSON" }[mode];
 	const act = { edit: "Approve these", deny: "Deny", answer: "Answer" }[mode];
 	if (!mode)
-		return html`<div class=buttons>
+		return html`<div class=buttons ref=${place}>
 			<button class=primary disabled=${state.sending} onClick=${() => decide(call.id, { approve: true })}>${kind === "approval" ? "Approve" : "Run it"}<//>
 			<button onClick=${() => choose("edit", pretty())}>Edit…<//>
 			<button class=danger onClick=${() => choose("deny", "")}>Deny…<//>
 		<//>`;
-	const field = (element) => element && !element.dataset.ready && ((element.dataset.ready = "1"), answers || element.focus());
 	return html`<label class=field>${label}
 			<textarea rows=${mode === "edit" ? Math.min(10, text.split("\n").length + 1) : 2} value=${text} ref=${field} spellcheck=${mode !== "edit"}
 				class=${mode === "edit" ? "mono" : ""} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys}><//><//>
 		${fault && html`<p class="hint bad" role=alert>${fault}</p>`}
 		<div class=buttons ref=${place}>
 			<button class=${mode === "deny" ? "danger solid" : "primary"} disabled=${state.sending || (mode === "answer" && !text.trim())} onClick=${send}>${act}<//>
-			${!answers && html`<button onClick=${() => choose("", "")}>Back<//>`}
+			${!answers && html`<button class=back onClick=${() => choose("", "")}>Back<//>`}
 			${answers && html`<button class=danger onClick=${() => decide(call.id, { approve: false })}>Deny<//>`}
 		<//>`;
 }

@@ -198,7 +198,7 @@ export function Chat() {
 		follows.current = true;
 		follow();
 	}, [state.id, state.only, state.jump]);
-	// Only the user scrolls up. The event of our own scroll may arrive when there is more text below.
+	// Only the user scrolls up. Our own scroll may be told late.
 	const scrolled = ({ target: { scrollTop: top, scrollHeight: height, clientHeight } }) => {
 		const below = height - top - clientHeight;
 		follows.current = top < last.current.top && height >= last.current.height ? below < 2 : follows.current || below < 80;
@@ -230,11 +230,12 @@ function Box() {
 	const open = openCalls().length;
 	const stalled = !running && !open && !state.sending && ["user", "tool"].includes(state.stored?.messages.at(-1)?.role);
 	const isEmpty = !state.draft.trim() && !state.files.length;
-	const send = async () => {
+	const send = async (sure) => {
 		const { files } = state;
 		const text = state.draft.trim();
-		// Of the state, and not of the last drawing: Enter may come before the next one.
+		// Not of the last drawing: Enter may come before the next.
 		if (!(text || files.length) || activeRun() || state.sending) return;
+		if (openCalls().length && sure !== true) return dialog("close", { hint, send });
 		update({ draft: "", files: [] });
 		if (!(await say(text, files))) update({ draft: state.draft || text, files: [...files, ...state.files] });
 	};

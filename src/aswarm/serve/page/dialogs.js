@@ -1,4 +1,4 @@
-// The dialogs: fork, edit and resend, eval case, test, keys, delete, watch a run, token.
+// The dialogs.
 
 import { get, url } from "./api.js";
 import { names } from "./chat.js";
@@ -99,11 +99,14 @@ function TestDialog({ view }) {
 
 const KEYS = {
 	"/": "write a message", Enter: "send it", "Shift Enter": "a new line", n: "a new conversation", ".": "stop the run", j: "the next message or turn", k: "the previous one",
-	f: "fork after the focused one", e: "edit the focused message", "1 to 6": "the panels", w: "watch a run", t: "light, dark or system", "?": "this list", Esc: "close",
+	f: "fork after the focused one", e: "edit the focused message", "1 to 6": "the panels", w: "watch a run", t: "light, dark or system", "?": "this list", "Ctrl Enter": "send a form", Esc: "close",
 };
 
 const Keys = () => html`<${Modal} title=Keys><dl class=keylist>${Object.entries(KEYS).map(([key, text]) => html`<div><dt>${key.split(" ").map((each) => (each === "to" ? " to " : html`<kbd>${each}<//>`))}<//><dd>${text}<//><//>`)}<//>
 	<p class="dim small">This page contains htm and Preact: <a href=${url("page/vendor/LICENSE.txt").href}>licences</a>.</p><//>`;
+
+const Close = ({ hint, send }) => html`<${Modal} title="Send the message?"><p>${hint}</p>
+	<${Buttons} autofocus><button class="danger solid" onClick=${() => (close(), send(true))}>Send<//><//><//>`;
 
 const Delete = ({ id }) => html`<${Modal} title="Delete the conversation?"><p>${state.titles[id] || id}</p><p class=dim>Its messages and the logs of its runs are deleted. This cannot be undone.</p>
 	<${Buttons} autofocus><button class="danger solid" onClick=${() => remove(id)}>Delete<//><//><//>`;
@@ -124,7 +127,7 @@ export function TokenForm() {
 		<div class=buttons><button class=primary disabled=${!value.trim()}>Continue<//><//><//>`;
 }
 
-const DIALOGS = { fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, watch: Watch };
+const DIALOGS = { fork: Fork, edit: Edit, case: CaseDialog, test: TestDialog, keys: Keys, rename: Rename, delete: Delete, close: Close, watch: Watch };
 
 export function Dialog() {
 	const { dialog } = state;

@@ -2,7 +2,6 @@
 
 import { parsed } from "./text.js";
 
-// --- Case of aswarm.evals, as JSON ---
 
 const ADDED = ["sender", "tool_name", "reasoning_content", "reasoning"];
 
@@ -34,7 +33,7 @@ export function download(name, text) {
 	setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// The clipboard API needs localhost or HTTPS; otherwise the text is selected for the user to copy.
+// Without localhost or HTTPS there is no clipboard: the text is selected.
 export async function copy(text, field) {
 	try {
 		await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-// The log of a run as data to draw: turns, calls with their times, changes of the context, requests.
+// The log of a run as data to draw.
 
 // Only data: images are shown: another server would learn about the reader.
 const isImage = (part) => /^data:image\//.test(part.image_url?.url);
@@ -174,7 +174,7 @@ export class RunView {
 		}
 	}
 
-	// Set the positions of each turn in the conversation: a fork may keep the messages before `stop`.
+	// The positions of each turn: a fork may keep the messages before `stop`.
 	place(messages) {
 		const base = this.before + this.asked.length;
 		let turn = this.turns[0]?.resumed ? this.turns[0] : null;

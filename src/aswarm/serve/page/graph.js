@@ -33,7 +33,7 @@ function layout(graph) {
 	return { boxes, height: top - GAP + 40 };
 }
 
-// An arrow starts and ends beside the middle of a box, so that the arrow back is next to it.
+// Beside the middle of a box, so that the arrow back is next to it.
 function path(from, to) {
 	const down = from.y < to.y;
 	const [side, level] = [from.x < to.x || down ? -14 : 14, from.y === to.y];

@@ -1,4 +1,4 @@
-// The panels beside the conversation: timeline, context, requests, tokens, agents, messages.
+// The panels beside the conversation.
 
 import { serverNow } from "./api.js";
 import { Pill } from "./chat.js";
@@ -144,7 +144,7 @@ function Tokens() {
 			<span class=time>${count(row.usage.total_tokens)}<//>
 			<span class=lane aria-hidden=true><i class="bar model" style=${{ left: 0, width: `${(row.usage.prompt_tokens / most) * 100}%` }}></i>
 			<i class="bar out" style=${{ left: `${(row.usage.prompt_tokens / most) * 100}%`, width: `${(row.usage.completion_tokens / most) * 100}%` }}></i><//><//>`)}<//>
-		<p class=dim>The lighter part of a bar is output.</p>`;
+		<p class=dim>The second part of a bar is output.</p>`;
 }
 
 // --- messages ---

@@ -1,4 +1,4 @@
-// The state and the actions of the page. Components draw `state`, and call the functions here.
+// The state and the actions of the page.
 
 import { ApiError, follow, get, noteTime, pause, post, randomId, serverNow, token } from "./api.js";
 import { RunView, historyView, textOf } from "./fold.js";
@@ -294,7 +294,7 @@ export async function stop() {
 	}
 }
 
-// Copy the first `keep` messages to a new conversation, and send `text` there, if any.
+// Fork the first `keep` messages, and send `text` there, if any.
 export const fork = (keep, text = null, files = []) => fromDialog(async () => {
 	const from = state.id;
 	const { conversation: id } = await post(`${chat(from)}/fork`, { after: keep });

@@ -1,4 +1,4 @@
-// Formats of values: times, tokens, JSON, and the Markdown of answers. Text never becomes HTML.
+// Times, tokens, JSON and Markdown. Text never becomes HTML.
 
 import { imagesOf, textOf } from "./fold.js";
 import { html, useState } from "./vendor/htm-preact.js";
@@ -133,7 +133,7 @@ export function Markdown({ text }) {
 
 // --- differences ---
 
-// The lines of two texts, with lines removed and added between their common first and last lines: [" " | "-" | "+", line].
+// The lines of two texts as [" " | "-" | "+", line].
 export function difference(before, after) {
 	const [a, b] = [before.split("\n"), after.split("\n")];
 	let start = 0;
