@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 from contextlib import suppress
@@ -705,6 +706,51 @@ async def test_what_was_written_stays_until_the_next_completion_begins() -> None
     assert found[-1] == ("RunFinished", {"name": "Astoria"})
 
 
+@pytest.mark.parametrize(
+    ("mode", "step", "functions"),
+    [
+        ("schema", ROME, ()),
+        ("prompt", ROME, ()),
+        ("tool", final(city="Rome"), ()),
+        ("auto", final(city="Rome"), (len,)),
+    ],
+)
+async def test_the_values_of_the_answer_come_in_every_mode(mode: Any, step: Any, functions: Any) -> None:
+    """`partial_outputs` yields each new value, whether the model writes a text or the arguments of a call."""
+
+    def look(city: str) -> str:
+        return city
+
+    agent = Agent(functions=[look] if functions else [])
+    model = ScriptedModel(["Atlantis" if mode != "auto" else final(days="x"), step], cut=2)
+    async with AsyncSwarm(model.client()).stream(agent, "Go", output=Output(Trip, mode=mode)) as run:
+        found = [copy.deepcopy(value) async for value in run.partial_outputs()]
+    assert found[-3:] in ([{"city": ""}, {"city": "Ro"}, {"city": "Rome"}], [{}, {"city": "Ro"}, {"city": "Rome"}])
+    assert all(left != right for left, right in itertools.pairwise(found))
+    assert run.response.output == Trip(city="Rome")
+
+
+async def test_a_run_without_a_type_has_no_values_and_reading_may_stop() -> None:
+    """The loop over the values ends with the run, and the rest of the events can be read after a `break`."""
+    async with AsyncSwarm(ScriptedModel(["Hi"]).client()).stream(Agent(), "Go") as run:
+        assert [value async for value in run.partial_outputs()] == []
+    async with AsyncSwarm(ScriptedModel([ROME], cut=2).client()).stream(Agent(), "Go", output=Trip) as run:
+        async for value in run.partial_outputs():
+            assert value == {}
+            break
+        assert type([event async for event in run][-1]).__name__ == "RunFinished"
+    with pytest.raises(RuntimeError, match="async with"):
+        await anext(AsyncSwarm(ScriptedModel([]).client()).stream(Agent(), "Go", output=Trip).partial_outputs())
+
+
+async def test_an_accepted_answer_in_a_call_starts_no_function() -> None:
+    """`final_answer` is no function: the call has a `ToolCallFinished`, and no `ToolCallStarted` before."""
+    model = ScriptedModel([final(city="Rome")])
+    async with AsyncSwarm(model.client()).stream(Agent(), "Go", output=Output(Trip, mode="tool")) as run:
+        events = [type(event).__name__ async for event in run]
+    assert ("ToolCallFinished" in events, "ToolCallStarted" in events) == (True, False)
+
+
 async def test_a_fault_of_the_whole_answer_is_named_so() -> None:
     """A wrapped type has no arguments for the model."""
     scene = Scene('{"value": "many"}', '{"value": 3}', functions=())
@@ -721,6 +767,10 @@ def test_swarm_has_types_too() -> None:
         assert [event["response"].output for event in classic if "response" in event] == [Trip(city="Rome")]
         with swarm.stream(Agent(), "Go", output=Trip) as run:
             assert {"city": "Rome"} in [run.partial_output for _ in run]
+        assert run.response.output == Trip(city="Rome")
+    with Swarm(ScriptedModel([final(city="Rome")]).client()) as swarm:
+        with swarm.stream(Agent(), "Go", output=Output(Trip, mode="tool")) as run:
+            assert [*run.partial_outputs()][-1] == {"city": "Rome"}
         assert run.response.output == Trip(city="Rome")
 
 

@@ -467,14 +467,15 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
 @pytest.mark.processes
 @pytest.mark.parametrize("message", [None, "Never mind."])
 async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str | None) -> None:
-    """Its record has the reason "waiting" until the next run of the conversation answers its calls, or closes them."""
+    """Its record has the status "waiting" until the next run of the conversation answers its calls, or closes them."""
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
         asked = await it.start("Erase the draft.")
         await asked.last_entry()
         record = await it.runs.get(asked.id, user="ann")
-        assert (record.status, record.reason, record.state) == ("finished", "waiting", "finished (waiting)")
+        assert (record.status, record.reason, record.state) == ("waiting", "waiting", "waiting")
+        assert (asked.record.status, asked.record.state) == ("waiting", "waiting")
         next_run = await (asked.answer({"e": True}) if message is None else it.start(message))
-        assert (await it.runs.get(asked.id, user="ann")).reason == "continued"
+        assert (await it.runs.get(asked.id, user="ann")).state == "finished (continued)"
         await next_run.last_entry()
         assert [each.reason for each in await it.runs.list(user="ann")] == [None, "continued"]
         assert (await asked.last_entry()).response["stop"] == "waiting"  # what has happened

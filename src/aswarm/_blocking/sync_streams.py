@@ -161,6 +161,16 @@ class SyncEventStream(_SyncStream[EventStream], Iterator[Event]):
         """The messages of `send` that are not in `response.messages`. See `EventStream.unsent`."""
         return self._stream.unsent
 
+    def partial_outputs(self) -> Generator[Any]:
+        """Read the events of the run, and yield each new `partial_output`; see `EventStream.partial_outputs`."""
+        values = self._stream.partial_outputs()
+        while True:
+            try:
+                value = self._step(values.__anext__)
+            except StopIteration:
+                return
+            yield value
+
     def __enter__(self) -> Self:
         super().__enter__()
         self._step(self._stream.__aenter__)

@@ -289,7 +289,7 @@ def of_user(user: str, conversation: str | None, limit: int) -> Transaction[list
 
 # A run that still waits for an answer: its conversation has no later run.
 WAITS = f"status = 'finished' AND coalesce(reason, '') = 'waiting' AND NOT {_HAS_LATER_RUN}"
-_CONDITIONS = {"waiting": WAITS, "running": ACTIVE}
+_CONDITIONS = {"waiting": WAITS, "finished": f"status = 'finished' AND NOT ({WAITS})", "running": ACTIVE}
 
 
 def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:

@@ -26,6 +26,8 @@ from aswarm._values.events import (
     Event,
     LoopEvent,
     RunFinished,
+    TextDelta,
+    ToolCallDelta,
     TurnStarted,
     typed_events,
 )
@@ -201,7 +203,7 @@ class _Stream(Generic[E]):
         """The typed answer so far, or None. It is plain data for display, neither validated nor converted.
 
         Each access parses the text again. The value stays until the next completion starts. After the run, use
-        `response.output`.
+        `response.output`. `EventStream.partial_outputs` yields each value.
         """
         return self._state.partial_output
 
@@ -265,6 +267,10 @@ class ClassicStream(_Stream[ClassicEvent], AsyncGenerator[ClassicEvent, None]):
         return await self._step(functools.partial(self._reading.events.athrow, *error))
 
 
+# The events after which `partial_output` may have another value.
+_CHANGES_OUTPUT = (TextDelta, ToolCallDelta, CompletionFinished)
+
+
 class EventStream(_Stream[Event], AsyncIterator[Event]):
     """The async context manager that `stream()` returns. Inside its block, iterate over it to get live typed events.
 
@@ -293,6 +299,14 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
         """The messages of `send` that are not in `response.messages` yet, because the turn has not ended or calls are open."""
         return self._state.unsent
 
+    def partial_outputs(self) -> AsyncIterator[Any]:
+        """Read the events of the run, and yield `partial_output` each time that it has changed.
+
+        This works in every mode of `Output`: the model may write the answer as text, or as the arguments of a call. After an
+        invalid answer, the values start again.
+        """
+        return _PartialOutputs(self)
+
     async def __aenter__(self) -> Self:
         if self._is_open:
             raise RuntimeError("a run can be entered only once; call swarm.stream(...) again")
@@ -308,3 +322,20 @@ class EventStream(_Stream[Event], AsyncIterator[Event]):
         if not self._is_open:
             raise RuntimeError("use `async with swarm.stream(...) as run:`, so that leaving the block ends the run")
         return super().__anext__()
+
+
+class _PartialOutputs(AsyncIterator[Any]):
+    """The values of `partial_output`. Not an async generator: trio warns if the reader leaves a generator with a `break`."""
+
+    def __init__(self, stream: EventStream) -> None:
+        self._stream = stream
+        self._last: Any = None
+
+    async def __anext__(self) -> Any:
+        async for event in self._stream:
+            if isinstance(event, _CHANGES_OUTPUT):
+                value = self._stream.partial_output
+                if value is not None and value != self._last:
+                    self._last = value
+                    return value
+        raise StopAsyncIteration

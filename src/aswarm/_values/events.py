@@ -127,7 +127,8 @@ class ToolProgress(_Event):
 class ToolCallFinished(_Event):
     """A call has finished. Events come in the order in which the calls finish. But messages are recorded in call order.
 
-    If the function never ran (an unknown function, invalid arguments), there is no `ToolCallStarted` before.
+    If no function ran, there is no `ToolCallStarted` before: an unknown function, invalid arguments, or a typed answer in a call
+    of `final_answer`, which is no function.
 
     Args:
         index: The position of the call in its message.

@@ -278,11 +278,11 @@ class DurableRuns(LoggedRuns):
         return DurableRun(self, await self._find(run_id, None))
 
     async def records(
-        self, *, status: RunStatus | Literal["waiting", "queued", "unreachable"] | None = None, limit: int = 100
+        self, *, status: RunStatus | Literal["queued", "unreachable"] | None = None, limit: int = 100
     ) -> list[RunRecord]:
         """Return the newest runs of all users, for the tools of an operator. `status`: return only runs with this status.
 
-        "waiting": finished runs whose calls still wait for an answer. "queued": runs that wait for a process. "unreachable":
+        "waiting": ended runs whose calls still wait for an answer. "queued": runs that wait for a process. "unreachable":
         queued runs that this process cannot execute, because they need another version or another agent.
         """
         if status == "unreachable":

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar, Unpack, cast
+from typing import Self, TypeAlias, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -51,9 +51,9 @@ from ._runs import (
     RunActive,
     RunNotFound,
     RunRecord,
-    RunStatus,
     ShuttingDown,
     TooManyRuns,
+    status_of,
 )
 from ._shutdown import Draining
 from ._starting import Taken
@@ -466,7 +466,7 @@ async def task_group(stack: AsyncExitStack) -> TaskGroup:
 def record_of(row: RunRow) -> RunRecord:
     """Return the row of a run as a record."""
     policy, is_queued = _POLICIES.get(row.on_disconnect), row.status == "queued"
-    status = "running" if is_queued else cast("RunStatus", row.status)
+    status = "running" if is_queued else status_of(row.status, row.reason)
     return RunRecord(
         id=row.id, user=row.user, conversation=row.conversation, agent=row.agent, status=status, started_ms=row.started,
         ended_ms=row.ended, reason=row.reason, digest=row.digest,

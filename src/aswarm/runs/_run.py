@@ -6,7 +6,7 @@ import copy
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Self, cast
+from typing import Self
 
 from aswarm._record.entries import Entry
 from aswarm._record.outcomes import recorded_response
@@ -16,7 +16,7 @@ from aswarm._values.errors import ConfigurationError, RunError
 
 from ._live import LiveEntries
 from ._requests import answers_of
-from ._runs import NewRun, RunNotFound, RunRecord, Runs, RunStatus
+from ._runs import NewRun, RunNotFound, RunRecord, Runs, status_of
 from ._shutdown import Draining
 from ._starting import ending_of
 
@@ -123,7 +123,7 @@ class Run:
         status, reason = ending_of(last)
         self.record = replace(
             self.record,
-            status=cast("RunStatus", status),
+            status=status_of(status, reason),
             reason=reason,
             ended_ms=last.at_ms,
             last=last.seq,

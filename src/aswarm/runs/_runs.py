@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from aswarm._record.entries import Entry
 from aswarm._swarm import AsyncSwarm
@@ -30,7 +30,7 @@ from ._live import LiveEntries
 from ._requests import CallAnswer, ClientTool, RequestRefused
 from ._shutdown import Draining
 
-RunStatus: TypeAlias = Literal["running", "finished", "failed", "stopped"]
+RunStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "stopped"]
 """The status of a run: "running" until its end."""
 DisconnectPolicy: TypeAlias = Literal["finish", "cancel"] | float
 """What happens to a run without readers. "finish": the run continues to its end. "cancel": it is cancelled when its last
@@ -144,6 +144,11 @@ class NewRun:
         return hashlib.sha256(json.dumps(work, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def status_of(status: str, reason: str | None) -> RunStatus:
+    """Return the status of a record from the status and the reason that its log has stored."""
+    return cast("RunStatus", "waiting" if status == "finished" and reason == "waiting" else status)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """The state of a run when the record was read.
@@ -153,12 +158,13 @@ class RunRecord:
         user: The id of its user.
         conversation: The id of its conversation, or None.
         agent: The name of the agent that starts the run, or None.
-        status: "running" or, after the end, "finished", "failed" or "stopped".
+        status: "running" or, after the end, "finished", "failed" or "stopped". "waiting": the run has ended, and its calls wait for
+            answers; "finished" when the next run of the conversation answers or closes these calls.
         started_ms: The start, in milliseconds since the epoch.
         ended_ms: The end, in milliseconds since the epoch; None for a running run.
         reason: For a stopped run, a code such as "cancelled". For a failed run, the name of the error. For a run that finished
-            without an answer, the `stop` of its response, such as "waiting". When the next run of the conversation answers or
-            closes its calls, "waiting" becomes "continued".
+            without an answer, the `stop` of its response, such as "max_turns" or "waiting". When the next run of the
+            conversation answers or closes its calls, "waiting" becomes "continued".
         digest: See `NewRun.digest`.
         on_disconnect: See `NewRun`.
         last: The number of its last entry so far, -1 without entries.
@@ -189,9 +195,9 @@ class RunRecord:
 
     @property
     def state(self) -> str:
-        """The status for people, such as "running (queued)" or "finished (waiting)"."""
+        """The status for people, such as "running (queued)", "waiting" or "finished (max_turns)"."""
         more = "queued" if self.is_queued else self.reason
-        return self.status if more is None else f"{self.status} ({more})"
+        return self.status if more in (None, self.status) else f"{self.status} ({more})"
 
     @property
     def is_running(self) -> bool:
