@@ -218,6 +218,82 @@ def test_the_arguments_of_a_call_are_edited(tabs: Tabs) -> None:
     expect(page.locator(".call").last).to_contain_text("Refunded 20.00 EUR")
 
 
+@pytest.mark.parametrize("by_mouse", [True, False], ids=["mouse", "keyboard"])
+@pytest.mark.parametrize(("opens", "field"), [("Deny…", "Reason for the model"), ("Edit…", "Arguments")])
+def test_a_form_takes_the_focus_and_gives_it_back(tabs: Tabs, by_mouse: bool, opens: str, field: str) -> None:
+    """The letters go into the field, Escape closes the form from wherever the focus is, and Ctrl+Enter sends it."""
+    page = tabs.open()
+    say(page, "a refund, please")
+    button = page.get_by_role("button", name=opens)
+    for times in range(3):
+        if by_mouse and times < 2:
+            button.click()
+        else:
+            button.press("Enter")
+        expect(page.get_by_label(field)).to_be_focused()
+        before = conversation(page)
+        page.keyboard.type("n/t")
+        assert "n/t" in page.get_by_label(field).input_value()
+        if times == 1:
+            page.get_by_role("button", name="Back").focus()
+        if times < 2:
+            page.keyboard.press("Escape")
+            expect(button).to_be_focused()
+    assert conversation(page) == before
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("")
+    page.get_by_label(field).fill("no photo" if opens == "Deny…" else '{"order_id": 4711, "amount": 7, "reason": "x"}')
+    page.keyboard.press("Control+Enter" if by_mouse else "Meta+Enter")
+    wait_for_end(page, 2)
+    expect(page.locator(".call").last).to_contain_text("no photo" if opens == "Deny…" else "Refunded 7.00 EUR")
+
+
+@pytest.mark.parametrize("text", ["a refund, please", "the account, please"], ids=["approval", "question"])
+def test_keys_do_not_act_while_a_form_is_open(tabs: Tabs, text: str) -> None:
+    """Without the focus in the field, letters do nothing: no jump to a new conversation, no message to the agent."""
+    page = tabs.open()
+    say(page, text)
+    page.wait_for_selector(".decision")
+    if "refund" in text:
+        page.get_by_role("button", name="Edit…").click()
+    page.evaluate("document.activeElement.blur()")
+    before = conversation(page)
+    page.keyboard.type("no photo?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".decision")).to_have_count(1)
+    expect(page.locator(".message.user")).to_have_count(1)
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert conversation(page) == before
+    if "refund" in text:
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name="Edit…")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+
+
+@pytest.mark.parametrize("by_mouse", [True, False], ids=["mouse", "keyboard"])
+def test_a_message_that_closes_a_question_is_confirmed(tabs: Tabs, service: httpx.Client, by_mouse: bool) -> None:
+    """The confirmation says what happens. Enter and Escape cancel it, and the text stays in the box."""
+    page = tabs.open()
+    say(page, "the account, please")
+    page.wait_for_selector(".decision")
+    for key in ("Enter", "Escape"):
+        page.fill("#box", "savings")
+        if by_mouse:
+            page.get_by_role("button", name="Send", exact=True).click()
+        else:
+            page.press("#box", "Enter")
+        dialog = page.get_by_role("dialog", name="Send the message?")
+        expect(dialog).to_contain_text("1 call waits for you. A new message closes it as not run.")
+        page.keyboard.press(key)
+        expect(dialog).to_have_count(0)
+        expect(page.locator("#box")).to_have_value("savings")
+        expect(page.locator(".decision")).to_have_count(1)
+    page.press("#box", "Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    wait_for_end(page, 2)
+    assert user_contents(service, page) == ["the account, please", "savings"]
+
+
 @pytest.mark.parametrize(
     ("text", "given", "told"), [("account", "savings", "to savings"), ("label", '{"cracks": 2}', '"cracks": 2')]
 )

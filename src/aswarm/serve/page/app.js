@@ -1,4 +1,4 @@
-// The whole page: the list of conversations, the frame, the keys.
+// The whole page, and its keys.
 
 import { Chat, focusBox } from "./chat.js";
 import { Dialog, TokenForm } from "./dialogs.js";

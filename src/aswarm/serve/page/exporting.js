@@ -7,7 +7,6 @@ const ADDED = ["sender", "tool_name", "reasoning_content", "reasoning"];
 
 const plain = (message) => Object.fromEntries(Object.entries(message).filter(([key, value]) => !ADDED.includes(key) && value !== null));
 
-// `expect`: "first", "all", "none" or "judge".
 export function evalCase({ messages, turn, expect, withArguments, judge, name, context }) {
 	const before = messages.slice(0, turn.start).map(plain);
 	const one = before.length === 1 && before[0].role === "user" && typeof before[0].content === "string";

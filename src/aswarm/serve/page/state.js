@@ -58,7 +58,7 @@ export function setTheme(theme) {
 	update({ theme });
 }
 
-// Show the panels, which are elsewhere on narrow screens.
+// The panels are elsewhere on narrow screens.
 export const inspect = (changes) => update({ ...changes, place: matchMedia("(max-width: 1080px)").matches ? "panels" : state.place });
 
 export function setPanel(panel) {
@@ -213,7 +213,7 @@ function announceEntry(view, entry) {
 
 // --- actions of the user ---
 
-// Start a run of this conversation, or of a new one. Return whether the service accepted it.
+// Start a run. Return whether the service accepted it.
 async function start(body, id = state.id) {
 	const isNew = id === null;
 	const name = isNew ? randomId() : id;
@@ -322,7 +322,7 @@ async function fromDialog(act) {
 	update({ dialog: null });
 }
 
-// The answers that a fork reuses, and the calls and messages that it leaves out.
+// What a fork reuses, and what it leaves out.
 export function forkFacts(keep) {
 	const calls = (messages) => historyView(messages, 0).flatMap((block) => block.turn?.calls || []).filter((call) => call.content !== undefined);
 	const messages = state.stored?.messages || [];

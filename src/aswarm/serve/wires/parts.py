@@ -2,8 +2,9 @@
 
 No part of a message is left out. A part that the providers do not take raises InvalidRequest, with its place and its type.
 
-Security: An address must start with "data:", "https:" or "http:". For "file:", a model server might read its own files. The id of
-a file at the provider is refused, because the provider would look it up with the key of the service, and not for this user.
+A model server might read its own files for "file:", and a provider would look up the id of a file with the key of the service.
+
+Security: The address of an attachment starts with "data:", "https:" or "http:", and the id of a file at the provider is refused.
 """
 
 from __future__ import annotations
