@@ -38,7 +38,6 @@ def native_request(body: object) -> ClientRequest:
     - `"regenerate": true`: the model answers the last message of the user again, and the later messages are removed.
     """
     data = an_object(body, "body")
-    check_keys(data, _KEYS, "")
     answers = [_answer(each, f"answers[{at}]") for at, each in enumerate(a_list(data.get("answers"), "answers"))]
     continues = a_flag(data.get("continue", False), "continue")
     regenerate = a_flag(data.get("regenerate"), "regenerate")
@@ -56,6 +55,7 @@ def native_request(body: object) -> ClientRequest:
         continues=continues,
         regenerate=regenerate,
         agent=an_optional_text(data.get("agent"), "agent"),
+        left_out=[key for key, value in data.items() if key not in _KEYS and value],
     )
 
 
