@@ -87,7 +87,7 @@ def test_runs_are_listed_and_shown() -> None:
     listed = lines(invoke("runs", "list", URL).stdout)
     assert [(run["id"], run["status"], run["user"]) for run in listed] == [
         ("b", "finished", "-"),
-        ("a", "finished", "-"),
+        ("a", "waiting", "-"),
     ]
     assert lines(invoke("runs", "list", URL, "--status", "running").stdout) == []
     (shown,) = lines(invoke("runs", "show", "shop:runs", "a").stdout)
