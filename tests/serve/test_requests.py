@@ -41,6 +41,7 @@ def test_a_text_is_a_new_message_of_the_user() -> None:
     found = native_request({"text": "Hi", "agent": "triage"})
     assert [each.message for each in found.messages] == [{"role": "user", "content": "Hi"}]
     assert (found.agent, found.answers) == ("triage", [])
+    assert list(native_request({"text": "Hi", "files": [1], "agent": None}).left_out) == ["files"]
 
 
 def test_native_answers_are_decisions_or_contents() -> None:
