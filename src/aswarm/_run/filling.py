@@ -98,8 +98,9 @@ def checked_resources(resources: object) -> Mapping[str, object]:
 def check_agent(agent: Agent, tools: Toolbox, context: Mapping[str, Any], resources: Mapping[str, object]) -> None:
     """Raise ConfigurationError if the context or the resources do not suit the functions or the instructions of an agent."""
     faults: dict[str, list[str]] = {}
+    of_functions = {id(tool._schema.filled) for tool in tools.tools.values()}  # others only read the context
     for place, filled in (*tools.needs, *_needs_of_instructions(agent)):
-        for fault in _faults(filled, context, resources):
+        for fault in _faults(filled, context, resources, may_write=id(filled) in of_functions):
             faults.setdefault(fault, []).append(place)
     if faults:
         text = "; ".join(f"{', '.join(places)}: {fault}" for fault, places in faults.items())
@@ -112,10 +113,13 @@ def _needs_of_instructions(agent: Agent) -> Iterator[tuple[str, Filled]]:
         yield _INSTRUCTIONS, filled
 
 
-def _faults(filled: Filled, context: Mapping[str, Any], resources: Mapping[str, object]) -> Iterator[str]:
+def _faults(
+    filled: Filled, context: Mapping[str, Any], resources: Mapping[str, object], *, may_write: bool
+) -> Iterator[str]:
     if filled.kind is not None:
+        read = filled.kind.view if may_write else filled.kind.read
         try:
-            filled.kind.read(context)
+            read(context)
         except ConfigurationError as error:
             yield str(error)
     yield from filter(None, (each.fault(resources) for each in filled.resources))

@@ -18,6 +18,7 @@ import typing_extensions
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
+from .context_forms import ViewForm, merged, same, shapes_of
 from .errors import ConfigurationError
 from .read_only_types import is_read_only
 from .typed_dicts import modern, readable_hints
@@ -59,7 +60,7 @@ class ContextType:
     Raises ConfigurationError for a field without a JSON form, or with an alias.
     """
 
-    __slots__ = ("_adapter", "_fields", "_is_typed_dict", "is_read_only", "name")
+    __slots__ = ("_adapter", "_fields", "_has_functions", "_is_typed_dict", "_shapes", "is_read_only", "name")
 
     def __init__(self, hint: Any) -> None:
         kind: Any = get_origin(hint) or hint
@@ -68,6 +69,8 @@ class ContextType:
         self._fields = frozenset(_fields_of(kind) or ())
         self._adapter = _adapter_of(hint, kind, self._fields)
         self.is_read_only = is_read_only(hint)
+        # Nothing is written back to a read-only type.
+        self._shapes, self._has_functions = shapes_of({} if self.is_read_only else self._adapter.core_schema)
 
     def read(self, context: Mapping[Any, Any]) -> Any:
         """Return a view of the context. Raises ConfigurationError if the context does not fit."""
@@ -88,42 +91,56 @@ class ContextType:
     def view(self, context: Mapping[Any, Any]) -> ContextView:
         """Return a view that can find its changes. Raises ConfigurationError if the context does not fit."""
         value = self.read(context)
-        return ContextView(self, value, {} if self.is_read_only else self.dumped(value))
+        if self.is_read_only:
+            return ContextView(self, value, {}, None)
+        own = {key: context[key] for key in self._fields if key in context}
+        before = self._form(value, own)
+        if self._has_functions:
+            self._check_form(before)
+        return ContextView(self, value, own, before)
 
-    def dumped(self, value: Any) -> dict[str, Any]:
-        """Return the fields of a view as JSON data."""
+    def _form(self, value: Any, source: Any, earlier: ViewForm | None = None) -> ViewForm:
         data = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
-        return {key: data[key] for key in data if key in self._fields}
+        return ViewForm(self._shapes, value, data, source, earlier)
 
-    def changes(self, before: Mapping[str, Any], value: Any) -> tuple[dict[str, Any], list[str]]:
+    def _check_form(self, form: ViewForm) -> None:
+        """Raise ConfigurationError if a serializer writes a form that the type cannot read."""
+        try:
+            self._adapter.validate_json(_as_json(form.data))
+        except ValidationError as error:
+            raise ConfigurationError(
+                f"{self.name} has a serializer whose JSON form the type cannot read, so no change can be stored: {_faults(error)}"
+            ) from None
+
+    def changes(self, source: Mapping[str, Any], before: ViewForm, value: Any) -> tuple[dict[str, Any], list[str]]:
         """Return the changed fields of a view as JSON data, and the removed keys.
 
-        `before`: the JSON data of its fields at the start. Raises TypeError if a change does not fit the type.
+        `source`: the context variables that the view was read from. `before`: the form of the view at the start. Raises
+        TypeError if a change does not fit the type.
         """
         try:
             if undeclared := self._undeclared(value):
                 raise self._misfit_of_change(f"{undeclared}: the type has no such field")
-            after = self.dumped(value)
-            # Compare the JSON texts, because 1 == True == 1.0.
-            keys = [key for key in after if key not in before or _as_json(before[key]) != _as_json(after[key])]
-            removed = [key for key in before if key not in after]
+            after = self._form(value, source, before)
+            if after.undeclared:
+                raise self._misfit_of_change(f"{after.undeclared}: the type has no such field")
+            keys = [key for key in after.data if key not in before.data or not same(before.data[key], after.data[key])]
+            removed = [key for key in before.data if key not in after.data]
             if not (keys or removed):
                 return {}, []
-            checked = self.dumped(self._adapter.validate_json(_as_json(after)))
+            changed = merged(source, before, after, after.data)
+            checked = self._form(self._adapter.validate_json(_as_json(changed)), changed)
+            changed = merged(source, before, after, checked.data)
         except ValidationError as error:
             raise self._misfit_of_change(_faults(error)) from None
         except (PydanticSerializationError, AttributeError) as error:
             raise self._misfit_of_change(str(error)) from None
-        return {key: checked[key] for key in keys}, removed
+        return {key: changed[key] for key in keys}, removed
 
     def _undeclared(self, value: Any) -> str:
         """Return an attribute or key that was set, but that the type does not declare; empty if there is none."""
-        attributes: Any = value if self._is_typed_dict else getattr(value, "__dict__", {})
-        extra: Any = getattr(value, "__pydantic_extra__", None) or {}
-        kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-        own = (key for key in (*attributes, *extra) if key not in self._fields)
-        # A cached property is an attribute of the class.
-        return next((str(key) for key in own if self._is_typed_dict or not hasattr(kind, str(key))), "")
+        attributes: Any = value if self._is_typed_dict else getattr(value, "__pydantic_extra__", None) or {}
+        return next((str(key) for key in attributes if key not in self._fields), "")
 
     def _misfit(self, faults: str) -> ConfigurationError:
         return ConfigurationError(f"the context variables do not fit {self.name}: {faults}")
@@ -134,17 +151,21 @@ class ContextType:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ContextView:
-    """The view of one call. `value`: the argument of the function. `before`: the JSON data of its fields at the start."""
+    """The view of one call. `value`: the argument of the function. `source`: the context variables that it was read from.
+
+    `before`: its JSON form at the start; None for a view that cannot change.
+    """
 
     kind: ContextType
     value: Any
-    before: Mapping[str, Any]
+    source: Mapping[str, Any]
+    before: ViewForm | None
 
     def merge_into(self, context: dict[Any, Any]) -> None:
-        """Apply the changes of the call by key. If a change does not fit the type, raise TypeError and apply no change."""
-        if self.kind.is_read_only:
+        """Apply the changes of the call. If a change does not fit the type, raise TypeError and apply no change."""
+        if self.before is None:
             return
-        changed, removed = self.kind.changes(self.before, self.value)
+        changed, removed = self.kind.changes(self.source, self.before, self.value)
         for key in removed:
             context.pop(key, None)
         context.update(changed)

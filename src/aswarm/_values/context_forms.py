@@ -1,0 +1,350 @@
+"""The JSON form of a typed view, in the keys that reading uses, and the merge of its changes at every depth.
+
+A type may declare only a part of the data in the context variables. So a change is merged into the data from which the view was
+read: what the function did not change stays as it is, also keys that the type does not know. `FieldKeys` come from pydantic's
+core schema, because only this schema has the keys of nested models, dataclasses and TypedDicts in one form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from pydantic import RootModel
+from pydantic_core import from_json, to_json, to_jsonable_python
+
+from .errors import ConfigurationError
+from .json import is_array, is_object
+
+_NOTHING: Any = object()
+_NEAR = 20  # an item that was copied and changed is searched at most this number of places from its old place
+_SETS = (set, frozenset)
+
+
+# --- the keys of a type -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FieldKeys:
+    """The keys of one field in JSON. `reads`: from the first choice of a reader to the last. `written`: the key in a dump."""
+
+    reads: tuple[str, ...]
+    written: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The fields of a nested class. `is_custom`: whether a serializer of the class makes its JSON form."""
+
+    fields: Mapping[str, FieldKeys]
+    is_custom: bool
+
+
+Shapes: TypeAlias = Mapping[type, Shape]
+
+
+def shapes_of(schema: object) -> tuple[Shapes, bool]:
+    """Return the shapes of the models and dataclasses in a core schema, and whether a function makes a part of the JSON form.
+
+    Raises ConfigurationError for a nested field that cannot be written back.
+    """
+    shapes: dict[type, Shape] = {}
+    has_functions = False
+    for each in _schemas_in(schema):
+        is_custom = str(_get(each.get("serialization"), "type")).startswith("function-")
+        has_functions = has_functions or is_custom
+        kind, cls = each["type"], each.get("cls")
+        if kind == "typed-dict":
+            _check_items(each)
+        elif kind in ("model", "dataclass") and isinstance(cls, type) and not each.get("root_model"):
+            shapes[cls] = Shape(dict(_fields_of(each, cls)), is_custom)
+    return shapes, has_functions
+
+
+def _schemas_in(schema: object) -> Iterator[Mapping[str, Any]]:
+    found: list[object] = [schema]
+    for each in found:  # the list grows during the loop
+        if is_object(each):
+            found.extend(each.values())
+            if isinstance(each.get("type"), str):
+                yield each
+        elif is_array(each):
+            found.extend(each)
+
+
+def _fields_of(schema: Mapping[str, Any], cls: type) -> Iterator[tuple[str, FieldKeys]]:
+    inner = schema
+    while "fields" not in inner or inner is schema:
+        inner = inner["schema"]  # inside the validators of the class
+    fields = inner["fields"]
+    named = fields.items() if is_object(fields) else ((each["name"], each) for each in fields)
+    config: Mapping[str, Any] = schema.get("config") or {}
+    for name, field in named:
+        if field.get("init") is not False and not field.get("init_only"):
+            yield name, FieldKeys(_reads(name, field, config, cls), field.get("serialization_alias") or name)
+
+
+def _reads(name: str, field: Mapping[str, Any], config: Mapping[str, Any], cls: type) -> tuple[str, ...]:
+    alias = field.get("validation_alias")
+    if alias is None or config.get("validate_by_alias") is False:
+        return (name,)
+    paths: list[Any] = [[alias]] if isinstance(alias, str) else alias
+    paths = paths if all(map(is_array, paths)) else [paths]
+    if any(len(path) > 1 for path in paths):
+        raise ConfigurationError(
+            f"{cls.__name__}.{name} is read from a path inside of another value, so a change cannot be written back; use "
+            "an alias that is one key"
+        )
+    by_name = config.get("validate_by_name") or config.get("populate_by_name")
+    return tuple(dict.fromkeys([path[0] for path in paths] + ([name] if by_name else [])))
+
+
+def _check_items(schema: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for an item of a TypedDict that is read and written under different keys."""
+    for name, field in schema["fields"].items():
+        alias = field.get("validation_alias") or name
+        if field.get("serialization_exclude") or alias != (field.get("serialization_alias") or name):
+            raise ConfigurationError(
+                f"{schema.get('cls_name') or getattr(schema.get('cls'), '__name__', 'TypedDict')}.{name} is not written under the key "
+                "from which it is read, so a change would be lost; give it one alias, and do not exclude it"
+            )
+
+
+def _get(value: object, key: str) -> Any:
+    return value.get(key) if is_object(value) else None
+
+
+# --- the form of a view -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An object of a view when the call started. `source`: the data from which it was read. `form`: its JSON form."""
+
+    value: object  # kept alive, so that no other object gets its id()
+    source: Any
+    form: dict[str, Any]
+    names: frozenset[str]
+
+
+class ViewForm:
+    """The JSON form of the value of one view.
+
+    `data`: the form. `known`: the objects in the value with their form, by id(). `earlier`: the same for the start of the call.
+    """
+
+    def __init__(self, shapes: Shapes, value: Any, data: Any, source: Any, earlier: ViewForm | None = None) -> None:
+        self._shapes = shapes
+        self._earlier = earlier
+        self._known: dict[int, _Known] = {}
+        # By the id() of a dict or list in `data`.
+        self._kinds: dict[int, type] = {}
+        self._origins: dict[int, _Known] = {}
+        self.undeclared = ""
+        self.data: dict[str, Any] = self._form(value, data, source)
+
+    def origin(self, node: object) -> _Known | None:
+        """Return the object of the start of the call that has this form now."""
+        return self._origins.get(id(node))
+
+    def kind(self, node: object) -> type | None:
+        """Return the class of the value with this form."""
+        return self._kinds.get(id(node))
+
+    def _form(self, value: Any, data: Any, source: Any) -> Any:
+        while isinstance(value, RootModel):
+            value = value.root  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - of any type
+        if is_array(data):
+            return self._array(value, data, source)
+        return self._object(value, data, source) if is_object(data) else data
+
+    def _array(self, value: Any, data: Sequence[Any], source: Any) -> list[Any]:
+        items: list[Any] = list(value) if hasattr(value, "__len__") and len(value) == len(data) else [None] * len(data)
+        source = _readable(source)
+        has_order = is_array(source) and len(source) == len(data) and type(value) not in _SETS
+        sources = source if has_order else [None] * len(data)
+        made = list(map(self._form, items, data, sources))
+        self._kinds[id(made)] = type(value)
+        return made
+
+    def _object(self, value: Any, data: Mapping[str, Any], source: Any) -> dict[str, Any]:
+        known = self._earlier._known.get(id(value)) if self._earlier is not None else None
+        own = _readable(source) if known is None else known.source
+        source = own if is_object(own) else {}
+        shape = next((self._shapes[each] for each in type(value).__mro__ if each in self._shapes), None)
+        if shape is not None:
+            made = self._fields(value, data, source, shape)
+            self._note_undeclared(getattr(value, "__dict__", ()), shape.fields, known, type(value))
+        elif is_object(value):
+            made = self._items(value, data, source)
+            if self._earlier is not None and len(value) != len(data):
+                self.undeclared = self.undeclared or next(str(key) for key in value if str(key) not in data)
+        else:
+            made = dict(data)
+        self._kinds[id(made)] = type(value)
+        if known is not None:
+            self._origins[id(made)] = known
+        names = frozenset(getattr(value, "__dict__", ()))
+        self._known[id(value)] = _Known(value, own, made, names)
+        return made
+
+    def _fields(self, value: Any, data: Mapping[str, Any], source: Mapping[str, Any], shape: Shape) -> dict[str, Any]:
+        if shape.is_custom:
+            own = {key for keys in shape.fields.values() for key in keys.reads}
+            if len(source.keys() & data.keys()) > len(source.keys() & own):
+                return dict(data)  # the source has the form that the serializer of the class makes
+        made: dict[str, Any] = {}
+        for name, keys in shape.fields.items():
+            item = getattr(value, name)
+            key = next((each for each in keys.reads if each in source), keys.reads[0])
+            written = data[keys.written] if keys.written in data else to_jsonable_python(item)
+            made[key] = self._form(item, written, source.get(key))
+        extra: Mapping[str, Any] = getattr(value, "__pydantic_extra__", None) or {}
+        made |= {key: self._form(extra[key], data[key], source.get(key)) for key in extra if key in data}
+        return made
+
+    def _items(self, value: Mapping[Any, Any], data: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+        if len(value) == len(data):  # a dump has the order of the dict
+            pairs = zip(value.values(), data.items(), strict=True)
+            return {key: self._form(item, written, source.get(key)) for item, (key, written) in pairs}
+        return {key: self._form(value.get(key), data[key], source.get(key)) for key in data}
+
+    def _note_undeclared(
+        self, names: Iterable[str], declared: Mapping[str, Any], known: _Known | None, kind: Any
+    ) -> None:
+        """Note a name that the function has set, but that the type does not declare, because it would be lost."""
+        if known is None or self.undeclared:
+            return
+        own = (name for name in names if name not in declared and name not in known.names)
+        self.undeclared = next((name for name in own if not hasattr(kind, name)), "")
+
+
+# --- the merge --------------------------------------------------------------------------------------------------------
+
+
+def merged(source: Mapping[str, Any], before: ViewForm, after: ViewForm, checked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the source with the changes between two forms. `checked`: the second form, after its validators ran."""
+    return cast("dict[str, Any]", _Merge(before, after).value(source, before.data, after.data, checked))
+
+
+class _Merge:
+    def __init__(self, before: ViewForm, after: ViewForm) -> None:
+        self._before = before
+        self._after = after
+
+    def value(self, source: Any, before: Any, after: Any, checked: Any) -> Any:
+        origin = self._after.origin(after)
+        if origin is not None:
+            source, before = origin.source, origin.form
+        if before is not _NOTHING and source is not _NOTHING and same(before, after):
+            return source
+        if is_object(after):
+            return self._object(_readable(source), before, after, checked)
+        return self._array(_readable(source), before, after, checked) if is_array(after) else checked
+
+    def _object(self, source: Any, before: Any, after: Mapping[str, Any], checked: Any) -> dict[str, Any]:
+        same_kind = self._before.kind(before) is self._after.kind(after)
+        if not (is_object(source) and is_object(before) and same_kind):
+            source, before = {}, {}
+        checked = checked if is_object(checked) else after
+        made = {key: item for key, item in source.items() if key in after or key not in before}
+        for key, item in after.items():
+            if key not in before or not same(before[key], item):
+                old = source.get(key, _NOTHING), before.get(key, _NOTHING)
+                made[key] = self.value(*old, item, checked.get(key, item))
+        return made
+
+    def _array(self, source: Any, before: Any, after: Sequence[Any], checked: Any) -> list[Any]:
+        if not (is_array(checked) and len(checked) == len(after)):
+            return cast("list[Any]", checked)
+        kind = self._after.kind(after)
+        if kind in _SETS and is_array(source):
+            return _set_of(source, checked)
+        if not (is_array(source) and is_array(before) and len(source) == len(before)):
+            source, before = [], []
+        made: list[Any] = []
+        for place, old in enumerate(self._old_places(before, after)):
+            pair = (_NOTHING, _NOTHING) if old is None else (source[old], before[old])
+            made.append(self.value(*pair, after[place], checked[place]))
+        return made
+
+    def _old_places(self, before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
+        """Return the place before the call of each item: of the same object, else of an equal item, else of the nearest item."""
+        places: list[int | None] = [None] * len(after)
+        own = {id(item): place for place, item in enumerate(before)}
+        for place, item in enumerate(after):
+            origin = self._after.origin(item)
+            places[place] = own.get(id(origin.form)) if origin is not None else None
+        taken = {place for place in places if place is not None}
+        equal: defaultdict[bytes, list[int]] = defaultdict(list)
+        for place in reversed(range(len(before))):
+            if place not in taken:
+                equal[_json(before[place])].append(place)
+        _fill(places, taken, lambda place: free.pop() if (free := equal.get(_json(after[place]))) else None)
+        if moved := min(abs(len(after) - len(before)), _NEAR):
+            members = [_members_of(item) for item in before]
+            counts = Counter(member for each in members for member in each)
+            rare = [{member for member in each if counts[member] == 1} for each in members]
+            _fill(places, taken, lambda place: _most_similar(place, moved, rare, _members_of(after[place]), taken))
+        else:
+            _fill(places, taken, lambda place: None if place in taken else place)
+        return places
+
+
+def _fill(places: list[int | None], taken: set[int], find: Callable[[int], int | None]) -> None:
+    for place, old in enumerate(places):
+        if old is None and (found := find(place)) is not None:
+            places[place] = found
+            taken.add(found)
+
+
+def _most_similar(place: int, moved: int, rare: Sequence[set[Any]], members: set[Any], taken: set[int]) -> int | None:
+    """Return the place of the item that this changed copy replaces: it has the most members that no other item has."""
+    near = range(max(0, place - moved), min(len(rare), place + moved + 1))
+    free = [each for each in near if each not in taken and rare[each] & members]
+    return max(free, key=lambda each: len(rare[each] & members), default=None)
+
+
+def _members_of(item: Any) -> set[tuple[str, bytes]]:
+    return {(key, _json(value)) for key, value in item.items()} if is_object(item) else set()
+
+
+def _set_of(source: Sequence[Any], checked: Sequence[Any]) -> list[Any]:
+    """Return the items of a set in the order of the source, then the new items: a set has no order of its own."""
+    new, kept = list(checked), list[Any]()
+    for each in source:
+        found = next((place for place, item in enumerate(new) if _covers(each, item)), None)
+        if found is not None:
+            kept.append(each)
+            del new[found]
+    return kept + new
+
+
+def _covers(source: Any, item: Any) -> bool:
+    if is_object(source) and is_object(item):
+        return all(key not in source or same(source[key], value) for key, value in item.items())
+    return same(source, item)
+
+
+def _readable(source: Any) -> Any:
+    """Return the source as JSON data if it is an object of another class, such as a model or a tuple."""
+    if source is _NOTHING or type(source) in (list, str, int, float, bool):
+        return source
+    if type(source) is dict and all(map(_is_text, source)):  # pyright: ignore[reportUnknownArgumentType]
+        return source  # pyright: ignore[reportUnknownVariableType]
+    return from_json(_json(source))
+
+
+def _is_text(key: object) -> bool:
+    return type(key) is str
+
+
+def same(left: Any, right: Any) -> bool:
+    """Return whether two values have the same JSON text: 1 == True == 1.0 in Python."""
+    return left is right or _json(left) == _json(right)
+
+
+def _json(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="constants")
