@@ -9,7 +9,7 @@ from histories import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aswarm._values.context import copy_containers
+from aswarm._values.context import changes, copy_containers
 
 leaves = st.one_of(st.none(), st.integers(), st.text(max_size=3))
 contexts = st.dictionaries(
@@ -60,3 +60,12 @@ def test_one_container_in_two_places_stays_one() -> None:
     shared: list[int] = []
     copied = copy_containers({"a": shared, "b": shared})
     assert copied["a"] is copied["b"] is not shared
+
+
+def test_two_keys_with_the_same_change_have_both_changed() -> None:
+    """Equal numbers are one object in Python, and so may be two lists."""
+    one, two = [1], [2]
+    assert changes({"a": 1, "b": 1, "c": one, "d": one}, {"a": 2, "b": 2, "c": two, "d": two}) == (
+        {"a": 2, "b": 2, "c": [2], "d": [2]},
+        [],
+    )

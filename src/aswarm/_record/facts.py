@@ -51,6 +51,7 @@ class Facts:
         self.finished: dict[CallKey, Mapping[str, Any]] = {}
         self.made: dict[CallKey, tuple[str, str | None]] = {}
         self.code_starts: dict[CallKey, Mapping[str, Any]] = {}
+        self._ended: list[tuple[CallKey, Mapping[str, Any]]] = []  # each that has finished or waits, in recorded order
         self._keys: set[_Key] = set()
         turn = 0
         for entry in entries:
@@ -69,9 +70,9 @@ class Facts:
             self.started.discard(CallKey(turn, entry.fields["index"]))
             self._keys -= {key_of(turn, entry), (turn, "ToolCallStarted", entry.fields["index"])}
         elif entry.type == "CallWaiting":
-            self.waiting[CallKey(turn, entry.fields["index"])] = entry.fields
+            self._end(self.waiting, CallKey(turn, entry.fields["index"]), entry.fields)
         elif entry.type == "ToolCallFinished":
-            self.finished[CallKey(turn, entry.fields["index"])] = entry.fields
+            self._end(self.finished, CallKey(turn, entry.fields["index"]), entry.fields)
         elif entry.type == "ToolProgress" and entry.fields.get(INSIDE):
             self._add_inside(turn, entry.fields)
 
@@ -93,9 +94,13 @@ class Facts:
         if fields["type"] == "ToolCallStarted":
             self.started.add(key)
         elif fields["type"] == "CallWaiting":
-            self.waiting[key] = fields
+            self._end(self.waiting, key, fields)
         else:
-            self.finished[key] = fields
+            self._end(self.finished, key, fields)
+
+    def _end(self, kind: dict[CallKey, Mapping[str, Any]], key: CallKey, fields: Mapping[str, Any]) -> None:
+        kind[key] = fields
+        self._ended.append((key, fields.get("_outcome", {})))
 
     def inside(self, call: CallKey) -> Iterator[tuple[CallKey, Mapping[str, Any]]]:
         """Yield the calls inside a call that have finished, with their outcomes, in recorded order."""
@@ -122,8 +127,8 @@ class Facts:
         return max(self.completions, default=0)
 
     def outcomes(self, turn: int) -> list[tuple[CallPlace, Mapping[str, Any]]]:
-        """Return the places and outcomes of the calls of a turn, in the order in which they finished."""
-        return [(key[1:], fields.get("_outcome", {})) for key, fields in self.finished.items() if key.turn == turn]
+        """Return the places and outcomes of the calls of a turn that finished or waited, in recorded order."""
+        return [(key[1:], outcome) for key, outcome in self._ended if key.turn == turn]
 
     def has(self, turn: int, entry: Entry) -> bool:
         """Return whether the log already has this entry of a replay."""

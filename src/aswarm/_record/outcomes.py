@@ -5,13 +5,11 @@ The module also checks whether a value can be recorded. It does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from aswarm._run.plan import ToolCall, ToolOutcome
-from aswarm._tools.tool import writes_context
+from aswarm._run.plan import ToolOutcome
 from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
@@ -55,26 +53,21 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def outcome_fields(
-    outcome: ToolOutcome,
-    before: Mapping[str, Any] | None,
-    context: Mapping[str, Any],
-    unknown_inside: Iterable[UnknownCall] = (),
+    outcome: ToolOutcome, changed: Mapping[str, Any], unknown_inside: Iterable[UnknownCall] = ()
 ) -> dict[str, Any]:
     """Return the fields of a finished call that only a replay reads.
 
-    `before`: a copy of the context before the call, or None if the call cannot write to the context. `unknown_inside`: the calls
-    inside whose outcome is not known. Raises ConfigurationError if a context variable cannot be recorded.
+    `changed`: the fields "written" and "removed" of the context, see `TurnChanges`. `unknown_inside`: the calls inside whose
+    outcome is not known. Raises ConfigurationError if a context variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
-    written, removed = ({}, []) if before is None else recordable_changes(before, context)
     for key, value in merged.items():
         check_json(value, key)
     fields = {
         "parts": None if isinstance(outcome.content, str) else outcome.content,
         "agent": None if outcome.agent is None else outcome.agent.name,
         "context": merged,
-        "written": written,
-        "removed": removed,
+        **changed,
         "unknown": outcome.unknown,
         "unknown_inside": [*map(asdict, unknown_inside)],
     }
@@ -99,51 +92,48 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
 class TurnChanges:
     """Records and replays the changes that the calls of one turn make to the context variables.
 
-    Concurrent calls share the context variables. So the entry of a finished call contains all changes since the last entry of a
-    finished call. A replay applies the changes in the recorded order, even if it reaches the calls in another order.
-    `recorded`: the places and outcomes of the calls, in recorded order.
+    A function or a middleware may write at any time, and concurrent calls share the context variables. So an entry contains all
+    changes since the last entry with changes. A replay applies the changes in the recorded order, even if it reaches the calls in
+    another order. `recorded`: the places and changes of the calls, in recorded order. `context`: at the start of the turn.
     """
 
-    def __init__(self, recorded: Iterable[tuple[CallPlace, Mapping[str, Any]]] = ()) -> None:
+    def __init__(
+        self, recorded: Iterable[tuple[CallPlace, Mapping[str, Any]]] = (), context: Mapping[str, Any] | None = None
+    ) -> None:
         self._recorded = list(recorded)
         self._order = {place: at for at, (place, _) in enumerate(self._recorded)}
         self._made = 0  # the number of recorded changes that were applied to the context
-        self._writers = 0
-        self._before: dict[str, Any] = {}  # the context when changes were last recorded
+        self._before: dict[str, Any] = copy_containers(context or {})  # the context when changes were last recorded
 
     def repeat(self, context: dict[str, Any], place: CallPlace | None = None) -> None:
         """Apply the recorded changes, up to the call at this place. By default, apply all changes."""
-        until = len(self._recorded) if place is None else self._order[place] + 1
+        self._repeat(context, len(self._recorded) if place is None else self._order.get(place, -1) + 1)
+
+    def repeat_before_code(self, context: dict[str, Any], position: int) -> None:
+        """Apply the recorded changes before the first call inside the code at this position, because the code runs again."""
+        inside = (at for at, (place, _) in enumerate(self._recorded) if place[0] == position and place[1] is not None)
+        self._repeat(context, next(inside, len(self._recorded)))
+
+    def _repeat(self, context: dict[str, Any], until: int) -> None:
         for _, outcome in self._recorded[self._made : until]:
-            change(context, outcome.get("written", {}), outcome.get("removed", ()))
+            self.apply(context, outcome)
         self._made = max(self._made, until)
 
-    @contextmanager
-    def watching(self, call: ToolCall, context: dict[str, Any]) -> Generator[None]:
-        """Observe the changes of the context variables during a call, until the call is recorded."""
-        writes = _may_write(call)
-        if writes and not self._writers:
-            self._before = copy_containers(context)
-        self._writers += writes
-        try:
-            yield
-        finally:
-            self._writers -= writes
+    def apply(self, context: dict[str, Any], recorded: Mapping[str, Any]) -> None:
+        """Apply recorded changes. They are not recorded again."""
+        for each in (context, self._before):
+            change(each, copy_containers(recorded.get("written", {})), recorded.get("removed", ()))
 
-    def outcome(
-        self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any], inside: Sequence[UnknownCall] = ()
-    ) -> dict[str, Any]:
-        """Return the fields of a finished call, see `outcome_fields`. `inside`: the calls inside with an unknown outcome."""
-        if not _may_write(call):
-            return outcome_fields(outcome, None, context, inside)
-        fields = outcome_fields(outcome, self._before, context, inside)
-        if self._writers > 1:
-            self._before = copy_containers(context)
-        return fields
+    def changed(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields for the changes since they were last recorded; empty if there is no change.
 
-
-def _may_write(call: ToolCall) -> bool:
-    return call.tool is not None and writes_context(call.tool)
+        Raises ConfigurationError if a context variable cannot be recorded.
+        """
+        written, removed = recordable_changes(self._before, context)
+        if not (written or removed):
+            return {}
+        self._before = copy_containers(context)
+        return {"written": written, "removed": removed}
 
 
 # --- responses ---

@@ -25,14 +25,15 @@ from typing import Any, Protocol
 import anyio
 
 from aswarm._run.current_call import recorded_start
-from aswarm._run.execution import Emit, finished_event
+from aswarm._run.execution import Emit, ToolCaller, finished_event
 from aswarm._run.handlers import Handlers, Started
 from aswarm._run.plan import CODE_STARTED, OTHER_CALLS, ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
 from aswarm._run.turn import unknown_calls_of
-from aswarm._tools.tool import NeedsApproval
+from aswarm._tools.tool import NeedsApproval, writes_context
 from aswarm._values.agent import Response, UnknownCall
+from aswarm._values.context import copy_containers
 from aswarm._values.decisions import is_run_inside
 from aswarm._values.errors import AswarmError, CallLost, ConfigurationError, Hold
 from aswarm._values.events import (
@@ -56,7 +57,7 @@ from aswarm.graph._directory import AgentDirectory
 from .entries import Entry, data_of_hold
 from .facts import INSIDE, CallKey, CallPlace, Facts
 from .fingerprints import differences, request_fingerprint
-from .outcomes import TurnChanges, recorded_chunk, recorded_outcome
+from .outcomes import TurnChanges, outcome_fields, recorded_chunk, recorded_outcome
 
 
 class Sink(Protocol):
@@ -114,10 +115,11 @@ class Recorder:
         self._stop = stop
         self._deltas = deltas
         self._state: RunState
+        self._has_middleware = False  # a middleware may write to the context variables during any call and completion
         self._turn = 0
         self._shown_turn = 0  # the turn of the last event; `_turn` may be one ahead, because it counts requests
         self._request: Mapping[str, str] = {}
-        self._changes = TurnChanges(self._facts.outcomes(0))
+        self._changes: TurnChanges
         self._outcomes: dict[
             CallPlace, Mapping[str, Any]
         ] = {}  # the calls that finished in this turn and attempt, by place
@@ -127,6 +129,7 @@ class Recorder:
     def use(self, state: RunState) -> None:
         """Record the run with this state. Call it before the first event."""
         self._state = state
+        self._changes = TurnChanges(self._facts.outcomes(0), state.context)
 
     @property
     def is_behind(self) -> bool:
@@ -137,13 +140,14 @@ class Recorder:
 
     def wrap(self, handlers: Handlers) -> Handlers:
         """Return wrapped handlers. They return recorded results, or call the original handler and record its result."""
+        self._has_middleware = not isinstance(handlers.call_tool, ToolCaller)
         return replace(
             handlers, complete=partial(self._complete, handlers), call_tool=partial(self._call_tool, handlers)
         )
 
     def _complete(self, handlers: Handlers, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         self._turn += 1
-        self._changes = TurnChanges(self._facts.outcomes(self._turn))
+        self._changes = TurnChanges(self._facts.outcomes(self._turn), self._state.context)
         self._outcomes, self._inside, self._seen = {}, {}, set()
         self._request = request_fingerprint(request)
         recorded = self._facts.completions.get(self._turn)
@@ -156,6 +160,7 @@ class Recorder:
         changed = differences(recorded["_request"], self._request)
         if changed and self._stop is None:
             raise self._mismatch(self._turn, " and ".join(changed))
+        self._changes.apply(self._state.context, recorded.get("_outcome", {}))  # of a middleware around the completion
         yield recorded_chunk(recorded)
 
     async def _stopped(self, stop: Callable[[], None]) -> AsyncGenerator[Mapping[str, Any], None]:
@@ -168,9 +173,9 @@ class Recorder:
     async def _call_tool(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        if call.tool is not None and call.tool.is_handoff:  # a handoff has no side effects, so a replay executes it
-            return await handlers.call_tool(call, context, started)
         key = CallKey(self._turn, *_place(call))
+        if call.tool is not None and call.tool.is_handoff:
+            return await self._hand_off(handlers, key, call, context, started)
         if call.parent is not None:
             self._inside[key[1:]] = call
             self._check_same(key, call)
@@ -178,6 +183,7 @@ class Recorder:
             call._started = call.parent is not None and key in self._facts.started  # the code gets refusals as errors
             return self._recorded(key, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
+            self._changes.repeat(context, key[1:])
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
@@ -191,6 +197,18 @@ class Recorder:
             may_have_run = call.is_repeatable or call._has_started_inside
             return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
         return await self._call_and_record(handlers, call, context, started)
+
+    async def _hand_off(
+        self, handlers: Handlers, key: CallKey, call: ToolCall, context: dict[str, Any], started: Started
+    ) -> ToolOutcome:
+        """Execute a handoff. It has no side effects, so a replay executes it too, but repeats what a middleware wrote then."""
+        if key in self._facts.finished:
+            outcome = await handlers.call_tool(call, copy_containers(context), started)
+            self._changes.repeat(context, key[1:])
+            return outcome
+        outcome = await handlers.call_tool(call, context, started)
+        self._outcomes[key[1:]] = self._changed(context, call)
+        return outcome
 
     def _recorded(self, key: CallKey, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
@@ -235,7 +253,10 @@ class Recorder:
     async def _call_and_record(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
-        self._changes.repeat(context)
+        if call.tool is not None and call.tool._is_replayed:
+            self._changes.repeat_before_code(context, call.index)
+        else:
+            self._changes.repeat(context)
         is_announced = False
 
         async def record_start() -> None:
@@ -250,20 +271,19 @@ class Recorder:
                 call._started = False
                 raise
 
-        with self._changes.watching(call, context):
-            try:
-                outcome = await handlers.call_tool(call, context, record_start)
-            except BaseException as error:
-                self._record_exit(call, context, error, is_announced=is_announced)
-                raise
-            outcome = self._checked(call, outcome)
-            self._record_outcome(call, outcome, context)
+        try:
+            outcome = await handlers.call_tool(call, context, record_start)
+        except BaseException as error:
+            self._record_exit(call, context, error, is_announced=is_announced)
+            raise
+        outcome = self._checked(call, outcome)
+        self._record_outcome(call, outcome, context)
         return outcome
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         call._outcome = outcome  # set it first: the response has the outcome even if the recording fails
         inside = unknown_calls_of([each for each in self._inside.values() if each.parent is call])
-        self._outcomes[_place(call)] = self._changes.outcome(call, outcome, context, inside)
+        self._outcomes[_place(call)] = outcome_fields(outcome, self._changed(context, call), inside)
         if outcome.agent is not None:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
@@ -277,10 +297,17 @@ class Recorder:
         """Record the end of a call that raised an exception. Without this record, a later attempt does not know the outcome."""
         with suppress(AswarmError):  # the exception of the call is more important than an exception here
             if call._outcome is not None:  # the function has finished, and then `tool_error` raised the exception
-                self._outcomes[_place(call)] = self._changes.outcome(call, call._outcome, context)
+                self._outcomes[_place(call)] = outcome_fields(call._outcome, self._changed(context, call))
                 self._note_end(call, call._outcome)
-            elif is_announced and not call._started and not isinstance(error, Hold):
+            elif isinstance(error, Hold):
+                self._outcomes[_place(call)] = self._changed(context, call)
+            elif is_announced and not call._started:
                 self.add(self._maker.withdrawn_call(call))
+
+    def _changed(self, context: Mapping[str, Any], call: ToolCall | None = None) -> dict[str, Any]:
+        """Return the fields for the changes of the context variables; empty if only a reader could have made them."""
+        is_writer = call is not None and call.tool is not None and writes_context(call.tool)
+        return self._changes.changed(context) if is_writer or self._has_middleware else {}
 
     def _note_end(self, call: ToolCall, outcome: ToolOutcome) -> None:
         event = finished_event(call, outcome)
@@ -320,11 +347,13 @@ class Recorder:
             self._shown_turn = event.turn
         private: Mapping[str, Any] | None = None  # fields that only a replay reads
         if isinstance(event, CompletionFinished):
-            private = {"_request": self._request}
+            private = {"_request": self._request, **_outcome(self._changed(self._state.context))}
         elif isinstance(event, ToolCallFinished):
             private = {"_outcome": self._outcomes.get((event.index, None), {})}
-        elif isinstance(event, CallWaiting) and is_run_inside(data := self._data_of_hold(event.index)):
-            private = {"_data": jsonable(data)}
+        elif isinstance(event, CallWaiting):
+            data = self._data_of_hold(event.index)
+            private = {"_data": jsonable(data)} if is_run_inside(data) else {}
+            private |= _outcome(self._outcomes.get((event.index, None), {}))
         elif isinstance(event, ToolProgress) and self._is_of_code(event):
             private = self._private_of_inside(event)
         for entry in self._maker.event(event, lambda: self._state.response, private):
@@ -349,6 +378,7 @@ class Recorder:
             if isinstance(event.value, CallWaiting) and (hold := call._hold) is not None:
                 private["_kind"] = "approval" if isinstance(hold, NeedsApproval) else "question"
                 private |= {"_data": jsonable(hold.data)} if is_run_inside(hold.data) else {}
+                private |= _outcome(self._outcomes.get(place, {}))
         if isinstance(event.value, ToolCallFinished):
             private["_outcome"] = self._outcomes.get(place, {})
         return private
@@ -359,6 +389,10 @@ class Recorder:
     def _add_new(self, entry: Entry) -> None:
         if not self._facts.has(self._shown_turn, entry):
             self._sink.add(entry)
+
+
+def _outcome(changed: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_outcome": changed} if changed else {}
 
 
 def _place(call: ToolCall) -> CallPlace:

@@ -101,6 +101,10 @@ class _EagerCalls:
         self._started: list[ToolCall] = []  # the calls of the current completion that have started
         self._is_blocked = False  # whether all further calls of the completion must wait for the turn
         self._eager: dict[int, _EagerCall] = {}  # by position; removed when the turn executes the call
+        # A middleware of the user may write to the context; without one, an early call writes nothing.
+        self._has_middleware = not isinstance(handlers.call_tool, ToolCaller)
+        self._shared: _SharedContext | None = None
+        self._is_checked = False  # whether the turn has compared its calls with the started calls
 
     # --- completions ---
 
@@ -113,6 +117,7 @@ class _EagerCalls:
         """
         await self.close()  # stops the calls that the last turn did not execute
         self._calls, self._is_blocked = [], False
+        self._shared, self._is_checked = None, False
         self._state.eager_calls = self._started = []
         try:
             async with aclosing(self._handlers.complete(request)) as chunks:
@@ -155,18 +160,46 @@ class _EagerCalls:
             self._is_blocked = len(groups) > 1
             if not self._is_blocked and (state.budget is None or state.budget.may_start(call)):
                 self._started.append(call)
-                self._eager[position] = _EagerCall(call, self._handlers.call_tool, state.context)
+                if self._has_middleware and self._shared is None:
+                    self._shared = _SharedContext(state.context)
+                context = state.context if self._shared is None else self._shared.context
+                self._eager[position] = _EagerCall(call, self._handlers.call_tool, context)
 
     # --- tool calls ---
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         """Return the outcome of the call if it has started early. Otherwise execute it now."""
+        if not self._is_checked:
+            self._check_turn()
         eager = self._eager.pop(call.index, None) if call.parent is None else None
-        if eager is not None:
-            if eager.fits(call):
-                return await eager.finish(call, context, started)
+        if eager is not None and not eager.fits(call):
             await eager.stop()
-        return await self._handlers.call_tool(call, context, started)
+            eager = None
+        if (shared := self._shared) is None:
+            return await self._outcome(eager, call, context, started)
+        shared.users += 1
+        try:
+            return await self._outcome(eager, call, shared.context, started)
+        finally:
+            shared.merge_into(context)
+            shared.users -= 1
+            if not (shared.users or self._eager):  # a later group may write to the context of the run
+                self._shared = None
+
+    async def _outcome(
+        self, eager: _EagerCall | None, call: ToolCall, context: dict[str, Any], started: Started
+    ) -> ToolOutcome:
+        return await (
+            self._handlers.call_tool(call, context, started) if eager is None else eager.finish(call, started)
+        )
+
+    def _check_turn(self) -> None:
+        """Drop all started calls if one of them does not fit its call of the turn: nothing can take back what it wrote."""
+        self._is_checked = True
+        calls = {call.index: call for call in self._state.turn.calls}
+        if self._shared is not None and not all(each.fits(calls.get(place)) for place, each in self._eager.items()):
+            self._shared = None
+            self._drop()
 
     # --- the end ---
 
@@ -188,6 +221,23 @@ class _EagerCalls:
             raise interrupted
 
 
+class _SharedContext:
+    """The context of the calls that start early, and of the calls that run together with them.
+
+    They share one dict, as the calls of any group do. It is a copy, because the turn may never execute the calls.
+    """
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        self.context: dict[str, Any] = copy_containers(context)
+        self.users = 0  # the number of calls of the turn that run now
+        self._merged: dict[str, Any] = copy_containers(context)
+
+    def merge_into(self, context: dict[str, Any]) -> None:
+        """Apply the changes since the last merge to the context of the run."""
+        merge_changes(context, self._merged, self.context)
+        self._merged = copy_containers(self.context)
+
+
 class _EagerCall:
     """A call that starts before its turn, in its own task.
 
@@ -198,10 +248,7 @@ class _EagerCall:
         self._call = call
         self._arguments = call.arguments
         self._call_tool = call_tool
-        # A middleware of the user may write to the context. The early call gets a copy, and `finish` merges the changes.
-        self._keeps_changes = not isinstance(call_tool, ToolCaller)
-        self._before = copy_containers(context) if self._keeps_changes else context
-        self._context = copy_containers(context) if self._keeps_changes else context
+        self._context = context
         self._is_dropped = False
         self._has_begun = False
         self._progress: list[LoopEvent] = []
@@ -209,11 +256,14 @@ class _EagerCall:
         self._taken: tuple[ToolCall, Started] | None = None  # the call of the turn
         self._task = BackgroundTask(self._run)
 
-    def fits(self, call: ToolCall) -> bool:
+    def fits(self, call: ToolCall | None) -> bool:
         """Return whether the call of the turn is the same call, and has no decision of a user and no changed arguments."""
         own = self._call
+        if call is None or self._is_dropped:
+            return False
         is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
-        return is_same and call.tool is own.tool and call._decided is None and call._replaced is None
+        is_new = call._decided is None and call._replaced is None and call._outcome is None and call._hold is None
+        return is_same and is_new and call.tool is own.tool
 
     # --- the task ---
 
@@ -240,7 +290,7 @@ class _EagerCall:
 
     # --- the turn ---
 
-    async def finish(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    async def finish(self, call: ToolCall, started: Started) -> ToolOutcome:
         """Report the start of the turn's call, wait for the function, and return its outcome or raise its exception.
 
         If this task is cancelled, stop the function and wait for its end.
@@ -261,8 +311,6 @@ class _EagerCall:
         finally:
             call._started = call._started and self._call._started
             self._pass_arguments(call)
-            if self._keeps_changes:
-                merge_changes(context, self._before, self._context)
         if self._call._hold is not None:
             raise self._call._hold
         assert self._call._outcome is not None  # noqa: S101 - `run_group` has set it

@@ -69,16 +69,18 @@ def merge_changes(context: dict[Any, Any], before: dict[Any, Any], after: dict[A
 
 def changes(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[dict[Any, Any], list[Any]]:
     """Return the items of `after` that are new or different from `before`, and the removed keys."""
-    seen: set[tuple[int, int]] = set()
-    changed = {key: value for key, value in after.items() if key not in before or _differs(before[key], value, seen)}
+    equal: set[tuple[int, int]] = set()
+    changed = {key: value for key, value in after.items() if key not in before or _differs(before[key], value, equal)}
     return changed, [key for key in before if key not in after]
 
 
-def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
+def _differs(before: Any, after: Any, equal: set[tuple[int, int]]) -> bool:
     # Compare only containers by content. Other objects are compared by identity, because their `==` may be any code.
+    # `equal`: the pairs that other comparisons have found equal.
+    compared: set[tuple[int, int]] = set()
     pairs: list[tuple[Any, Any]] = [(before, after)]
     for left, right in pairs:  # the list grows during the loop
-        if left is right or (id(left), id(right)) in compared:
+        if left is right or (id(left), id(right)) in compared or (id(left), id(right)) in equal:
             continue
         compared.add((id(left), id(right)))  # a container may contain itself
         if _is_dict(left) and _is_dict(right):
@@ -92,6 +94,7 @@ def _differs(before: Any, after: Any, compared: set[tuple[int, int]]) -> bool:
             pairs.extend(zip(left_items, right_items, strict=True))
         elif not (_is_set(left) and _is_set(right) and _SET.__eq__(left, right)):
             return True
+    equal |= compared
     return False
 
 
