@@ -3,6 +3,7 @@
 # ruff: noqa: UP007, UP045 - the old spellings of hints are what is tested
 # No `from __future__ import annotations`: these hints are objects; annotated_functions.py has the ones that are text.
 
+import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +28,7 @@ from hint_schemas import (
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypedDict
 
 from aswarm import ToolError
 from aswarm._tools.conversion import parse_arguments, valid_arguments
@@ -116,10 +118,69 @@ def test_a_default_of_none_accepts_null_whatever_the_hint() -> None:
     assert schema_of(function).validate({"x": "3"}) == {"x": 3}
 
 
-def test_null_is_refused_where_the_default_is_something_else() -> None:
-    """Outside strict mode, null is not "leave it out"."""
-    (line,) = complaints(taking(int, 7), {"x": None})
-    assert line.startswith("x: ")
+class Window(BaseModel):
+    width: int = 80
+    title: str
+    note: str | None = "none"
+    children: list["Window"] = []
+
+
+class Depth(TypedDict, total=False):
+    depth: int
+
+
+def window(x: Window, sizes: dict[str, int] = {}, many: list[int] = [], options: Depth = {}, n: int = 7) -> str:  # noqa: B006
+    return ""
+
+
+WINDOW = {"title": "a"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ({"x": WINDOW, "n": None}, {"x": Window(title="a")}),
+        ({"x": WINDOW, "n": None, "sizes": None, "many": None}, {"x": Window(title="a")}),
+        ({"x": {**WINDOW, "width": None}}, {"x": Window(title="a")}),
+        ({"x": {**WINDOW, "note": None}}, {"x": Window(title="a", note=None)}),
+        (
+            {"x": {**WINDOW, "children": [{**WINDOW, "width": None}]}},
+            {"x": Window(title="a", children=[Window(title="a")])},
+        ),
+        ({"x": WINDOW, "options": {"depth": None}}, {"x": Window(title="a"), "options": {}}),
+    ],
+)
+def test_null_means_the_default_if_the_type_refuses_it(sent: dict[str, Any], expected: dict[str, Any]) -> None:
+    """As in strict mode, also for fields of models; a type with None keeps None."""
+    assert valid_arguments(as_tool(window), json.dumps(sent)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "place"),
+    [
+        ({"x": None}, "x"),
+        ({"x": {"title": None}}, "x.title"),
+        ({"x": WINDOW, "sizes": {"a": None}}, "sizes.a"),
+        ({"x": WINDOW, "many": [1, None]}, "many.1"),
+        ({"x": None, "n": None}, "x"),
+        ({"x": WINDOW, "n": "seven"}, "n"),
+    ],
+)
+def test_null_is_refused_for_a_value_without_a_default(sent: dict[str, Any], place: str) -> None:
+    """Nothing is removed from a list, or from a dict of any keys; and no other fault is hidden."""
+    (line,) = complaints(window, sent)
+    assert line.startswith(f"{place}: ")
+
+
+def shapes(x: Cat | Dog | None = None, y: Cat | int = 3, **others: int) -> str:
+    return ""
+
+
+def test_null_means_the_default_beside_unions_and_other_parameters() -> None:
+    assert schema_of(shapes).validate({"y": None, "z": 1}) == {"z": 1}
+    assert schema_of(shapes).validate({"x": None}) == {"x": None}
+    (line,) = complaints(shapes, {"z": None})
+    assert line.startswith("z: ")
 
 
 def test_constraints_hold() -> None:

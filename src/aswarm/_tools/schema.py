@@ -37,6 +37,7 @@ from .hints import (
     with_attribute,
     without_attributes,
 )
+from .nulls import without_refused_nulls
 from .strict_schema import strict_parameters
 
 _FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # the API's own pattern
@@ -85,6 +86,7 @@ class _Validator:
     extra: TypeAdapter[dict[str, Any]] | None
     known: frozenset[str]
     null_is_default: frozenset[str]
+    schema: Mapping[str, Any]
 
     def __call__(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         unset = [CONTEXT, *(key for key in self.null_is_default if arguments.get(key) is None)]
@@ -98,13 +100,22 @@ class _Validator:
         faults: list[str] = []
         for adapter, part in ((self.named, sent), (self.extra, others)):
             try:
-                # Validate as JSON: a pydantic model in strict mode accepts a str for a date only in JSON.
-                valid.update(adapter.validate_json(to_json(part, inf_nan_mode="constants")) if adapter else {})
+                valid.update(self._valid(adapter, part) if adapter else {})
             except ValidationError as error:
                 faults += faults_of(error, "arguments")
         if faults:
             raise ToolArgumentsError("\n".join(faults))
         return valid
+
+    def _valid(self, adapter: TypeAdapter[dict[str, Any]], part: Mapping[str, Any]) -> dict[str, Any]:
+        # Validate as JSON: a pydantic model in strict mode accepts a str for a date only in JSON.
+        try:
+            return adapter.validate_json(to_json(part, inf_nan_mode="constants"))
+        except ValidationError as error:
+            others = without_refused_nulls(part, error, self.schema) if adapter is self.named else None
+            if others is None:
+                raise
+        return adapter.validate_json(to_json(others, inf_nan_mode="constants"))
 
     def of_json(self, text: str) -> dict[str, Any]:
         valid: dict[str, Any] = self.named.validator.validate_json(text)
@@ -131,8 +142,10 @@ def schema_of(
         key: _describable(_with_description(modern(resolved[key])), f"function {name!r}: parameter {key!r}", faults)
         for key in offered
     }
+    required = [key for key, each in offered.items() if each.default is EMPTY]
     optional = {key: parameter.default for key, parameter in offered.items() if parameter.default is not EMPTY}
     accepted = {key: _accepted(hint, optional[key]) if key in optional else hint for key, hint in hints.items()}
+    schema = _plain_schema(hints, required)
     validator = _Validator(
         _adapter(accepted, {**_LAX, "extra": "forbid"}),
         _extra_adapter(name, resolved[extra.name], strict, faults) if extra else None,
@@ -140,11 +153,12 @@ def schema_of(
         frozenset(hints) | bound_by_partials(function),
         # In strict mode the model must send all parameters. So null stands for an omitted parameter.
         frozenset(key for key in optional if strict and not _admits_none(hints[key])),
+        schema,
     )
     described = description_of(function) if description is None else description
     return FunctionSchema(
         name=name,
-        json=_json(name, described, hints, [key for key in hints if key not in optional], strict),
+        json=_json(name, described, hints, required, schema, strict),
         returns=resolved["return"],
         validate=_hiding(filled, validator),
         validate_json=None if validator.extra or validator.null_is_default else validator.of_json,
@@ -166,10 +180,15 @@ def _accepted(hint: Any, default: object) -> Any:
     return NotRequired[Union[hint, None] if default is None and hint is not Any else hint]  # noqa: UP007 - not every hint has |
 
 
-def _json(name: str, description: str, hints: Mapping[str, Any], required: list[str], strict: bool) -> dict[str, Any]:
-    fields = {key: hint if key in required else NotRequired[hint] for key, hint in hints.items()}
-    schema = without_titles(_adapter(fields, _LAX).json_schema())
-    if aliased := fields.keys() - schema["properties"].keys():
+def _json(
+    name: str,
+    description: str,
+    hints: Mapping[str, Any],
+    required: list[str],
+    schema: Mapping[str, Any],
+    strict: bool,
+) -> dict[str, Any]:
+    if aliased := hints.keys() - schema["properties"].keys():
         raise ConfigurationError(
             f"function {name!r}: parameter {min(aliased)!r} has an alias; rename the parameter instead"
         )
@@ -182,6 +201,12 @@ def _json(name: str, description: str, hints: Mapping[str, Any], required: list[
         function["strict"] = True
         function["parameters"] = strict_parameters(name, parameters, set(required))
     return {"type": "function", "function": function}
+
+
+def _plain_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
+    fields = {key: hint if key in required else NotRequired[hint] for key, hint in hints.items()}
+    schema: dict[str, Any] = without_titles(_adapter(fields, _LAX).json_schema())
+    return schema
 
 
 def ready_schema(

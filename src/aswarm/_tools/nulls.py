@@ -1,0 +1,60 @@
+"""A null that the type of a parameter refuses means the default, as in strict mode: models send null to leave a value out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+
+from aswarm._values.json import is_array, is_object
+
+
+def without_refused_nulls(
+    arguments: Mapping[str, Any], error: ValidationError, schema: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the arguments without each null that this error is about and that stands for a default; None if there is none.
+
+    `schema`: the JSON schema of the parameters. A parameter or a field has a default if it is not required. A null in a list
+    or in a dict of any keys stays.
+    """
+    refused = [each["loc"] for each in error.errors(include_url=False, include_context=False) if each["input"] is None]
+    if not refused:
+        return None
+    data: dict[str, Any] = from_json(to_json(arguments, inf_nan_mode="constants"))
+    definitions = schema.get("$defs", {})
+    removed = [_remove(data, schema, definitions, place) for place in refused]
+    return data if any(removed) else None
+
+
+def _remove(data: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any], place: Sequence[int | str]) -> bool:
+    schemas = [schema]
+    for part in place:
+        if is_array(data) and isinstance(part, int):
+            schemas = _branches((each.get("items") for each in schemas), definitions)
+            data = data[part]
+        elif (
+            is_object(data) and isinstance(part, str) and part in data
+        ):  # any other part is the name of a branch of a union
+            owners = [each for each in schemas if part in each.get("properties", ())]
+            if data[part] is None:
+                has_default = any(part not in each.get("required", ()) for each in owners)
+                if has_default:
+                    del cast("dict[str, Any]", data)[part]
+                return has_default
+            inner = [each["properties"][part] for each in owners]
+            schemas = _branches([*inner, *(each.get("additionalProperties") for each in schemas)], definitions)
+            data = data[part]
+    return False
+
+
+def _branches(schemas: Iterable[Any], definitions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the schemas, with the branches of unions and the targets of references."""
+    found = [each for each in schemas if is_object(each)]
+    for each in found:  # the list grows during the loop
+        if "$ref" in each:
+            found.append(definitions[each["$ref"].rsplit("/", 1)[-1]])
+        for key in ("anyOf", "oneOf", "allOf"):
+            found.extend(each.get(key, ()))
+    return found
