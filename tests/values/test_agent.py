@@ -340,3 +340,34 @@ async def test_an_agent_may_have_a_private_attribute_of_any_name() -> None:
     response = await AsyncSwarm(ScriptedModel([call("look"), "Done."]).client()).run(agent, "Hi")
     assert response.text == "Done."
     assert agent._toolbox == ["hammer"]
+
+
+class Kept(Agent):
+    """A subclass with extra fields and private attributes."""
+
+    model_config = ConfigDict(extra="allow")
+    _notes: list[Any] = PrivateAttr(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda agent: agent.model_copy(deep=True), lambda agent: pickle.loads(pickle.dumps(agent))],
+)
+def test_a_deep_copy_shares_no_private_attribute_and_no_extra_field(copied: Any) -> None:
+    """Objects that fields and private attributes share stay shared in the copy, also in a cycle of agents."""
+    agent, shared = Kept(name="Kept", more=[1]), [2]
+    agent.model_settings["shared"] = shared
+    agent._notes += [shared, agent]
+    made = copied(agent)
+    assert (made.more, made._notes[0], made._notes[1] is made) == ([1], [2], True)
+    assert made._notes[0] is made.model_settings["shared"]
+    assert made.more is not agent.more
+    assert made._notes[0] is not shared
+
+
+def test_a_copy_has_private_attributes_of_its_own() -> None:
+    agent = Kept(name="Kept")
+    for made in (copy.copy(agent), agent.model_copy()):
+        made._notes = [1]
+        made.more = 2  # type: ignore[attr-defined]
+        assert (agent._notes, agent.__pydantic_extra__) == ([], {})

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from aswarm._tools.tool import is_async
-from aswarm._values.errors import AswarmError, CompletionError, StreamInterrupted
+from aswarm._values.errors import AswarmError, CompletionError, StreamInterrupted, named
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import as_plain
 from aswarm._wire.failures import headers_of, hide_header_values, may_pass, retry_after, should_retry
@@ -268,4 +268,4 @@ def error_text(error: Exception) -> str:
     hide_header_values(error)
     cause = error.__cause__
     hidden = cause is not None and str(cause) not in str(error)
-    return f"{type(error).__name__}: {error}" + (f" ({type(cause).__name__}: {cause})" if hidden else "")
+    return named(error) + (f" ({named(cause)})" if cause is not None and hidden else "")

@@ -35,7 +35,7 @@ from aswarm._run.options import RunOptions
 from aswarm._run.plan import ToolCall
 from aswarm._runtime import clocks
 from aswarm._values.agent import Agent, Response, asked_for
-from aswarm._values.errors import AswarmError, ConfigurationError, StoreError
+from aswarm._values.errors import AswarmError, ConfigurationError, StoreError, named
 from aswarm._values.events import (
     CallWaiting,
     CompletionFinished,
@@ -240,7 +240,7 @@ def _fields(event: Event) -> dict[str, Any]:
         case ToolCallStarted():
             return {"index": event.index}
         case ToolCallFinished():
-            error = {} if event.error is None else {"error": _error_text(event.error)}
+            error = {} if event.error is None else {"error": named(event.error)}
             still_running = {"still_running": True} if event.still_running else {}
             return {"index": event.index, "content": event.content, **error, **still_running}
         case _:
@@ -259,10 +259,3 @@ def _of_code(event: ToolProgress) -> dict[str, Any]:
 
 def _entry(kind: str, fields: Mapping[str, Any]) -> Entry:
     return Entry(0, now(), kind, fields)
-
-
-def _error_text(error: Exception) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - str() of the exception may raise
-        return type(error).__name__

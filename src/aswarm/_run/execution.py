@@ -41,6 +41,7 @@ from aswarm._values.errors import (
     ToolError,
     ToolNotFound,
     ToolTimeout,
+    named,
 )
 from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
 from aswarm._values.json import shown
@@ -286,7 +287,7 @@ def _text_for_model(error: BaseException) -> str:
     name = type(error).__name__
     try:
         if not isinstance(error, ToolError):
-            return f"Error: {name}: {error}"
+            return f"Error: {named(error)}"
         is_of_aswarm = isinstance(error, ToolNotFound | ToolArgumentsError | ToolTimeout)
         return f"Error: {error}" if is_of_aswarm else str(error)
     except Exception:  # noqa: BLE001 - its __str__ raises, but the tool has failed anyway

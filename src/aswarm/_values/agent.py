@@ -117,6 +117,8 @@ class Agent(BaseModel):
         memo = {} if memo is None else memo
         made = memo[id(self)] = self.model_copy()
         vars(made).update(copy.deepcopy(vars(self), memo))
+        for name in ("__pydantic_extra__", "__pydantic_private__"):  # of a subclass
+            object.__setattr__(made, name, copy.deepcopy(getattr(self, name), memo))
         return made
 
     __hash__ = None  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - mutable, as in Swarm

@@ -27,6 +27,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from .json import is_json, shown
+from .text import shortened
 
 if TYPE_CHECKING:
     from .agent import Response
@@ -232,9 +233,44 @@ def error_of_run(error: Exception) -> RunError:
         copied = copy.copy(error)
         copied.__cause__ = error.__cause__ or error
         return copied
-    wrapped = RunError(f"{type(error).__name__}: {error}")
+    wrapped = RunError(named(error))
     wrapped.__cause__ = error
     return wrapped
+
+
+_LEAVES, _LEAF = 10, 500  # the number of errors of a group that a text has, and the length of each
+
+
+def named(error: BaseException) -> str:
+    """Return the class and the text of an error. A group also has the classes and texts of the errors inside of it.
+
+    The text of a group itself is only a number, such as "1 sub-exception". If `str()` of an error raises, the text is its class.
+    """
+    name = type(error).__name__
+    try:
+        if not isinstance(error, BaseExceptionGroup):
+            return f"{name}: {error}"
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        leaves = _leaves_of(group)
+        shown = "; ".join(shortened(named(each), _LEAF) for each in leaves[:_LEAVES])
+        more = f"; and {len(leaves) - _LEAVES} more" if len(leaves) > _LEAVES else ""
+        return f"{name}: {shortened(group.message, _LEAF)} ({shown}{more})"
+    except Exception:  # noqa: BLE001 - of the class of a user
+        return name
+
+
+def _leaves_of(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return the errors in a group, in order, at any depth."""
+    leaves, inside = list[BaseException](), [iter(group.exceptions)]
+    while inside:
+        each = next(inside[-1], None)
+        if each is None:
+            inside.pop()
+        elif isinstance(each, BaseExceptionGroup):
+            inside.append(iter(cast("BaseExceptionGroup[BaseException]", each).exceptions))
+        else:
+            leaves.append(each)
+    return leaves
 
 
 def error_and_causes(error: BaseException) -> list[BaseException]:

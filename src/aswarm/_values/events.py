@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from .agent import Agent, Response
+from .errors import named
 from .json import is_array, is_object, jsonable
 from .messages import text_of
 from .usage import Usage
@@ -38,7 +39,7 @@ def _json_form(value: Any) -> Any:
         return value.name
     if isinstance(value, Response):
         return {**value.model_dump(mode="json"), "run_id": value.run_id, "text": jsonable(value.text)}
-    return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else jsonable(value)
+    return named(value) if isinstance(value, BaseException) else jsonable(value)
 
 
 @dataclass(frozen=True, slots=True)

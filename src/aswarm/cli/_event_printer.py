@@ -6,7 +6,7 @@ import json
 from typing import Any, TextIO
 
 from aswarm._values.agent import Response
-from aswarm._values.errors import AswarmError
+from aswarm._values.errors import AswarmError, named
 from aswarm._values.events import (
     CallWaiting,
     CompletionFinished,
@@ -118,7 +118,7 @@ class JsonLines:
         kind = "RunFailed" if isinstance(error, AswarmError) else "RunStopped"
         # This line replaces `RunFinished`, so it has the same form.
         partial = RunFinished(response).to_dict()["response"]
-        self._write({"type": kind, "error": f"{type(error).__name__}: {error}", **more, "response": partial})
+        self._write({"type": kind, "error": named(error), **more, "response": partial})
 
     def _write(self, fields: dict[str, Any]) -> None:
         # ASCII works with each encoding of the output, and can escape half a surrogate pair.

@@ -19,7 +19,7 @@ from aswarm._run.options import MAX_TURNS
 from aswarm._swarm import AsyncSwarm
 from aswarm._tools.hints import name_of
 from aswarm._values.agent import Agent, Response, as_response, default_model, model_of
-from aswarm._values.errors import AswarmError, ConfigurationError, set_attribute
+from aswarm._values.errors import AswarmError, ConfigurationError, named, set_attribute
 from aswarm._values.json import is_count, shown
 from aswarm._values.output import answer_text
 
@@ -216,7 +216,7 @@ class _AttemptRunner:
             verdict = await self._verdict(planned, response)
             outcome = "passed" if verdict.passed else "failed"
         except Exception as error:  # noqa: BLE001 - the report has the error
-            text = str(error) if isinstance(error, AswarmError) else f"{type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, AswarmError) else named(error)
             outcome, verdict = "error", Verdict(passed=False, reason=text)
             # An error of the run has a partial response. If the check or the judge raised the error, `response` is whole.
             response = response or as_response(getattr(error, "response", None)) or Response()

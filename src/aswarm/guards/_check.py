@@ -21,7 +21,7 @@ from aswarm._run.filling import read_arguments
 from aswarm._run.handlers import Middleware, resources_of
 from aswarm._runtime.backend import raise_if_own
 from aswarm._tools.filled import filled_parameters
-from aswarm._values.errors import ConfigurationError, Hold
+from aswarm._values.errors import ConfigurationError, Hold, named
 from aswarm._values.json import shown
 
 from ._checked import Checked
@@ -96,7 +96,7 @@ class Check:
             return error.with_traceback(None)
         if isinstance(error, ConfigurationError):  # a mistake in the program, which `on_error` must not hide
             raise error
-        details = f"{type(error).__name__}: {error}"
+        details = named(error)
         if self.on_error == "block":
             # Users and the history get the reason, so it does not contain the text of the exception, which is for developers.
             raise refusal(self.name, _FAILED, details) from error

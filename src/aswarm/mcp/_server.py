@@ -163,7 +163,7 @@ class MCPServer:
         """
         try:
             client = await self._opened().session().opened()
-            self.functions = self._functions_of(await all_tools(client))
+            self.functions = self._functions_of(await all_tools(client, self.name))
         except (SessionError, *_SDK_ERRORS) as error:
             raise ConfigurationError(
                 f"the MCP server {self.name} does not list its tools: {self._reason(error)}"

@@ -40,7 +40,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._tools.tool import RUNS_ELSEWHERE
 from aswarm._values.agent import Agent, Response, slug
 from aswarm._values.decisions import Answer, Decision, Deny, OpenCall, waiting, waiting_entries
-from aswarm._values.errors import AswarmError, ConfigurationError
+from aswarm._values.errors import AswarmError, ConfigurationError, named
 from aswarm._values.events import Event, HandedOff, ToolCallStarted, TurnStarted
 from aswarm._values.json import is_json
 from aswarm._values.messages import Message
@@ -100,7 +100,7 @@ def serve_agents(
         try:
             return await call.carry_out(request, params)
         except AswarmError as error:
-            return _error(f"{type(error).__name__}: {error}")
+            return _error(named(error))
 
     server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
     # The client keeps a waiting run. The server seals it and accepts only its own seal, so a client cannot invent a history.

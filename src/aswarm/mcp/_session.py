@@ -3,13 +3,14 @@
 The SDK's client must be entered and exited in the same task. Other tasks only set events or wait for them. So one task may open
 a session, a second may use it, and a third may close it. Sessions may be closed in any order.
 
-Security: A server that lists tools or asks questions without an end gets an error.
+Security: A server that lists tools without an end is read up to a limit.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import cast
 
 import anyio
@@ -17,6 +18,7 @@ from mcp import Client
 from mcp.types import Tool
 
 from aswarm._run.current_call import running_call, running_run
+from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
 
@@ -24,7 +26,12 @@ _CLOSE_SECONDS = 5.0  # a server has this time to stop; afterwards, its process 
 # The time to stop for a server whose session is still being opened. Not 0: asyncio kills a process whose start is cancelled,
 # but does not wait for its end.
 _START_SECONDS = 0.5
-_MOST_PAGES = 100  # of the list of tools, because a broken server may always return another page
+# Limits for the list of tools, because a broken server may always return another page, or a page without an end.
+_MOST_PAGES = 100
+_MOST_TOOLS = 10_000
+_NAMES = 10  # at most this number of names is logged
+
+logger = logging.getLogger("aswarm")
 
 
 class SessionError(Exception):
@@ -34,7 +41,8 @@ class SessionError(Exception):
 class ServerSession:
     """A client of the SDK, in its own task. Creating this object starts the task. Any number of tasks may wait for `opened`."""
 
-    def __init__(self, connect: Callable[[], Client], timeout: float) -> None:
+    def __init__(self, connect: Callable[[], Client], timeout: float, server: str) -> None:
+        self._server = server
         self.tools: list[Tool] = []
         self._connect = connect
         self._timeout = timeout
@@ -53,7 +61,7 @@ class ServerSession:
             # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, the deadline is removed.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:
                 async with self._connect() as client:
-                    self.tools = await all_tools(client)
+                    self.tools = await all_tools(client, self._server)
                     opening.deadline = math.inf
                     self._client = client
                     self._ready.set()
@@ -123,7 +131,7 @@ class Connection:
         if current is None or not current.is_usable:
             if current is not None:
                 self.give_up(current)
-            self._current = current = ServerSession(self._connect, self._timeout)
+            self._current = current = ServerSession(self._connect, self._timeout, self._name)
         return current
 
     def give_up(self, session: ServerSession) -> None:
@@ -146,17 +154,36 @@ def _is_cut(client: Client | None) -> bool:
     return bool(getattr(dispatcher, "_closed", False))
 
 
-async def all_tools(client: Client) -> list[Tool]:
-    """Return the tools on all pages of the server's list, without the SDK's cache."""
-    tools: list[Tool] = []
+async def all_tools(client: Client, server: str) -> list[Tool]:
+    """Return the tools on all pages of the server's list, without the SDK's cache. Each name is in the result once.
+
+    A fault of the list (a cursor that comes again, pages without an end, a name that comes again) is logged with the name of the
+    server, and the other tools are returned.
+    """
+    tools: dict[str, Tool] = {}
+    repeated: dict[str, None] = {}
+    cursors: set[str | None] = set()
     cursor: str | None = None
-    for _ in range(_MOST_PAGES):
+    while cursor not in cursors and len(cursors) < _MOST_PAGES and len(tools) < _MOST_TOOLS:
+        cursors.add(cursor)
         page = await client.list_tools(cursor=cursor, cache_mode="refresh")
-        tools += page.tools
+        repeated |= dict.fromkeys(tool.name for tool in page.tools if tools.setdefault(tool.name, tool) is not tool)
         cursor = page.next_cursor
         if cursor is None:
             break
-    return tools
+    if fault := _fault(cursor, cursors, repeated):
+        logger.warning("the MCP server %s: %s", server, fault, extra=NO_RUN)
+    return list(tools.values())[:_MOST_TOOLS]
+
+
+def _fault(cursor: str | None, cursors: Collection[str | None], repeated: Collection[str]) -> str:
+    """Return the fault of a list of tools; empty for a list without a fault."""
+    if cursor in cursors:
+        return f"its list of tools gives the cursor {cursor!r} again, so further pages were not read"
+    if cursor is not None:
+        return f"its list of tools does not end, so only {_MOST_PAGES} pages or {_MOST_TOOLS:,} tools were read"
+    names = ", ".join(sorted(repeated)[:_NAMES])
+    return f"it lists tools more than once; the first of each name is used: {names}" if repeated else ""
 
 
 def first_error(error: Exception) -> Exception:
