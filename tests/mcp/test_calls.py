@@ -91,6 +91,71 @@ async def test_a_call_that_the_protocol_refuses_is_told_to_the_model() -> None:
     assert [each.name for each in response.unknown_calls] == ["typed", "sample"]
 
 
+# The cursor that each page returns, and the names on it, by the cursor of the request.
+CURSORS: list[tuple[dict[str, tuple[str | None, list[str]]], list[str], str]] = [
+    ({"": ("x", ["a", "b"]), "x": ("x", ["a", "b"])}, ["a", "b"], "gives the cursor 'x' again"),
+    ({"": ("x", ["a"]), "x": ("y", ["b"]), "y": ("x", ["c"])}, ["a", "b", "c"], "gives the cursor 'x' again"),
+    ({"": ("", ["a"])}, ["a"], "gives the cursor '' again"),
+    ({"": (None, ["a", "b", "a"])}, ["a", "b"], "the first of each name is used: a"),
+    ({"": ("x", ["a"]), "x": (None, ["b", "a"])}, ["a", "b"], "the first of each name is used: a"),
+    (
+        {"": (None, [f"t{n}" for n in range(10_005)])},
+        [f"t{n}" for n in range(10_000)],
+        "only 100 pages or 10,000 tools",
+    ),
+    ({"": ("x", ["a"]), "x": (None, ["b"])}, ["a", "b"], ""),
+]
+
+
+@pytest.mark.parametrize(("pages", "offered", "fault"), CURSORS, ids=range(len(CURSORS)))
+async def test_a_server_with_a_faulty_list_is_open_with_the_other_tools(
+    pages: dict[str, tuple[str | None, list[str]]],
+    offered: list[str],
+    fault: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The log names the server and the fault; `refresh` does the same."""
+
+    async def list_page(_: object, params: PaginatedRequestParams | None) -> ListToolsResult:
+        following, names = pages[(params and params.cursor) or ""]
+        return ListToolsResult(tools=[tool(name) for name in names], next_cursor=following)
+
+    async with MCPServer(Server("faulty", on_list_tools=list_page)) as server:
+        assert [each.name for each in server.functions] == offered
+        assert [each.name for each in await server.refresh()] == offered
+    texts = [each.getMessage() for each in caplog.records if each.name == "aswarm"]
+    assert len(texts) == 2 * bool(fault)
+    assert all("the MCP server faulty: " in text and fault in text for text in texts)
+
+
+async def test_empty_pages_without_an_end_leave_the_other_tools(caplog: pytest.LogCaptureFixture) -> None:
+    async def list_page(_: object, params: PaginatedRequestParams | None) -> ListToolsResult:
+        number = int((params and params.cursor) or 0)
+        return ListToolsResult(tools=[] if number else [tool("a")], next_cursor=str(number + 1))
+
+    async with MCPServer(Server("empty", on_list_tools=list_page)) as server:
+        assert [each.name for each in server.functions] == ["a"]
+    assert "the MCP server empty: its list of tools does not end, so only 100 pages" in caplog.text
+
+
+async def test_two_servers_with_equal_names_need_a_prefix() -> None:
+    """The error names both servers and the option."""
+
+    async def list_page(_: object, __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[tool("search")])
+
+    async with (
+        MCPServer(Server("one", on_list_tools=list_page)) as one,
+        MCPServer(Server("two", on_list_tools=list_page)) as two,
+        MCPServer(Server("two", on_list_tools=list_page), prefix="two_") as prefixed,
+    ):
+        swarm = AsyncSwarm(ScriptedModel(["Done."]).client())
+        with pytest.raises(ConfigurationError, match=r"of the MCP server one and the MCP server two.*prefix="):
+            await swarm.run(Agent(functions=[*one.functions, *two.functions]), "Go")
+        response = await swarm.run(Agent(functions=[*one.functions, *prefixed.functions]), "Go")
+        assert response.text == "Done."
+
+
 @pytest.mark.parametrize(("pages", "offered"), [(2, 2), (1000, 100)])
 async def test_a_list_of_tools_may_have_pages_but_not_without_end(pages: int, offered: int) -> None:
     """All pages are read; a server whose list never ends does not stop the program."""

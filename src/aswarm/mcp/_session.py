@@ -3,7 +3,7 @@
 The SDK's client must be entered and exited in the same task. Other tasks only set events or wait for them. So one task may open
 a session, a second may use it, and a third may close it. Sessions may be closed in any order.
 
-Security: A server that lists tools without an end is read up to a limit.
+Security: A list of tools or a series of questions without an end does not stop the program.
 """
 
 from __future__ import annotations
@@ -171,16 +171,17 @@ async def all_tools(client: Client, server: str) -> list[Tool]:
         cursor = page.next_cursor
         if cursor is None:
             break
-    if fault := _fault(cursor, cursors, repeated):
+    is_whole = cursor is None and len(tools) <= _MOST_TOOLS
+    if fault := _fault(cursor, cursors, repeated, is_whole=is_whole):
         logger.warning("the MCP server %s: %s", server, fault, extra=NO_RUN)
     return list(tools.values())[:_MOST_TOOLS]
 
 
-def _fault(cursor: str | None, cursors: Collection[str | None], repeated: Collection[str]) -> str:
+def _fault(cursor: str | None, cursors: Collection[str | None], repeated: Collection[str], *, is_whole: bool) -> str:
     """Return the fault of a list of tools; empty for a list without a fault."""
-    if cursor in cursors:
+    if cursor is not None and cursor in cursors:
         return f"its list of tools gives the cursor {cursor!r} again, so further pages were not read"
-    if cursor is not None:
+    if not is_whole:
         return f"its list of tools does not end, so only {_MOST_PAGES} pages or {_MOST_TOOLS:,} tools were read"
     names = ", ".join(sorted(repeated)[:_NAMES])
     return f"it lists tools more than once; the first of each name is used: {names}" if repeated else ""
