@@ -3,7 +3,6 @@
 # ruff: noqa: UP006, UP007, UP035, UP045 - the old spellings of hints are what is tested
 # No `from __future__ import annotations`: these hints are objects; annotated_functions.py has the ones that are text.
 
-import dataclasses
 import inspect
 import json
 import warnings
@@ -34,11 +33,6 @@ from aswarm import ConfigurationError, function_to_json
 from aswarm._tools.schema import schema_of
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass
-class Unfinished:
-    field: "NowhereDefined"  # type: ignore[name-defined]  # noqa: F821
 
 
 class Refusing:
@@ -74,7 +68,6 @@ class Opaque:
         ...,
         any,
         callable,
-        Unfinished,
         Refusing,
     ],
     ids=str,

@@ -53,7 +53,7 @@ def raising(kind: str, error: BaseException) -> Any:
         (ValueError("no luck"), "Error: ValueError: no luck"),
         (KeyError("key"), "Error: KeyError: 'key'"),
         (TimeoutError("its own"), "Error: TimeoutError: its own"),
-        (ExceptionGroup("many", [ValueError("one")]), "Error: ExceptionGroup: many (1 sub-exception)"),
+        (ExceptionGroup("many", [ValueError("one")]), "Error: ExceptionGroup: many (ValueError: one)"),
         (asyncio.InvalidStateError("odd"), "Error: InvalidStateError: odd"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.local_names import is_local, local_names
 
 EMPTY = inspect.Parameter.empty
 _CONSEQUENCES = {"return": "", "context_variables": "; the function gets a dict"}
@@ -111,9 +112,18 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     namespace: dict[str, Any] = getattr(innermost, "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={key: hint})
     try:
-        return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
+        try:
+            return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
+        except NameError:
+            names = {**_closure(innermost), **_local_names(function, innermost)}
+            return typing.get_type_hints(holder, namespace, names, include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         fault = f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error})"
+        if isinstance(error, NameError) and inspect.isfunction(innermost) and is_local(innermost, error.name):
+            raise ConfigurationError(
+                f"{fault}; define the class at the top level of its module, or make the tool inside of the function that "
+                "defines the class"
+            ) from error
         if re.search(r"\bResource\b", str(hint)):  # the model must not be asked for a resource
             raise ConfigurationError(f"{fault}; import the class at run time, not only for type checkers") from error
         consequence = _CONSEQUENCES.get(key, "; the model is asked for a string")
@@ -130,6 +140,14 @@ def warn_of(function: Callable[..., Any], text: str) -> None:
     registry = innermost.__globals__.setdefault("__warningregistry__", {})
     place = innermost.__code__.co_filename, innermost.__code__.co_firstlineno, innermost.__module__
     warnings.warn_explicit(text, UserWarning, *place, registry=registry)
+
+
+def _local_names(function: Any, innermost: Any) -> dict[str, Any]:
+    if not inspect.isfunction(innermost):
+        return {}
+    called = behind_partials(function)
+    bound = getattr(called, "__self__", None if inspect.isroutine(called) else called)
+    return local_names(innermost, bound if isinstance(bound, type) else type(bound))
 
 
 def _closure(function: Any) -> dict[str, Any]:

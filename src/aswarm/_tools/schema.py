@@ -341,6 +341,11 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
             raise ConfigurationError(f"{place}: {error.message}") from error
+        if error.code == "class-not-fully-defined":  # a field names a class that is local to a function
+            raise ConfigurationError(
+                f"{place} has the hint {inspect.formatannotation(hint)}, and a field in it names a class that cannot be found; "
+                "define both classes at the top level of their module"
+            ) from error
     except SchemaError as error:
         raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
     except (TypeError, ValueError, NameError):

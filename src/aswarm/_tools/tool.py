@@ -38,6 +38,7 @@ from typing_extensions import is_typeddict
 from aswarm._values.agent import Agent, Result
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
+from aswarm._values.local_names import keep_local_names
 
 from .filled import Filled, filled_parameters
 from .hints import EMPTY, annotations_of, has_code_flag, name_of
@@ -120,6 +121,7 @@ class Tool(Generic[P, R]):
         # functools.update_wrapper cannot be used, because a frozen dataclass does not allow assignments.
         copied: dict[str, Any] = {key: getattr(self.function, key) for key in _COPIED if hasattr(self.function, key)}
         copied |= annotations_of(self.function)
+        keep_local_names(self.function)
         self.__dict__.update(copied, __name__=self.name or name_of(self.function), __wrapped__=self.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -25,7 +25,8 @@ from pydantic import (
 from .budget import Limit
 from .decisions import OpenCall
 from .errors import ConfigurationError, OutputError
-from .json import is_object, jsonable
+from .json import is_array, is_object, jsonable
+from .local_names import keep_local_names
 from .messages import Message, MessageBlock, text_of
 from .output import Output, T, answer_type, as_output, read_answer
 from .usage import Usage
@@ -89,6 +90,9 @@ class Agent(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
+        functions = values.get("functions") if is_object(values) else None
+        for function in functions if is_array(functions) else ():
+            keep_local_names(function)
         if cls.model_config.get("extra", "ignore") == "ignore":
             known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
             for key in values if is_object(values) else ():

@@ -1,0 +1,96 @@
+"""Names in string hints that only the place of a definition knows: names of a function around it, or of its class.
+
+With `from __future__ import annotations`, Python keeps each hint as a text. A class that is defined inside of a function is then
+neither a global name nor, usually, a variable of the closure. But while that function still runs, its frame has the name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any, cast
+
+_KEPT = "_aswarm_local_names"  # on the function, so that the names live as long as the function
+_LOCALS = ".<locals>"
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def keep_local_names(function: Any) -> None:
+    """Keep the names that the string hints of a function need, if the functions around its definition still run."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if not inspect.isfunction(function) or _LOCALS not in function.__qualname__:
+        return
+    found = dict(_names_of_frames(function, _missing_names(function)))
+    if found:
+        function.__dict__[_KEPT] = {**function.__dict__.get(_KEPT, {}), **found}
+
+
+def local_names(function: Any, owner: Any = None) -> dict[str, Any]:
+    """Return names for the string hints of a function. `owner`: the class that has the function as a method, or None."""
+    keep_local_names(function)
+    names: dict[str, Any] = function.__dict__.get(_KEPT, {})
+    kind = _class_of(function, owner)
+    return names if kind is None else {**names, **vars(kind)}
+
+
+def is_local(function: Any, name: str | None) -> bool:
+    """Return whether the name is a variable of a function or a class around the definition of this function."""
+    found: Any = function.__globals__
+    for part in function.__qualname__.replace(_LOCALS, "").split(".")[:-1]:
+        found = _inside(found, part)
+        if isinstance(found, CodeType) and name in (*found.co_varnames, *found.co_cellvars, *found.co_names):
+            return True
+        if not isinstance(found, type | CodeType):
+            return False
+    return False
+
+
+def _inside(found: Any, part: str) -> Any:
+    """Return the class, or the code of the function, with this name in a module, a class or a code; or else None."""
+    if isinstance(found, CodeType):
+        return next((each for each in found.co_consts if isinstance(each, CodeType) and each.co_name == part), None)
+    names = cast("dict[str, Any]", found if isinstance(found, dict) else vars(found))
+    inner = names.get(part)
+    return getattr(inspect.unwrap(inner), "__code__", inner) if callable(inner) else None
+
+
+def _missing_names(function: Any) -> set[str]:
+    if (
+        getattr(function, "__annotate__", None) is not None
+    ):  # Python 3.14 finds the names itself, if the hints are no texts
+        return set()
+    hints: dict[str, Any] = function.__annotations__
+    names: set[str] = {name for hint in hints.values() if isinstance(hint, str) for name in _NAME.findall(hint)}
+    return names.difference(function.__globals__, function.__code__.co_freevars)
+
+
+def _names_of_frames(function: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
+    around: list[str] = []
+    path = function.__qualname__
+    while "." in path:
+        path = path.rpartition(".")[0].removesuffix(_LOCALS)
+        around.append(path)
+    frame: FrameType | None = sys._getframe() if names else None
+    while frame is not None and names:
+        if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in around:
+            found = names & frame.f_locals.keys()
+            yield from ((name, frame.f_locals[name]) for name in found)
+            names = names - found
+        frame = frame.f_back
+
+
+def _class_of(function: Any, owner: Any) -> Any:
+    """Return the class in whose body the function is defined, or None."""
+    name, path = function.__name__, function.__qualname__.rpartition(".")[0]
+    for kind in getattr(owner, "__mro__", ()):
+        if kind.__qualname__ == path and name in vars(kind):
+            return kind
+    found: Any = function.__globals__
+    for part in path.split("."):
+        found = _inside(found, part)
+        if not isinstance(found, type):
+            return None
+    return found
