@@ -120,8 +120,8 @@ def _circle() -> list[Any]:
 
 @pytest.mark.parametrize(
     "value",
-    [Untextable(), Holder(Untextable()), _circle(), {"bytes": b"\xff"}, Result(value=Untextable()), "half \ud83d"],
-    ids=["object", "dataclass", "circular", "bytes", "Result", "lone surrogate"],
+    [Untextable(), Holder(Untextable()), _circle(), {"bytes": b"\xff"}, Result(value=Untextable())],
+    ids=["object", "dataclass", "circular", "bytes", "Result"],
 )
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_results_that_cannot_be_turned_into_text(value: object, is_async: bool) -> None:

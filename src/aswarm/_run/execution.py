@@ -23,7 +23,7 @@ import anyio.lowlevel
 
 from aswarm._runtime.backend import current_loop
 from aswarm._runtime.threads import DeadlinePassed, FunctionRunner, enter_tool
-from aswarm._tools.conversion import as_result, sendable, to_text, valid_arguments
+from aswarm._tools.conversion import as_result, to_text, valid_arguments
 from aswarm._tools.filled import Filled
 from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, standing_hold
 from aswarm._tools.toolbox import toolbox
@@ -45,6 +45,7 @@ from aswarm._values.errors import (
 )
 from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
 from aswarm._values.json import shown
+from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
 from .current_call import OuterRun, Progress, progress, running_call, running_handler, running_run
@@ -240,7 +241,7 @@ class ToolCaller:
 
     async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
         hide_header_values(error)
-        text = sendable(text or _text_for_model(error))
+        text = sendable(text or _text_for_model(error))  # also for `tool_error` and the log
         is_expected = isinstance(error, ToolError)
         level = logging.INFO if is_expected else logging.ERROR
         # The text of failed code has what the code printed, such as results of other calls.
@@ -252,7 +253,7 @@ class ToolCaller:
             failure = ToolFailure(text, error, call.id, call.name, call.arguments, call.agent)
             try:
                 changed = self._on_error(failure)
-                text = sendable(str(await changed if inspect.isawaitable(changed) else changed))
+                text = str(await changed if inspect.isawaitable(changed) else changed)
             except BaseException:
                 # The run ends, but this call has run and needs an outcome. The text does not contain the cause, because
                 # a user may have written the hook to hide causes from the model.

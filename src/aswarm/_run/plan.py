@@ -23,6 +23,7 @@ from aswarm._tools.tool import (
 from aswarm._values.agent import Agent, Result, UnknownCall
 from aswarm._values.errors import Hold
 from aswarm._values.events import ToolProgress
+from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
 # The type of the progress that records the start of code; see `Tool._is_replayed`.
@@ -42,6 +43,8 @@ class ToolOutcome:
         still_running: Whether the function continues to run, because it could not be stopped.
         unknown: Whether the function has started, in this process or an earlier one, and its outcome is unknown. If so,
             `content` must tell this to the model.
+
+    In the content, a half of a surrogate pair becomes its escape, because UTF-8 cannot encode it.
     """
 
     content: str | list[dict[str, Any]]
@@ -49,6 +52,11 @@ class ToolOutcome:
     error: Exception | None = None
     still_running: bool = field(default=False, kw_only=True)
     unknown: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        # Each result enters the run here: of a function, a middleware, a decision or a record.
+        if (content := sendable_data(self.content)) is not self.content:
+            object.__setattr__(self, "content", content)
 
     @property
     def agent(self) -> Agent | None:

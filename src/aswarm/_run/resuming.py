@@ -18,7 +18,7 @@ from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
 from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
-from aswarm._values.json import is_json, is_object, shown
+from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
 
 from .plan import Decided, ToolCall, ToolOutcome
@@ -177,7 +177,8 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
             if _is_external(call):
                 call._outcome, call._started = ToolOutcome(as_result(answer.data).value), True
             else:
-                call._decided = dataclasses.replace(earlier, answer=answer.data, is_answered=True, seen=seen)
+                data = sendable_data(answer.data)
+                call._decided = dataclasses.replace(earlier, answer=data, is_answered=True, seen=seen)
     if call._decided is not None and call.tool is not None and call.tool._check_decision is not None:
         call.tool._check_decision(call, earlier)
 
@@ -242,9 +243,10 @@ def _are_equal(seen: Mapping[str, Any] | str, arguments: object) -> bool:
 
 
 def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:
-    if not (is_object(arguments) and is_json(dict(arguments))):
+    if not (is_object(arguments) and is_json(dict(arguments)) and sendable_data(arguments) is arguments):
         raise ConfigurationError(
-            f"the changed arguments of the call {call.id!r} must be a JSON object, not {shown(arguments, _SHOWN)}"
+            f"the changed arguments of the call {call.id!r} must be a JSON object with text that UTF-8 can encode, not "
+            f"{shown(arguments, _SHOWN)}"
         )
     if call.tool is not None:
         try:

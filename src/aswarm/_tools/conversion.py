@@ -5,18 +5,19 @@ Security: The arguments of a call are validated before the function runs; invali
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
-from aswarm._values.json import is_object, shown
+from aswarm._values.json import finite, is_array, is_object, jsonable, shown
+from aswarm._values.text import sendable
 
 from .tool import Tool
 
@@ -82,21 +83,29 @@ def _content(value: object) -> str | list[Part]:
 
 
 def to_text(value: object) -> str:
-    """Convert a value to text for the model: a str unchanged, data as JSON (not ASCII-escaped), other values with `str()`."""
+    """Convert a value to text for the model, by one rule for a value by itself and inside a list or a dict.
+
+    A str stays, except for a half of a surrogate pair; see `sendable`. Lists, tuples, sets, dicts, dataclasses and models are
+    JSON (not ASCII-escaped). Enums have the text of their value, dates and other types of one text have this text. Numbers, bool,
+    None and other objects have their `str()`, as in Swarm. In JSON, NaN and the infinities become texts.
+    """
     if isinstance(value, str):
-        text = str.__str__(value)  # also for a member of a str Enum, which has its own `__str__`
-        text.encode()  # half a surrogate pair cannot be sent: raise the error now, as an error of the tool
-        return text
-    if isinstance(value, dict | list | BaseModel) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        try:
-            return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                "the result has bytes that are not text; return an Image or a File, by itself or in a list of the result"
-            ) from error
-    return str(value)
+        return sendable(str.__str__(value))  # also for a member of a str Enum, which has its own `__str__`
+    data = str(value) if isinstance(value, Iterator) else _as_json_data(value)  # reading an iterator may never end
+    if isinstance(data, dict | list):
+        return sendable(json.dumps(finite(data), ensure_ascii=False))
+    is_own_text = isinstance(data, str) or isinstance(value, Enum)
+    return sendable(str(data if is_own_text else value))
 
 
-def sendable(text: str) -> str:
-    """Return the text with escapes for half surrogate pairs, which UTF-8 cannot encode."""
-    return text.encode(errors="backslashreplace").decode()
+def _as_json_data(value: object) -> Any:
+    try:
+        return to_jsonable_python(value, fallback=str)
+    except UnicodeEncodeError:  # pydantic refuses a key with half a surrogate pair; `sendable` writes its escape
+        if is_object(value):
+            return {key if isinstance(key, str) else str(key): _as_json_data(item) for key, item in value.items()}
+        return [*map(_as_json_data, value)] if is_array(value) else jsonable(value)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            "the result has bytes that are not text; return an Image or a File, by itself or in a list of the result"
+        ) from error

@@ -26,8 +26,8 @@ import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from .json import is_json, shown
-from .text import shortened
+from .json import is_json, sendable_data, shown
+from .text import sendable, shortened
 
 if TYPE_CHECKING:
     from .agent import Response
@@ -215,9 +215,9 @@ class Hold(Exception):  # noqa: N818 - not a failure
             raise TypeError(
                 f"the data of a Hold must be JSON: None, bool, int, float, str, list and dict, not {shown(data, 200)}"
             )
-        super().__init__(reason)
-        self.reason = reason
-        self.data = data
+        self.reason = sendable(reason)
+        self.data = sendable_data(data)
+        super().__init__(self.reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return reduced(self)

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 from pydantic_core import ValidationError, to_json, to_jsonable_python
 
-from .text import one_line
+from .text import one_line, sendable
 
 T = TypeVar("T")
 
@@ -67,12 +67,48 @@ def faults_of(error: ValidationError, whole: str) -> list[str]:
 
 
 def is_json(value: object) -> bool:
-    """Return whether the value has only JSON types. A subclass is not such a type: JSON would lose its other data."""
+    """Return whether the value has only JSON types. A subclass is not such a type: JSON would lose its other data.
+
+    NaN and the infinities are not JSON.
+    """
     if type(value) is dict:
         return all(map(is_json, cast("dict[object, object]", value).values()))
     if type(value) is list:
         return all(map(is_json, cast("list[object]", value)))
-    return value is None or type(value) in (str, int, float, bool)
+    return value is None or type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
+
+
+def sendable_data(value: T) -> T:
+    """Return JSON data whose texts and keys are `sendable`. If all of them are, return the value itself.
+
+    Values of other types do not change, and neither does data that is nested too deeply: nothing can send it.
+    """
+    return value if _is_sendable(value, _DEEPEST) else cast("T", _sendable(value, _DEEPEST))
+
+
+def _is_sendable(value: Any, depth: int) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or sendable(value) is value
+    if is_object(value) and depth:
+        return all(_is_sendable(key, 0) and _is_sendable(item, depth - 1) for key, item in value.items())
+    return not (is_array(value) and depth) or all(_is_sendable(item, depth - 1) for item in value)
+
+
+def _sendable(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return sendable(value)
+    if is_object(value) and depth:
+        return {_sendable(key, 0): _sendable(item, depth - 1) for key, item in value.items()}
+    return [_sendable(item, depth - 1) for item in value] if is_array(value) and depth else value
+
+
+def finite(value: Any) -> Any:
+    """Return JSON data with texts in place of NaN and the infinities, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if type(value) is dict:
+        return {key: finite(item) for key, item in cast("dict[Any, Any]", value).items()}
+    return [*map(finite, cast("list[Any]", value))] if type(value) is list else value
 
 
 def jsonable(value: Any) -> Any:

@@ -18,12 +18,13 @@ from typing import Any, TypeAlias, TypeGuard
 from pydantic_core import from_json
 
 from .errors import ConfigurationError
-from .json import is_array, is_object, shown
+from .json import is_array, is_object, sendable_data, shown
 
 Message = dict[str, Any]
 """A message, with the keys of Chat Completions."""
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_ASKING = ("user", "system", "developer")
 _SPEAKERS = ("user", "assistant", "system", "developer")
 _RECORDED_KEYS = frozenset({"role", "content", "sender", "tool_calls"})  # of each assistant message of a run
 _ROLE, _CONTENT = itemgetter("role"), itemgetter("content")
@@ -51,19 +52,39 @@ STARTED_INSIDE = "started_inside"
 def normalize(messages: object) -> list[Message]:
     """Return the messages as a new list of dicts. A str becomes a message of the user, and SDK objects become dicts.
 
-    Raises ConfigurationError for an invalid message, with its position and the fault.
+    Raises ConfigurationError for an invalid message, with its position and the fault. A half of a surrogate pair, which UTF-8
+    cannot encode, becomes its escape. It is an error in a message of the user after the last message of an assistant.
     """
     if isinstance(messages, str):
-        return [{"role": "user", "content": messages}]
+        messages = [{"role": "user", "content": messages}]
     if not is_array(messages):
         raise ConfigurationError(
             f"messages must be a list of messages or a str, not {type(messages).__name__}; "
             'for example [{"role": "user", "content": "Hi"}]'
         )
-    return [
+    made = [
         item if _is_text(item) else _normalize_one(item, f"messages[{position}]")
         for position, item in enumerate(messages)
     ]
+    for position, message in enumerate(made):
+        if (repaired := sendable_data(message)) is not message:
+            made[position] = _checked_repair(repaired, made, position)
+    return made
+
+
+def _checked_repair(repaired: Message, messages: Sequence[Message], position: int) -> Message:
+    """Return the repaired message. Raises ConfigurationError for a new message of the caller.
+
+    A history may contain such text, because a tool or a model wrote it, or because an older version stored it.
+    """
+    is_new = repaired["role"] in _ASKING and not any(map(_is_assistant, messages[position:]))
+    if is_new:
+        raise ConfigurationError(
+            f"messages[{position}] has half a surrogate pair, which UTF-8 cannot encode: "
+            f"{shown(messages[position].get('content'), _LINE)}; decode bytes with errors='replace', or use "
+            "text.encode(errors='backslashreplace').decode()"
+        )
+    return repaired
 
 
 def are_plain(messages: object) -> TypeGuard[list[Message]]:
@@ -77,7 +98,9 @@ def are_plain(messages: object) -> TypeGuard[list[Message]]:
         roles, texts = set(map(_ROLE, messages)), [*map(_CONTENT, messages)]
     except (KeyError, TypeError):  # a message without one of the keys, or a role that cannot be in a set
         return False
-    return roles.issubset(_SPEAKERS) and set(map(type, texts)) == {str} and "" not in texts
+    if not roles.issubset(_SPEAKERS) or set(map(type, texts)) != {str} or "" in texts:
+        return False
+    return all(map(str.isascii, texts)) or sendable_data(texts) is texts
 
 
 def _is_text(item: Any) -> TypeGuard[Message]:

@@ -24,6 +24,22 @@ _VISIBLE: dict[int, int | None] = {
 }
 
 
+def sendable(text: str) -> str:
+    """Return the text as UTF-8 can encode it. Two halves of a surrogate pair become their character, one half its escape.
+
+    JSON, a split emoji, and names of files (`os.fsdecode`) can contain such halves. The escape is valid inside the text of
+    a JSON document, and has the same value there.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return joined.encode(errors="backslashreplace").decode()
+    return text
+
+
 def without_colours() -> bool:
     """Return whether the user wants no colours: NO_COLOR is set and not empty (no-color.org)."""
     return bool(os.environ.get("NO_COLOR"))

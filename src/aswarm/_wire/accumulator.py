@@ -14,10 +14,11 @@ from typing import Any
 
 from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted
-from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.json import is_array, is_object, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.usage import Usage
 
+from .characters import CutCharacters, whole_escapes
 from .failures import may_pass, status_of
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_key, merge_object, merge_parts
 from .responses_items import DONE_CALL, OUTPUT_ITEMS
@@ -51,6 +52,7 @@ class Accumulator:
         self._text: list[str] = []
         self._parts: list[Any] | None = None  # content that is a list of parts
         self._calls = CallAccumulator()
+        self._cut = CutCharacters()
         self._extra: dict[str, Any] = {}
         self._whole: dict[str, Any] = {}  # the values of `_WHOLE`
         self._usage: Mapping[str, Any] | None = None
@@ -124,6 +126,7 @@ class Accumulator:
         return None
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
+        wire = self._cut.joined(wire)
         delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
         if not self._started:
             self._started = True
@@ -164,7 +167,7 @@ class Accumulator:
         if not content and (calls or extra.get("refusal")):
             content = None
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._whole}
-        return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
+        return Completion(sendable_data(message), self._finish_reason, Usage.of_completion(self._usage))
 
     def _missing_part(self) -> str:
         if self._started:
@@ -272,11 +275,13 @@ class CallSoFar:
 
     def message(self) -> Message:
         """Return the call for the history. A call without an id gets a new id."""
-        payload = "input" if self.kind == "custom" else "arguments"
+        payload, text = "input" if self.kind == "custom" else "arguments", "".join(self.arguments)
+        if self.kind == "function":
+            text = whole_escapes(text)
         message: Message = {
             "id": self.id or f"call_{clocks.urandom(12).hex()}",
             "type": self.type or self.kind,
-            self.kind: {"name": self.name, payload: "".join(self.arguments)},
+            self.kind: {"name": self.name, payload: text},
         }
         if self.named_extra:
             message[self.kind] |= join_pieces(self.named_extra)

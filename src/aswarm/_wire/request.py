@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from aswarm._values.agent import Agent, model_of
 from aswarm._values.content import Part, described, text_part
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import is_array, is_object
+from aswarm._values.json import is_array, is_object, sendable_data
 from aswarm._values.messages import Message, text_of
 
 from .body_json import body_json
@@ -67,10 +67,11 @@ class CompletionRequest:
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
-        messages = self.body["messages"]
+        body = self._sendable_body()
+        messages = body["messages"]
         if (self._known and self._known.is_chat) or is_chat(messages):
-            return self.body
-        return {**self.body, "messages": [*_media_after_results(without_items(messages))]}
+            return body
+        return {**body, "messages": [*_media_after_results(without_items(messages))]}
 
     def responses_body(self) -> dict[str, Any]:
         """Return the body of this request for any server of the Responses API; `body` does not change.
@@ -79,7 +80,11 @@ class CompletionRequest:
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
-        return responses_body(self.body, self._known)
+        return responses_body(self._sendable_body(), self._known)
+
+    def _sendable_body(self) -> dict[str, Any]:
+        # A middleware may have written text that UTF-8 cannot encode. Text of the run itself was repaired when it was recorded.
+        return sendable_data(self.body) if self._known is None else self.body
 
     def json(self, body: Mapping[str, Any]) -> bytes:
         """Return the result of `chat_body()` or `responses_body()` as JSON. Raises ValueError if it has no JSON form."""
@@ -107,7 +112,7 @@ def streamed(request: CompletionRequest, include_usage: bool) -> CompletionReque
 
 def openai_body(request: CompletionRequest) -> dict[str, Any]:
     """Return the `CompletionRequest.responses_body` for OpenAI's own servers, which support a schema together with tools."""
-    return responses_body(request.body, request._known)
+    return responses_body(request._sendable_body(), request._known)
 
 
 def with_schema(request: CompletionRequest, response_format: Mapping[str, Any]) -> CompletionRequest:
@@ -168,7 +173,7 @@ def build_request(
     known: KnownHistory | None = None,
 ) -> CompletionRequest:
     """Return the request for one completion. `messages`: in wire form. `instructions`: None for no system message."""
-    system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
+    system: list[Message] = [] if instructions is None else [{"role": "system", "content": sendable_data(instructions)}]
     body: dict[str, Any] = {
         "model": model_of(agent, settings.default_model or agent.model),
         "tool_choice": tool_choice,

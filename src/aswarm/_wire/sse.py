@@ -11,7 +11,7 @@ Security: An event of a stream has at most 64 MiB, and its decoding takes time i
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -19,12 +19,9 @@ from pydantic_core import from_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
 
+from .characters import whole_escapes_of
+
 _BOM = b"\xef\xbb\xbf"
-# Servers in JavaScript may split an emoji between its two surrogates. JSON allows an escaped half (RFC 8259, section 8.2), but
-# UTF-8 cannot encode it.
-_LONE_SURROGATE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-)
 _MAX_QUOTE = 200  # bytes of a wrong body that an error text quotes
 _MAX_SIZE = 64 << 20  # the maximum of bytes of one event or a JSON body; an image has a few million bytes
 
@@ -140,10 +137,11 @@ def _decoded(data: bytes) -> Any:
     try:
         return from_json(data)
     except ValueError:
-        repaired = _LONE_SURROGATE.sub(rb"\\ufffd", data)
-        if repaired == data:
+        whole = whole_escapes_of(data)
+        if whole == data:
             raise
-        return from_json(repaired)
+        from_json(whole)  # raises for any other fault
+        return json.loads(data)  # keeps the halves, because the next event may have the other half
 
 
 def _quote(data: bytes) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -23,6 +23,7 @@ from aswarm._values.context import copy_containers
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent
+from aswarm._values.json import sendable_data
 from aswarm._values.messages import (
     INTERRUPTED,
     OUTCOME_UNKNOWN,
@@ -105,7 +106,7 @@ class RecordedRun:
         target = self._target
         self._slot = await queue_of(target.store, target.id).acquire()
         try:
-            return await self._prepare(await target.load(), is_live=is_live, deltas=deltas)
+            return await self._prepare(with_sendable_text(await target.load()), is_live=is_live, deltas=deltas)
         except BaseException as error:
             await self.close(error)
             raise
@@ -185,6 +186,12 @@ class ConversationStream:
             await self._run.close(error or failure)
             raise
         await self._run.close(error)
+
+
+def with_sendable_text(stored: Stored) -> Stored:
+    """Return the conversation with messages that UTF-8 can encode. Older versions stored any text."""
+    messages = sendable_data(stored.messages)
+    return stored if messages is stored.messages else replace(stored, messages=messages)
 
 
 def with_new(stored: Stored, messages: list[Message]) -> list[Message]:

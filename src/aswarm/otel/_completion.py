@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._tools.conversion import sendable
+from aswarm._values.text import sendable
 from aswarm._values.errors import AswarmError
 from aswarm._values.json import is_object
 from aswarm._wire.accumulator import Accumulator

@@ -17,7 +17,7 @@ from opentelemetry.trace import TracerProvider
 
 from aswarm._run.handlers import Handlers, Middleware, RunInfo, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
-from aswarm._tools.conversion import sendable
+from aswarm._values.text import sendable
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, ConfigurationError, Hold
 from aswarm._wire.request import CompletionRequest

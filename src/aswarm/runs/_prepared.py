@@ -28,7 +28,7 @@ from aswarm._values.events import LoopEvent
 from aswarm._values.json import from_fields, is_object
 from aswarm._values.messages import Message, normalize
 from aswarm.conversations import Change, Stored
-from aswarm.conversations._recorded_run import with_new
+from aswarm.conversations._recorded_run import with_new, with_sendable_text
 from aswarm.conversations._recorder import common_messages, storable
 from aswarm.conversations._records import checked_context, checked_id, faults
 from aswarm.graph._directory import AgentDirectory, listed_by_name
@@ -153,6 +153,7 @@ class RunFactory:
 
         Raises ConversationNotFound and AnswersRefused.
         """
+        stored = with_sendable_text(stored)
         messages = _new_messages(new, stored)
         resume = False if messages else _resumed(new, stored, last_run)
         history, added = _split(stored, messages)
@@ -167,7 +168,7 @@ class RunFactory:
 
     def continued(self, run_id: str, first: Entry, stored: Stored) -> PreparedRun:
         """Prepare another attempt of a run. `first`: its first entry; `stored`: the current state of its conversation."""
-        fields = first.fields
+        fields, stored = first.fields, with_sendable_text(stored)
         before, added = fields["before"], list(fields["messages"])
         tools = [from_fields(ClientTool, each) for each in fields.get("_tools", ())]
         start = RunStart(
