@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -16,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from aswarm._tools.tool import is_async
-from aswarm._values.errors import AswarmError, CompletionError, StreamInterrupted, named
+from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, named
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import as_plain
 from aswarm._wire.failures import headers_of, hide_header_values, may_pass, retry_after, should_retry
@@ -207,6 +208,13 @@ _LOST = frozenset(
 # If the answer is not HTTP, aiohttp raises a ClientResponseError with an invented status. Its cause has one of these names.
 _NOT_HTTP = frozenset({"HttpProcessingError"})
 _STATUSES = range(100, 600)
+# Exceptions of encoders. No client raises exactly these classes for a failure of the server.
+_LOCAL_FAULTS = frozenset({UnicodeEncodeError, RecursionError})
+# The function `post` of openai, aiohttp and httpx also raises these classes only before it sends the request: for a value without
+# a JSON form, an invalid header or timeout.
+_FAULTS_OF_POST = frozenset({*_LOCAL_FAULTS, TypeError, ValueError, AttributeError})
+_NOT_IN_BODY = frozenset({"timeout", "extra_headers", "extra_query"})
+_REMEDY = "; the model_settings of the agent, and what a middleware adds, must be JSON with text that UTF-8 can encode"
 
 
 def completion_error(error: Exception) -> AswarmError:
@@ -258,9 +266,28 @@ def failed_request(error: Exception, request: CompletionRequest, url: str = "") 
     `url`: the address of the request; by default the address in the exception.
     """
     made = completion_error(error)
+    if type(error) in _LOCAL_FAULTS or (type(error) in _FAULTS_OF_POST and not _has_json(request.body)):
+        return _local_fault(error)
     if isinstance(made, CompletionError) and made is not error:
         made.args = (f"{made}{place_and_cause(error, made.status_code, request.body.get('model'), url)}",)
     return made
+
+
+def failed_post(error: Exception, request: CompletionRequest, url: str = "") -> AswarmError:
+    """Return `failed_request` for an exception of `post`; a ConfigurationError if the request could not be built or encoded."""
+    return _local_fault(error) if type(error) in _FAULTS_OF_POST else failed_request(error, request, url)
+
+
+def _local_fault(error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"the request cannot be built: {error_text(error)}{_REMEDY}")
+
+
+def _has_json(body: Mapping[str, Any]) -> bool:
+    try:
+        json.dumps({key: value for key, value in body.items() if key not in _NOT_IN_BODY}, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def error_text(error: Exception) -> str:

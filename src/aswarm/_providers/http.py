@@ -29,7 +29,7 @@ from aswarm._wire.request import CompletionRequest
 
 from .answers import OpenResponse, streamed
 from .apis import BUILT, ApiName, api_at, checked_api
-from .compatible import failed_request
+from .compatible import failed_post
 from .environment import (
     CONNECT_SECONDS,
     REQUEST_SECONDS,
@@ -164,7 +164,7 @@ class HTTPSource:
             except AswarmError:
                 raise
             except Exception as error:
-                failed = failed_request(error, request, self._url)
+                failed = failed_post(error, request, self._url)
                 failures += 1
                 seconds = _seconds_until_retry(failed, failures)
                 if failures > retries or seconds is None:
@@ -246,7 +246,7 @@ def _content(request: CompletionRequest, body: Mapping[str, Any]) -> bytes:
     try:
         json.dumps(body, allow_nan=False)
         return to_json(body)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ConfigurationError(f"the request is not JSON: {error}") from error
 
 

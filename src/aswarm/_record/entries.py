@@ -41,6 +41,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from aswarm._runtime import clocks
+from aswarm._values.json import jsonable
 from aswarm._values.messages import Message
 
 # The reasons for a stop: a code for programs, and a sentence for people.
@@ -104,7 +105,7 @@ class Entry:
             fields = {**fields, "response": kept}
         text = _ENCODER.encode({"seq": self.seq, "at": self.at_ms, "type": self.type, **fields})
         line = text.encode("utf-8", "surrogatepass")
-        if fields is self.fields and '"_' not in text and b"\xed" not in line:
+        if fields is self.fields and '"_' not in text and b"\xed" not in line and not _may_have_nan(text):
             # A private field starts with "_". Half a surrogate pair starts with 0xED. A line without these is also for readers.
             object.__setattr__(self, "_json", line)
         return line
@@ -138,8 +139,16 @@ def now() -> int:
 
 def as_json(data: object) -> bytes:
     """Return the data as one line of JSON, without spaces, in UTF-8."""
+    text = _ENCODER.encode(data)
+    if _may_have_nan(text):
+        text = _ENCODER.encode(jsonable(data))
     # An id from a client may contain half a surrogate pair, which UTF-8 cannot encode.
-    return _ENCODER.encode(data).encode("utf-8", "replace")
+    return text.encode("utf-8", "replace")
+
+
+def _may_have_nan(text: str) -> bool:
+    """Return whether a text of `_ENCODER` may contain NaN or an infinity. A context variable may have such a value."""
+    return "NaN" in text or "Infinity" in text
 
 
 def data_of_hold(waiting: Mapping[str, Any]) -> Any:

@@ -37,6 +37,7 @@ from aswarm._wire.request import CompletionRequest
 from .entries import JOINED, STOPS, Entry, PublicIds, now, public_ids
 from .facts import INSIDE
 from .fold import Folded
+from .outcomes import recordable
 
 # The data of a call to a tool that the client itself has defined. An external tool is defined by the agent.
 CLIENT_TOOL: Mapping[str, Any] = {"client_tool": True}
@@ -111,7 +112,7 @@ class EntryMaker:
             "messages": jsonable(list(messages)),
             "resume": jsonable(resume),
             "calls": self._open_calls(calls, agent, self._history),
-            "context_variables": jsonable(self._context),
+            "context_variables": recordable(self._context),
             **(private or {}),
         }
         return self._make("RunStarted", fields)
@@ -263,7 +264,7 @@ class EntryMaker:
             return []
         fields = {
             "agent": self.folded.agent,
-            "changes": jsonable(changed),
+            "changes": recordable(changed),
             "removed": list(jsonable(dict.fromkeys(removed))),
             "by": ended,
         }

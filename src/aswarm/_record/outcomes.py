@@ -14,7 +14,7 @@ from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
 from aswarm._values.errors import ConfigurationError, ToolError
-from aswarm._values.json import from_fields, shown
+from aswarm._values.json import from_fields, jsonable, shown
 from aswarm._values.usage import Usage
 
 from .facts import CallPlace
@@ -192,6 +192,19 @@ def recordable_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> t
     for key, value in (*written.items(), *((key, None) for key in removed)):
         check_json(value, key)
     return written, removed
+
+
+def recordable(context: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return a copy of context variables for an entry. If they are JSON data, a replay gets equal data, also NaN and any text.
+
+    `as_json` converts such values for readers. Other values become JSON data here, and the run cannot be continued.
+    """
+    try:
+        for key, value in context.items():
+            check_json(value, key)
+    except (ConfigurationError, RecursionError):
+        return cast("dict[str, Any]", jsonable(context))
+    return cast("dict[str, Any]", copy_containers(context))
 
 
 def check_json(value: object, place: object) -> None:

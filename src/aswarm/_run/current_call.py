@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +23,25 @@ running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", de
 running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
 # The outermost handler of the run, for a tool whose function makes calls of the run.
 running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
+# Whether a SystemExit of a function is a failed call, as in runs that a server or a worker executes for its users.
+_exits_fail: ContextVar[bool] = ContextVar("aswarm_exits_fail", default=False)
 # The recorded data of an earlier start of the code in the current call; None if the code starts for the first time.
 recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
+
+
+def exits_fail() -> bool:
+    """Return whether a SystemExit of a function is a failed call, and not the end of the program."""
+    return _exits_fail.get()
+
+
+@contextmanager
+def failing_exits() -> Generator[None]:
+    """In the block, and in the runs that functions start there, make a SystemExit of a function a failed call."""
+    token = _exits_fail.set(True)
+    try:
+        yield
+    finally:
+        _exits_fail.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from aswarm._values.json import shown
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
-from .current_call import OuterRun, Progress, progress, running_call, running_handler, running_run
+from .current_call import OuterRun, Progress, exits_fail, progress, running_call, running_handler, running_run
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started, ToolHandler
 from .plan import ToolCall, ToolOutcome
@@ -137,6 +137,12 @@ class ToolCaller:
             return await self._failed(call, error)
         except Exception as error:  # noqa: BLE001 - the model reads every error of a tool
             return await self._failed(call, error)
+        except SystemExit as error:  # for example of argparse
+            if not exits_fail():
+                raise
+            failure = RuntimeError(f"the function ended with SystemExit({error.code!r})")
+            failure.__cause__ = error
+            return await self._failed(call, failure, _text_for_model(error))
         except anyio.get_cancelled_exc_class() as error:
             # The checkpoint raises if the run itself is cancelled. The run may be cancelled one step of the event loop after
             # this call, because `asyncio.run` cancels all tasks in any order.

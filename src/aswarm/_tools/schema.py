@@ -17,11 +17,11 @@ from typing import Annotated, Any, NotRequired, TypeAlias, Union, get_args, get_
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import SchemaError, to_json
+from pydantic_core import PydanticSerializationError, SchemaError, to_json
 from typing_extensions import TypedDict
 
 from aswarm._values.errors import ConfigurationError, ToolArgumentsError
-from aswarm._values.json import faults_of, is_array, is_object
+from aswarm._values.json import fault_of_json, faults_of, is_array, is_object
 from aswarm._values.typed_dicts import modern
 
 from .filled import CONTEXT, Filled, filled_by, is_resource, may_be_resource
@@ -155,7 +155,7 @@ def schema_of(
         frozenset(key for key in optional if strict and not _admits_none(hints[key])),
         schema,
     )
-    described = description_of(function) if description is None else description
+    described = _checked_description(name, description_of(function) if description is None else description)
     return FunctionSchema(
         name=name,
         json=_json(name, described, hints, required, schema, strict),
@@ -213,7 +213,8 @@ def ready_schema(
     function: Callable[..., Any], *, name: str, description: str, parameters: Mapping[str, Any]
 ) -> FunctionSchema:
     """Return the schema of a function whose parameters already have a JSON schema. Its arguments are not validated."""
-    offered = {"name": _checked_name(name, function), "description": description, "parameters": parameters}
+    described = _checked_description(name, description)
+    offered = {"name": _checked_name(name, function), "description": described, "parameters": parameters}
     _refuse_generator(function, name)
     try:
         own = signature_of(function).parameters
@@ -251,6 +252,12 @@ def _checked_name(name: str, function: Callable[..., Any]) -> str:
         "use @tool(name=...) for a name that every server accepts",
     )
     return name
+
+
+def _checked_description(name: str, description: str) -> str:
+    if fault := fault_of_json(description, "the description"):
+        raise ConfigurationError(f"function {name!r}: {fault}")
+    return description
 
 
 def _refuse_generator(function: Any, name: str) -> None:
@@ -336,7 +343,9 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
         return hint
     try:
         if is_hint:
-            _adapter({"value": hint}, _LAX).json_schema()
+            schema = _adapter({"value": hint}, _LAX).json_schema()
+            if fault := fault_of_json(schema, "its schema"):
+                raise ConfigurationError(f"{place} cannot be described to a model: {fault}")
             return hint
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
@@ -346,6 +355,8 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
                 f"{place} has the hint {inspect.formatannotation(hint)}, and a field in it names a class that cannot be found; "
                 "define both classes at the top level of their module"
             ) from error
+    except PydanticSerializationError as error:
+        raise ConfigurationError(f"{place} cannot be described to a model, because its schema is not JSON: {error}") from error
     except SchemaError as error:
         raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
     except (TypeError, ValueError, NameError):

@@ -37,7 +37,7 @@ from typing_extensions import is_typeddict
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.errors import ConfigurationError, Hold
-from aswarm._values.json import is_object, shown
+from aswarm._values.json import fault_of_json, is_object, shown
 from aswarm._values.local_names import keep_local_names
 
 from .filled import Filled, filled_parameters
@@ -313,10 +313,9 @@ def _checked_parameters(name: str, parameters: Mapping[str, Any]) -> dict[str, A
             f"function {name!r}: parameters must be the JSON schema of an object, such as "
             f'{{"type": "object", "properties": {{}}}}, not {shown(parameters, 120)}'
         )
-    try:
-        return cast("dict[str, Any]", json.loads(json.dumps(dict(parameters), allow_nan=False)))
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"function {name!r}: parameters cannot be written as JSON: {error}") from error
+    if fault := fault_of_json(parameters, "parameters"):
+        raise ConfigurationError(f"function {name!r}: the schema cannot be written as JSON: {fault}")
+    return cast("dict[str, Any]", json.loads(json.dumps(dict(parameters), default=dict)))
 
 
 def _make_tool(options: dict[str, Any], function: Callable[P, R]) -> Tool[P, R]:

@@ -29,6 +29,7 @@ from .json import is_array, is_object, jsonable
 from .local_names import keep_local_names
 from .messages import Message, MessageBlock, text_of
 from .output import Output, T, answer_type, as_output, read_answer
+from .settings import check_settings
 from .usage import Usage
 
 C = TypeVar("C")
@@ -99,6 +100,13 @@ class Agent(BaseModel):
                 if key not in known:
                     _report_unknown_field(cls, key)
         return values
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> Self:
+        if self.model_settings or self.tool_choice:
+            check_settings(self.name, self.model_settings, self.tool_choice)
+        as_output(self.output)  # raises for a schema that cannot be sent
+        return self
 
     @property
     def __name__(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the instance, not of the class

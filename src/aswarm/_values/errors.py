@@ -62,6 +62,10 @@ class ConfigurationError(AswarmError):
     """
 
 
+class NotEncodable(ConfigurationError):  # noqa: N818 - the name is never shown
+    """A ConfigurationError for a schema that JSON in UTF-8 cannot hold (internal)."""
+
+
 class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
     """A ConfigurationError that a tool of aswarm itself raises. It ends the run, and the model does not get it (internal).
 

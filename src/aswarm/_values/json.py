@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields as fields_in
 from typing import Any, TypeGuard, TypeVar, cast
 
@@ -100,6 +100,39 @@ def _sendable(value: Any, depth: int) -> Any:
     if is_object(value) and depth:
         return {_sendable(key, 0): _sendable(item, depth - 1) for key, item in value.items()}
     return [_sendable(item, depth - 1) for item in value] if is_array(value) and depth else value
+
+
+def fault_of_json(
+    value: Any, place: str, is_allowed: Callable[[object], bool] = lambda _: False, depth: int = _DEEPEST
+) -> str | None:
+    """Return the place and the fault of the first value that JSON in UTF-8 cannot hold; None without a fault.
+
+    `place`: the name of the whole value. `is_allowed`: accepts values of other types, which the caller converts.
+    """
+    parts: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, str):
+        return None if sendable(value) is value else f"{place} has half a surrogate pair, which UTF-8 cannot encode"
+    if value is None or isinstance(value, int | float):
+        return None if not isinstance(value, float) or math.isfinite(value) else f"{place} is {value}, which is not JSON"
+    if is_allowed(value):
+        return None
+    if is_object(value):
+        if wrong := [key for key in value if not _is_key(key)]:
+            return f"{place} has the key {shown(wrong[0], _VALUE_LENGTH)}, which is not JSON"
+        parts = ((f"{place}[{key!r}]", item) for key, item in value.items())
+    elif is_array(value):
+        parts = ((f"{place}[{position}]", item) for position, item in enumerate(value))
+    else:
+        return f"{place} is {shown(value, _VALUE_LENGTH)}, which is not JSON"
+    if not depth:
+        return f"{place[:_VALUE_LENGTH]} is nested too deeply, or contains itself"
+    faults = (fault_of_json(item, name, is_allowed, depth - 1) for name, item in parts)
+    return next(filter(None, faults), None)
+
+
+def _is_key(key: object) -> bool:
+    """Return whether the json module can write this key."""
+    return sendable(key) is key if isinstance(key, str) else key is None or isinstance(key, int | float)
 
 
 def finite(value: Any) -> Any:

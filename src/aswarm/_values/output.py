@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union, cast,
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import SchemaError, from_json, to_json
+from pydantic_core import PydanticSerializationError, SchemaError, from_json, to_json
 from typing_extensions import TypedDict, TypeVar
 
-from .errors import ConfigurationError, OutputError, ToolArgumentsError
-from .json import faults_of, is_count_from_0, is_object, shown
+from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError
+from .json import fault_of_json, faults_of, is_count_from_0, is_object, shown
 from .messages import Message, call_arguments, call_name, match_answers, text_of
 
 T = TypeVar("T", default=Any)
@@ -98,6 +98,12 @@ class Output(Generic[T]):
             raise ConfigurationError(f"retries of an Output must be a whole number from 0, not {self.retries!r}")
         if self.check is not None and (not callable(self.check) or inspect.iscoroutinefunction(self.check)):
             raise ConfigurationError(f"check of an Output must be a plain function of the answer, not {self.check!r}")
+        try:
+            answer_type(self)
+        except NotEncodable as error:
+            raise ConfigurationError(str(error)) from error.__cause__
+        except ConfigurationError:  # the type may name a class that does not exist yet; the run checks it again
+            pass
 
 
 def as_output(output: Any) -> Output[Any] | None:
@@ -217,13 +223,17 @@ def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(hint)
         schema = adapter.json_schema()
+        if fault := fault_of_json(schema, "its schema"):
+            raise NotEncodable(f"the output type {shown(hint, _LINE)} cannot be described to a model: {fault}")
         if schema.get("type") == "object":
             return adapter, schema, False
         make: Any = TypedDict  # its field is known only at run time, which type checkers do not accept
         return adapter, TypeAdapter(make("answer", {_WRAPPED: hint})).json_schema(), True
     except (PydanticUserError, SchemaError, TypeError, ValueError, NameError, RecursionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigurationError(
+        # pydantic raises this class for an enum or an extra key that is not JSON.
+        kind = NotEncodable if isinstance(error, PydanticSerializationError) else ConfigurationError
+        raise kind(
             f"the output type {shown(hint, _LINE)} cannot be described to a model: {reason}"
         ) from error
 

@@ -211,7 +211,7 @@ async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -
     async def judge(scope: anyio.CancelScope) -> None:
         try:
             verdict.set_value(await pending.verdict())
-        except Exception as error:  # noqa: BLE001 - raised below, because the group would wrap it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised below, because the group would wrap it
             verdict.set_error(error)
         if verdict.error is not None or verdict.value is not None:
             scope.cancel()
@@ -221,7 +221,7 @@ async def _read_ahead(pending: Pending, chunks: Chunks, received: list[Chunk]) -
         try:
             while not verdict.is_there and (chunk := await anext(chunks, _END)) is not _END:
                 received.append(chunk)
-        except Exception as error:  # noqa: BLE001 - raised after the verdict
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised after the verdict
             failure.set_error(error)
     # No verdict: the check was cancelled, either by its own code or at the end of the event loop.
     return verdict.get() if verdict.is_there else Block("the check gave no verdict"), failure

@@ -34,6 +34,7 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from aswarm import __version__
 from aswarm._agent_tool import PARAMETERS, description_of
+from aswarm._run.current_call import failing_exits
 from aswarm._run.options import MAX_TURNS
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
@@ -98,8 +99,9 @@ def serve_agents(
             return _error(f"Call one of {', '.join(served)}, with the argument `request`, a text.")
         call = _ServedCall(context, agent, partial(swarm.stream, model_override=model_override, max_turns=max_turns))
         try:
-            return await call.carry_out(request, params)
-        except AswarmError as error:
+            with failing_exits():
+                return await call.carry_out(request, params)
+        except (AswarmError, SystemExit) as error:
             return _error(named(error))
 
     server = Server(name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)

@@ -18,7 +18,8 @@ from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.facts import Facts
 from aswarm._record.recorder import Recorder
-from aswarm._values.errors import AswarmError, ConfigurationError, StoreError
+from aswarm._run.current_call import failing_exits
+from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError
 from aswarm._values.events import LoopEvent
 from aswarm.conversations import Change, Conflict
 
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
     from ._logged_runs import LoggedRuns
 
 logger = logging.getLogger("aswarm")
+
+def _error_of(failure: Exception | SystemExit) -> Exception:
+    """Return the error that ends the run. A SystemExit, for example of a guard, must not end the process of other runs."""
+    if isinstance(failure, Exception):
+        return failure
+    error = RunError(f"the code of the run ended with SystemExit({failure.code!r})")
+    error.__cause__ = failure
+    return error
+
 
 REQUEUED = "requeued"  # the reason of an attempt that returns its run to the queue
 
@@ -52,13 +62,14 @@ class RunAttempt:
         error: Exception | None = None
         reason: str | None = self._runs._stop_reason
         try:
-            with in_trace(self._run.start.trace), live.scope, anyio.move_on_after(self._runs.limits.run_seconds):
+            limit = anyio.move_on_after(self._runs.limits.run_seconds)
+            with failing_exits(), in_trace(self._run.start.trace), live.scope, limit:
                 try:
                     async with aclosing(self._events()) as events:
                         async for _ in events:
                             pass
-                except Exception as failure:
-                    error = failure
+                except (Exception, SystemExit) as failure:
+                    error = _error_of(failure)
                     fields = record.log_fields
                     logger.warning("the run %s failed", record.id, exc_info=failure, extra=fields)
             reason = live.reason or "time_limit"
@@ -75,11 +86,11 @@ class RunAttempt:
     async def _replay(self) -> None:
         """Replay the recorded answers and calls, and stop after them. Afterwards, the response contains them."""
         try:
-            with in_trace(self._run.start.trace), anyio.CancelScope() as scope:
+            with failing_exits(), in_trace(self._run.start.trace), anyio.CancelScope() as scope:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
                     async for _ in events:
                         pass
-        except Exception as failure:  # for example, this process does not have the agent
+        except (Exception, SystemExit) as failure:  # for example, this process does not have the agent
             record = self.live.record
             what = (
                 "the record of the run %s cannot be replayed, so its conversation does not get the messages of the run"
@@ -128,7 +139,7 @@ class RunAttempt:
                 last = await self._write_end(run.endings(reason, conflict))
             except StoreError:
                 raise
-            except Exception as failure:  # a bug, or a failing __repr__, must not stop other runs
+            except (Exception, SystemExit) as failure:  # a bug, or a failing __repr__, must not stop other runs
                 what = "the response of the run %s cannot be recorded"
                 logger.exception(what, run.run_id, extra=live.record.log_fields)
                 maker = EntryMaker(error_text=self._runs._factory.error_text)

@@ -1,0 +1,49 @@
+"""Checks the settings of an agent when it is made: the request must be able to contain them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+from pydantic import BaseModel
+
+from .errors import ConfigurationError
+from .json import fault_of_json, is_object
+
+_HEADERS = "extra_headers"
+_OPTIONS = frozenset({"timeout", _HEADERS})  # not part of the JSON
+
+
+def check_settings(name: str, settings: Mapping[str, Any], tool_choice: object) -> None:
+    """Raise ConfigurationError for a setting of the agent `name` that cannot be sent, with its place."""
+    fault = fault_of_json(tool_choice, "tool_choice", _is_of_client)
+    for key, value in settings.items():
+        if key not in _OPTIONS:
+            fault = fault or fault_of_json(value, f"model_settings[{key!r}]", _is_of_client)
+    headers = settings.get(_HEADERS)
+    for key, value in headers.items() if is_object(headers) else ():
+        fault = fault or _fault_of_header(key, value)
+    if fault is not None:
+        raise ConfigurationError(f"the agent {name!r}: {fault}, so no request can contain it")
+
+
+def _is_of_client(value: object) -> bool:
+    """Return whether only the client can say if it accepts the value.
+
+    openai's clients convert dates and models, and have their own marks (`NOT_GIVEN`). A patched client takes classes.
+    """
+    return isinstance(value, date | BaseModel | type) or type(value).__module__.partition(".")[0] == "openai"
+
+
+def _fault_of_header(key: Any, value: Any) -> str | None:
+    place = f"model_settings[{_HEADERS!r}][{key!r}]"
+    if _is_of_client(value):
+        return None
+    if not isinstance(value, str | bytes):
+        return f"{place} is a {type(value).__name__}, and a header is a str"
+    # The value may be a secret, so no text shows it.
+    text = value if isinstance(value, str) else value.decode("latin-1")
+    if any(sign in text for sign in "\r\n\0"):
+        return f"{place} has a line break or a NUL character"
+    return fault_of_json(value, place) if isinstance(value, str) else None

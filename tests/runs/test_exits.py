@@ -1,0 +1,218 @@
+"""SystemExit of a user's code in a kept run, as `sys.exit` and argparse raise it: never the end of the process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from aswarm import Agent, AsyncSwarm, agent_tool, tool
+from aswarm.code import code_tool
+from aswarm.conversations import MemoryStore
+from aswarm.guards import guard_answer, guard_input, guard_tool
+from aswarm.middleware import CompletionRequest, Handlers, Middleware
+from aswarm.runs import Entry, LocalRuns, NewRun, Run
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="aswarm")
+
+
+def plain() -> str:
+    """Parse arguments that argparse refuses."""
+    parser = argparse.ArgumentParser()
+    parser.print_usage = parser.exit = lambda *_: None  # type: ignore[assignment,method-assign]
+    parser.error = lambda text: sys.exit(2)  # type: ignore[method-assign]
+    parser.parse_args(["--unknown"])
+    return "parsed"
+
+
+async def slow() -> str:
+    await anyio.lowlevel.checkpoint()
+    sys.exit(2)
+
+
+@tool(concurrent=True)
+def in_own_thread() -> str:
+    sys.exit(2)
+
+
+@tool(timeout=60)
+def with_timeout() -> str:
+    sys.exit(2)
+
+
+@tool(thread=False)
+def on_the_loop() -> str:
+    sys.exit(2)
+
+
+@tool(approve=lambda _, __: sys.exit(2))
+async def asking() -> str:
+    return "never"
+
+
+@tool(repeatable=True)
+async def eager() -> str:
+    sys.exit(2)
+
+
+async def streaming() -> AsyncGenerator[str, None]:
+    yield "1"
+    sys.exit(2)
+
+
+TOOLS: dict[str, Any] = {
+    each.__name__: each for each in (plain, slow, in_own_thread, with_timeout, on_the_loop, asking, eager, streaming)
+}
+
+
+async def last_of(swarm: AsyncSwarm, agent: Agent) -> Entry:
+    """Return the last entry of a run, and prove that the runs of other users go on."""
+    async with LocalRuns(swarm, store=MemoryStore(), agents=[agent, Agent(name="Other")]) as runs:
+        run = Run(runs, await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}])))
+        last = await run.last_entry()
+        other = Run(runs, await runs.start(NewRun("bob", "c", [{"role": "user", "content": "Hi!"}], agent="Other")))
+        assert (await other.last_entry()).is_last
+        return last
+
+
+@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("eager_tools", [False, "always"])
+async def test_an_exit_of_a_function_is_a_failed_call(name: str, eager_tools: Any) -> None:
+    """The model reads it, and the run goes on."""
+    model = ScriptedModel([ScriptedAnswer(calls=[call(name), call("also")]), "Done.", "Hello."])
+
+    async def also() -> str:
+        return "fine"
+
+    swarm = AsyncSwarm(model.client(), eager_tools=eager_tools)
+    last = await last_of(swarm, Agent(name="A", functions=[TOOLS[name], also]))
+    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    sent = [each["content"] for each in model.requests[1].messages if each["role"] == "tool"]
+    assert sent == ["Error: SystemExit: 2", "fine"]
+
+
+async def test_an_exit_inside_an_agent_tool_is_a_failed_call_of_the_inner_run() -> None:
+    """Neither run ends."""
+    model = ScriptedModel([call("helper", request="x"), call("slow"), "I could not.", "Done.", "Hello."])
+    agent = Agent(name="A", functions=[agent_tool(Agent(name="Helper", functions=[slow]), name="helper")])
+    last = await last_of(AsyncSwarm(model.client()), agent)
+    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    assert model.requests[2].messages[-1]["content"] == "Error: SystemExit: 2"
+
+
+async def test_an_exit_in_a_run_that_a_function_starts_is_a_failed_call() -> None:
+    """The inner swarm belongs to the user, but the process belongs to the server."""
+    inner = AsyncSwarm(ScriptedModel([call("slow"), "I could not."]).client())
+
+    async def research() -> str:
+        return (await inner.run(Agent(functions=[slow]), "x")).text
+
+    model = ScriptedModel([call("research"), "Done.", "Hello."])
+    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", functions=[research]))
+    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    assert model.requests[1].messages[-1]["content"] == "I could not."
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+async def test_an_exit_of_a_function_in_code_is_a_failed_call() -> None:
+    """The code gets an error."""
+    code = "try:\n    await slow()\nexcept Exception as error:\n    print('caught', error)"
+    model = ScriptedModel([call("code", code=code), "Done.", "Hello."])
+    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", functions=[code_tool(slow, name="code")]))
+    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    assert "SystemExit: 2" in model.requests[1].messages[-1]["content"]
+
+
+def leave(*_: Any) -> Any:
+    sys.exit(2)
+
+
+async def leave_later(*_: Any) -> Any:
+    await anyio.lowlevel.checkpoint()
+    sys.exit(2)
+
+
+def on_calls(handlers: Handlers) -> Handlers:
+    return replace(handlers, call_tool=leave_later)
+
+
+def on_completions(handlers: Handlers) -> Handlers:
+    async def complete(_: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        sys.exit(2)
+        yield {}
+
+    return replace(handlers, complete=complete)
+
+
+def at_the_end(handlers: Handlers) -> Handlers:
+    handlers.run.on_end(leave)
+    return handlers
+
+
+WRAPS: dict[str, Middleware] = {
+    "made": leave,
+    "calls": on_calls,
+    "completions": on_completions,
+    "end": at_the_end,
+    "input": guard_input(leave),
+    "input later": guard_input(leave_later),
+    "tool": guard_tool(leave_later),
+    "answer": guard_answer(leave_later),
+}
+
+
+@pytest.mark.parametrize("name", WRAPS)
+async def test_an_exit_of_a_middleware_ends_only_its_run(name: str) -> None:
+    """The entry names the exit; the run of another user has its own end."""
+    model = ScriptedModel([call("also"), "Done.", "Hello.", "Hello."])
+
+    async def also() -> str:
+        return "fine"
+
+    last = await last_of(AsyncSwarm(model.client(), middleware=[WRAPS[name]]), Agent(name="A", functions=[also]))
+    assert last.type == "RunFailed"
+    assert "SystemExit(2)" in last.fields["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("field", "function"), [("instructions", leave), ("instructions", leave_later), ("history", leave)]
+)
+async def test_an_exit_of_a_function_of_an_agent_ends_only_its_run(field: str, function: Callable[..., Any]) -> None:
+    """As an exit of a middleware."""
+    model = ScriptedModel(["Hello."])
+    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", **{field: function}))
+    assert last.type == "RunFailed"
+    assert "SystemExit(2)" in last.fields["error"]["message"]
+
+
+async def test_an_exit_of_tool_error_ends_only_its_run() -> None:
+    """The call has failed, and its message says so."""
+
+    async def fails() -> str:
+        raise ValueError("no")
+
+    model = ScriptedModel([call("fails"), "Hello."])
+    last = await last_of(AsyncSwarm(model.client(), tool_error=leave), Agent(name="A", functions=[fails]))
+    assert (last.type, last.response["messages"][-1]["content"]) == ("RunFailed", "Error: the call failed.")
+    assert "SystemExit(2)" in last.fields["error"]["message"]
+
+
+async def test_an_exit_ends_a_program_without_a_server() -> None:
+    """A run of a script is as its function wants: the exit leaves `run()`."""
+    swarm = AsyncSwarm(ScriptedModel([call("slow")]).client())
+    with pytest.raises(SystemExit) as caught:
+        await swarm.run(Agent(functions=[slow]), "Hi!")
+    assert caught.value.code == 2
