@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
 from aswarm._values.json import finite, is_array, is_object, jsonable, shown
+from aswarm._values.messages import as_plain
 from aswarm._values.text import sendable
 
 from .tool import Tool
@@ -102,9 +104,10 @@ def _as_json_data(value: object) -> Any:
     try:
         return to_jsonable_python(value, fallback=str)
     except UnicodeEncodeError:  # pydantic refuses a key with half a surrogate pair; `sendable` writes its escape
-        if is_object(value):
-            return {key if isinstance(key, str) else str(key): _as_json_data(item) for key, item in value.items()}
-        return [*map(_as_json_data, value)] if is_array(value) else jsonable(value)
+        plain = TypeAdapter(type(value)).dump_python(value) if is_dataclass(value) else as_plain(value)
+        if is_object(plain):
+            return {key if isinstance(key, str) else str(key): _as_json_data(item) for key, item in plain.items()}
+        return [*map(_as_json_data, plain)] if is_array(plain) else jsonable(plain)
     except UnicodeDecodeError as error:
         raise ValueError(
             "the result has bytes that are not text; return an Image or a File, by itself or in a list of the result"

@@ -178,7 +178,7 @@ def _as_data(value: Any, depth: int) -> Any:
 def _writable(value: str | float | None) -> str | float | None:
     """Return a value of a JSON type, or its text if some encoders refuse the value."""
     if isinstance(value, str):
-        return _encodable(value)
+        return whole_characters(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value if value is None or value.bit_length() <= _MOST_BITS else hex(value)
@@ -186,7 +186,7 @@ def _writable(value: str | float | None) -> str | float | None:
 
 def _key(key: Any) -> str:
     if type(key) is str:
-        return _encodable(key)
+        return whole_characters(key)
     data = _without_classes({key: None})  # a dict; or a text, if pydantic cannot convert the key
     return next(iter(data)) if is_object(data) else _text_of(key)
 
@@ -200,13 +200,13 @@ def _without_classes(value: Any) -> Any:
 
 def _text_of(value: object) -> str:
     try:
-        return _encodable(str(value))
+        return whole_characters(str(value))
     except RecursionError:
         return f"a {type(value).__name__} that is nested too deeply"
     except Exception:  # noqa: BLE001 - its `__str__` may raise anything
         return f"<{type(value).__name__}>"
 
 
-def _encodable(text: str) -> str:
+def whole_characters(text: str) -> str:
     """Return the text with U+FFFD in place of each half surrogate pair, because UTF-8 cannot encode it."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from .errors import ConfigurationError
 from .json import is_array, is_object, sendable_data, shown
+from .text import whole_escapes
 
 Message = dict[str, Any]
 """A message, with the keys of Chat Completions."""
@@ -426,8 +427,9 @@ def _clean(message: Message) -> Message:
 def _clean_call(call: Message) -> Message:
     cleaned = {key: value for key, value in call.items() if value is not None}
     function = call.get("function")
-    if function is not None and not is_json_object(function.get("arguments")):
-        cleaned["function"] = {**function, "arguments": "{}"}
+    if function is not None and not is_json_object(text := function.get("arguments")):
+        whole = whole_escapes(text) if isinstance(text, str) else ""
+        cleaned["function"] = {**function, "arguments": whole if is_json_object(whole) else "{}"}
     return cleaned
 
 

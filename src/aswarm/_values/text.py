@@ -9,11 +9,17 @@ Security: A terminal shows a symbol for each control character in a text of a mo
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 # All control characters except the line break and the tab. The last two ranges change the direction of writing: an attacker
 # could use them to show a user other arguments than the arguments that run (CVE-2021-42574).
 OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+
+# One escape of JSON. The group is an escaped half of a surrogate pair, without the other half.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 
 # Symbols for control characters start at U+2400. A carriage return is removed, because it is part of a line end on Windows.
 _VISIBLE: dict[int, int | None] = {
@@ -38,6 +44,11 @@ def sendable(text: str) -> str:
         joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
         return joined.encode(errors="backslashreplace").decode()
     return text
+
+
+def whole_escapes(text: str) -> str:
+    r"""Return a JSON text with `\ufffd` in place of each escaped half of a surrogate pair, which JSON parsers refuse."""
+    return _ESCAPE.sub(lambda found: r"\ufffd" if found[1] else found[0], text) if "\\u" in text else text
 
 
 def without_colours() -> bool:

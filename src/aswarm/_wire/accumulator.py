@@ -16,9 +16,10 @@ from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
+from aswarm._values.text import whole_escapes
 from aswarm._values.usage import Usage
 
-from .characters import CutCharacters, whole_escapes
+from .characters import CutCharacters
 from .failures import may_pass, status_of
 from .merge import Pieces, check_parts, is_text, join_pieces, merge_key, merge_object, merge_parts
 from .responses_items import DONE_CALL, OUTPUT_ITEMS

@@ -18,8 +18,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
-
-from .characters import whole_escapes_of
+from aswarm._values.text import whole_escapes
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_QUOTE = 200  # bytes of a wrong body that an error text quotes
@@ -137,8 +136,8 @@ def _decoded(data: bytes) -> Any:
     try:
         return from_json(data)
     except ValueError:
-        whole = whole_escapes_of(data)
-        if whole == data:
+        text = data.decode(errors="replace")
+        if (whole := whole_escapes(text)) == text:
             raise
         from_json(whole)  # raises for any other fault
         return json.loads(data)  # keeps the halves, because the next event may have the other half

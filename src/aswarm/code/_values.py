@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeAlias
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.content import described
+from aswarm._values.json import finite, whole_characters
+from aswarm._values.text import whole_escapes
 
 # How the content of a call becomes a value: a text; data, because the return hint excludes texts; or an object or an array if
 # the text is one, because the hint allows both.
@@ -25,7 +27,7 @@ def value_of(content: str | list[dict[str, Any]], reading: Reading) -> Any:
     if reading == "text" or (reading == "any" and text[:1] not in ("{", "[")):
         return text
     try:
-        return from_json(text)
+        return from_json(whole_escapes(text))  # the sandbox has no halves of surrogate pairs
     except ValueError:
         return _literal(text) if reading == "data" else text
 
@@ -33,7 +35,7 @@ def value_of(content: str | list[dict[str, Any]], reading: Reading) -> Any:
 def _literal(text: str) -> Any:
     # A tuple, a set, None and the booleans have their Python form in a tool message.
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(whole_escapes(text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
 
@@ -41,7 +43,7 @@ def _literal(text: str) -> Any:
 def arguments_text(arguments: dict[str, Any]) -> str:
     """Return the arguments of a call as JSON text. Raises ValueError for values without a JSON form."""
     try:
-        return json.dumps(to_jsonable_python(arguments), ensure_ascii=False)
+        return whole_characters(json.dumps(to_jsonable_python(arguments), ensure_ascii=False))
     except RecursionError as error:
         raise ValueError("they are nested too deeply") from error
 
@@ -61,6 +63,6 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return json.dumps(to_jsonable_python(value, fallback=repr), ensure_ascii=False)
+        return json.dumps(finite(to_jsonable_python(value, fallback=repr)), ensure_ascii=False)
     except (ValueError, RecursionError):
         return f"(a value of the type {type(value).__name__}, which cannot be shown)"

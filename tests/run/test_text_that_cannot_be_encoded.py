@@ -1,0 +1,423 @@
+"""Text that UTF-8 cannot encode, at every door of a run: it is repaired or refused, and the conversation goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from aswarm import (
+    Agent,
+    Answer,
+    Approve,
+    AsyncSwarm,
+    ConfigurationError,
+    Deny,
+    Hold,
+    Result,
+    ToolError,
+    agent_tool,
+    current_call,
+    external_tool,
+    tool,
+)
+from aswarm.conversations import Change, MemoryStore, SQLiteStore, SQLStore
+from aswarm.middleware import CompletionRequest, Handlers, ToolOutcome
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+NAME = os.fsdecode(b"caf\xe9.txt")  # as os.listdir names a file in another encoding
+SHOWN = "caf\\udce9.txt"
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="aswarm")  # pytest-xdist cannot send such a text
+
+
+@dataclass
+class Entry:
+    name: Any
+
+
+class Listing(BaseModel):
+    names: Any
+
+
+class Broken(Exception):
+    """Has a text that cannot be encoded."""
+
+
+def raises(error: Exception) -> Any:
+    raise error
+
+
+RESULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "text": (lambda name: name, SHOWN),
+    "list": (lambda name: [name], f'["{SHOWN}"]'),
+    "tuple": (lambda name: (name,), f'["{SHOWN}"]'),
+    "set": (lambda name: {name}, f'["{SHOWN}"]'),
+    "key": (lambda name: {name: 1}, f'{{"{SHOWN}": 1}}'),
+    "nested": (lambda name: {"a": [{name: (name,)}]}, f'{{"a": [{{"{SHOWN}": ["{SHOWN}"]}}]}}'),
+    "dataclass": (lambda name: Entry(name), f'{{"name": "{SHOWN}"}}'),
+    "dataclass with a key": (lambda name: [Entry({name: 1})], f'[{{"name": {{"{SHOWN}": 1}}}}]'),
+    "model with a key": (lambda name: [Listing(names={name: 1})], f'[{{"names": {{"{SHOWN}": 1}}}}]'),
+    "set beside a key": (lambda name: {name: {1}}, f'{{"{SHOWN}": [1]}}'),
+    "model": (lambda name: Listing(names=[name]), f'{{"names": ["{SHOWN}"]}}'),
+    "Result": (lambda name: Result(value=name, context_variables={"x": name}), SHOWN),
+    "Path": (lambda name: Path(name), SHOWN),
+    "exception": (lambda name: raises(Broken(name)), f"Error: Broken: {SHOWN}"),
+    "ToolError": (lambda name: raises(ToolError(name)), SHOWN),
+}
+
+
+def sent(model: ScriptedModel) -> list[str]:
+    """Return the contents of the tool messages of the last request, which UTF-8 can encode."""
+    for request in model.requests:
+        json.dumps([request.messages, request.body], ensure_ascii=False).encode()
+    return [each["content"] for each in model.requests[-1].messages if each["role"] == "tool"]
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_result_is_repaired_and_the_conversation_goes_on(name: str, is_async: bool) -> None:
+    """The call has run, its result is recorded, and later messages are answered."""
+    make, text = RESULTS[name]
+    model = ScriptedModel([call("look"), "First.", "Second.", "Third."])
+
+    async def slow() -> Any:
+        return make(NAME)
+
+    def plain() -> Any:
+        return make(NAME)
+
+    agent = Agent(functions=[tool(name="look")(slow if is_async else plain)])
+    async with MemoryStore() as store:
+        chat = store.conversation("c", AsyncSwarm(model.client()), agent=agent)
+        response = await chat.run("Hi!")
+        assert (response.text, response.unknown_calls) == ("First.", [])
+        assert response.messages[1]["content"] == text
+        assert sent(model) == [text]
+        assert (await chat.run("More")).text == "Second."
+        assert (await chat.run("More")).text == "Third."
+        stored = await store.load("c")
+        assert stored is not None
+        json.dumps(stored.messages, ensure_ascii=False).encode()
+        assert sent(model) == [text]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_both_apis_send_the_repaired_text(api: Any, stream: bool) -> None:
+    """The bytes of each request are JSON in UTF-8."""
+    model = ScriptedModel([call("look"), "Done."])
+    agent = Agent(functions=[tool(name="look")(lambda: [NAME])])
+    async with AsyncSwarm(model.client(), api=api).stream(agent, "Hi!", deltas=stream) as run:
+        async for event in run:
+            json.dumps(event.to_dict(), ensure_ascii=False).encode()
+    assert run.response.text == "Done."
+    json.dumps(model.requests[1].body, ensure_ascii=False).encode()
+
+
+async def test_a_message_of_the_user_is_refused_with_its_place() -> None:
+    """Before any request, and without a word about the provider."""
+    model = ScriptedModel([])
+    swarm = AsyncSwarm(model.client())
+    old = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    parts = [{"type": "text", "text": NAME}]
+    async with MemoryStore() as store:
+        for run in (
+            lambda: swarm.run(Agent(), NAME),
+            lambda: swarm.run(Agent(), [{"role": "user", "content": NAME}]),
+            lambda: swarm.run(Agent(), [*old, {"role": "user", "content": parts}]),
+            lambda: swarm.run(Agent(), [{"role": "system", "content": NAME}, {"role": "user", "content": "Hi"}]),
+            lambda: store.conversation("c", swarm, agent=Agent()).run(NAME),
+        ):
+            with pytest.raises(ConfigurationError, match=r"messages\[\d\] has half a surrogate pair.*caf.*errors="):
+                await run()
+        assert await store.load("c") is None
+    assert model.requests == []
+
+
+async def test_a_pair_of_surrogates_is_a_character() -> None:
+    """Two halves in one text are what JavaScript and JSON write for an emoji."""
+    model = ScriptedModel([call("look"), "Done."])
+    await AsyncSwarm(model.client()).run(Agent(functions=[tool(name="look")(lambda: "\ud83d\udc1d")]), "Hi!")
+    assert sent(model) == ["🐝"]
+
+
+async def test_an_old_history_can_be_sent() -> None:
+    """It may have the text at every place, as an older version has stored it."""
+    model = ScriptedModel(["Hello."])
+    asks = call("look", call_id="1", name="a")
+    function = {"name": "look", "arguments": '{"name": "\\ud800"}', "note": NAME}
+    history = [
+        {"role": "user", "content": NAME},
+        {"role": "assistant", "content": NAME, "tool_calls": [{"id": asks.id, "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": "1", "tool_name": "look", "content": NAME},
+        {"role": "assistant", "content": "Yes.", "reasoning_content": NAME, "sender": NAME},
+        {"role": "user", "content": "And?"},
+    ]
+    await AsyncSwarm(model.client()).run(Agent(), history)
+    assert sent(model) == [SHOWN]
+    messages = model.requests[0].messages
+    assert messages[1]["content"] == SHOWN
+    assert messages[2]["tool_calls"][0]["function"]["arguments"] == '{"name": "\\ufffd"}'
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+async def test_an_old_store_can_be_continued(tmp_path: Path, on_disk: bool) -> None:
+    """Also if the last message of the user was stored and never answered."""
+    model = ScriptedModel(["Hello.", "Again."])
+    store: SQLStore = SQLiteStore(tmp_path / "chats.sqlite") if on_disk else MemoryStore()
+    async with store:
+        messages = [{"role": "user", "content": NAME}]
+        await store.write("c", Change(None, "1", 0, messages, "Agent", {"x": NAME}))
+        chat = store.conversation("c", AsyncSwarm(model.client()), agent=Agent())
+        assert (await chat.run("Hi!")).text == "Hello."
+        assert (await chat.run("Hi!")).context_variables == {"x": NAME}
+        assert [each["content"] for each in model.requests[1].messages][1] == SHOWN
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+async def test_instructions_are_repaired(is_function: bool) -> None:
+    """A function of the instructions may name files."""
+    model = ScriptedModel(["Hello."])
+    agent = Agent(instructions=lambda: NAME)
+    if not is_function:
+        agent.instructions = NAME
+    await AsyncSwarm(model.client()).run(agent, "Hi!")
+    assert model.requests[0].messages[0]["content"] == SHOWN
+
+
+def replacing(handlers: Handlers) -> Handlers:
+    """Replace each result, and add a message to each request, as a summary does."""
+
+    async def call_tool(*_: Any) -> ToolOutcome:
+        return ToolOutcome([{"type": "text", "text": NAME}])
+
+    async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        request.body["messages"].insert(1, {"role": "user", "content": NAME})
+        request.body["metadata"] = {NAME: NAME}
+        async for chunk in handlers.complete(request):
+            yield chunk
+
+    return replace(handlers, call_tool=call_tool, complete=complete)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_the_text_of_a_middleware_is_repaired(api: Any) -> None:
+    """In its results, its messages and its settings."""
+    model = ScriptedModel([call("look"), "Done."])
+    swarm = AsyncSwarm(model.client(), api=api, middleware=[replacing])
+    response = await swarm.run(Agent(functions=[tool(name="look")(lambda: "x")]), "Hi!")
+    assert response.messages[1]["content"] == [{"type": "text", "text": SHOWN}]
+    assert model.requests[1].body["metadata"] == {SHOWN: SHOWN}
+
+
+async def test_the_text_of_tool_error_is_repaired() -> None:
+    """As the text of an exception."""
+    model = ScriptedModel([call("look"), "Done."])
+    swarm = AsyncSwarm(model.client(), tool_error=lambda _: NAME)
+    await swarm.run(Agent(functions=[tool(name="look")(lambda: 1 / 0)]), "Hi!")
+    assert sent(model) == [SHOWN]
+
+
+async def paid(name: str) -> str:
+    """Pay."""
+    return f"paid {name}"
+
+
+async def ask() -> Any:
+    """Ask the user."""
+    if not current_call().is_approved:
+        raise Hold(NAME, data={"names": [NAME]})
+    return [current_call().answer]
+
+
+LOOK = external_tool(name="look", description="Look.", parameters={"type": "object", "properties": {}})
+
+
+@pytest.mark.parametrize(
+    ("function", "decision", "text"),
+    [
+        (tool(approve=True, name="pay")(paid), Deny(NAME), f"not run: denied by the user: {SHOWN}"),
+        (tool(approve=True, name="pay")(paid), NAME, SHOWN),
+        (tool(approve=True, name="pay")(paid), {"deny": NAME}, f"not run: denied by the user: {SHOWN}"),
+        (ask, Answer(NAME), f'["{SHOWN.replace(chr(92), chr(92) * 2)}"]'),
+        (LOOK, NAME, SHOWN),
+        (LOOK, Answer([NAME]), f'["{SHOWN}"]'),
+    ],
+)
+async def test_a_decision_is_repaired(function: Any, decision: Any, text: str) -> None:
+    """In its reason, its result and its answer."""
+    name = function.__name__
+    model = ScriptedModel([call(name, call_id="1", **({"name": "a"} if name == "pay" else {})), "Done.", "More."])
+    agent = Agent(functions=[function])
+    async with MemoryStore() as store:
+        chat = store.conversation("c", AsyncSwarm(model.client()), agent=agent)
+        assert (await chat.run("Hi!")).stop == "waiting"
+        assert (await chat.resume({"1": decision})).text == "Done."
+        assert [each for each in sent(model) if "denied" in each or "caf" in each][-1] == text
+        assert (await chat.run("More")).text == "More."
+
+
+async def test_changed_arguments_that_cannot_be_sent_are_refused() -> None:
+    """The function must not run with other arguments than the user has approved."""
+    model = ScriptedModel([call("paid", call_id="1", name="a")])
+    agent, swarm = Agent(functions=[tool(approve=True)(paid)]), AsyncSwarm(model.client())
+    response = await swarm.run(agent, "Hi!")
+    history = [{"role": "user", "content": "Hi!"}, *response.messages]
+    for wrong in (NAME, float("nan")):
+        with pytest.raises(ConfigurationError, match="changed arguments of the call '1' must be a JSON object"):
+            await swarm.run(agent, history, resume={"1": Approve({"name": wrong})})
+
+
+async def test_an_agent_tool_gets_and_gives_repaired_text() -> None:
+    """Its request is an argument of a model."""
+    broken = call("helper", arguments='{"request": "\\ud800 of \\ud83d\\udc1d"}')
+    model = ScriptedModel([broken, call("look"), "Inner.", "Done."])
+    helper = agent_tool(Agent(name="Helper", functions=[tool(name="look")(lambda: NAME)]), name="helper")
+    response = await AsyncSwarm(model.client()).run(Agent(functions=[helper]), "Hi!")
+    assert response.text == "Done."
+    assert model.requests[1].messages[-1]["content"] == "\ufffd of 🐝"
+    assert sent(model) == ["Inner."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [
+        ('{"name": "\\ud800"}', "\ufffd"),
+        ('{"name": "a\\udce9b"}', "a\ufffdb"),
+        ('{"name": "\\ud83d\\udc1d"}', "🐝"),
+        (r'{"name": "\\ud800 \ud800"}', "\\ud800 \ufffd"),
+        ('{"name": "\\u0000"}', "\0"),
+        ('{"name": "\ud800"}', None),
+    ],
+)
+async def test_arguments_of_a_model_are_repaired(arguments: str, received: str | None) -> None:
+    """JSON allows the escape of half a pair, and parsers refuse it."""
+    source = Source([{"tool_calls": [{"index": 0, "id": "1", "function": {"name": "paid", "arguments": arguments}}]}])
+    response = await AsyncSwarm(source).run(Agent(functions=[paid]), "Hi!")
+    content = response.messages[1]["content"]
+    assert content == (f"paid {received}" if received is not None else "paid \ufffd")
+    json.dumps([response.messages, source.bodies], ensure_ascii=False).encode()
+    assert json.loads(source.bodies[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"])
+
+
+class Source:
+    """A source that sends these deltas, then "Done."."""
+
+    def __init__(self, *answers: list[dict[str, Any]]) -> None:
+        self.answers = list(answers)
+        self.bodies: list[dict[str, Any]] = []
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        self.bodies.append(request.chat_body())
+        for delta in self.answers.pop(0) if self.answers else [{"content": "Done."}]:
+            yield {"choices": [{"index": 0, "delta": delta}]}
+        yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+@pytest.mark.parametrize("key", ["content", "reasoning_content", "refusal"])
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["a \ud83d", "\udc1d b"], "a 🐝 b"),
+        (["\ud83d", "", "\udc1d", "\ud83d", "\udc1d"], "🐝🐝"),
+        (["a \ud83d", "b"], "a \ufffdb"),
+        (["a", "\udc1d b"], "a\ufffd b"),
+        (["a \ud83d"], "a "),
+        (["\ud83d\udc1d"], "🐝"),
+    ],
+)
+async def test_a_character_in_two_pieces_is_joined(key: str, pieces: list[str], text: str) -> None:
+    """In the events and in the history: a server in JavaScript cuts an emoji between its surrogates."""
+    source = Source([{key: piece} for piece in pieces])
+    shown: list[Any] = []
+    async with AsyncSwarm(source).stream(Agent(), "Hi!") as run:
+        async for event in run:
+            shown.append(event.to_dict())
+    assert run.response.messages[0][key] == text
+    pieces_of = [each["text"] for each in shown if each["type"] in ("TextDelta", "ReasoningDelta", "RefusalDelta")]
+    assert "".join(pieces_of) == text
+    json.dumps([shown, run.response.messages], ensure_ascii=False).encode()
+
+
+async def test_a_character_in_two_events_of_a_server_is_joined() -> None:
+    """As escapes of JSON, which a strict parser refuses."""
+    model = ScriptedModel([ScriptedAnswer("a 🐝 b")], cut=3)
+    client = model.client()
+    assert (await AsyncSwarm(client).run(Agent(), "Hi!")).text == "a 🐝 b"
+
+
+@pytest.mark.parametrize("name", ["x" * 3, NAME])
+async def test_a_local_fault_is_not_one_of_the_provider(name: str) -> None:
+    """What a middleware adds cannot always be repaired: the text names the request, not the provider."""
+
+    def adding(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            request.body["metadata"] = {name: object()}
+            async for chunk in handlers.complete(request):
+                yield chunk
+
+        return replace(handlers, complete=complete)
+
+    model = ScriptedModel([])
+    with pytest.raises(ConfigurationError, match="request") as caught:
+        await AsyncSwarm(model.client(), middleware=[adding]).run(Agent(), "Hi!")
+    assert "provider" not in str(caught.value)
+    assert caught.value.response is not None
+
+
+texts = st.text(st.characters(codec=None), max_size=4) | st.sampled_from(["\ud83d", "\udc1d", "\ud83d\udc1d", "\0", NAME])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3) | st.tuples(inner),
+    max_leaves=6,
+)
+
+
+@given(value=values, text=texts, on_disk=st.booleans())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@pytest.mark.slow
+def test_any_value_through_any_door_leaves_a_conversation_alive(
+    tmp_path_factory: pytest.TempPathFactory, value: Any, text: str, on_disk: bool
+) -> None:
+    """Two more turns work, each request is JSON in UTF-8, and the context of the function is kept."""
+    import anyio  # noqa: PLC0415 - the property runs its own event loop
+
+    async def main() -> None:
+        asked = {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "look", "arguments": "{}"}}]}
+        source = Source([{"content": text}, asked], [{"content": text}], [{"content": text, "x": value}])
+
+        async def look(context_variables: dict[str, Any]) -> Any:
+            context_variables["seen"] = text
+            return Result(value=value, context_variables={"more": [text]})
+
+        agent = Agent(functions=[look], instructions=lambda: text)
+        folder = tmp_path_factory.mktemp("stores")
+        async with SQLiteStore(folder / "s") if on_disk else MemoryStore() as store:
+            chat = store.conversation("c", AsyncSwarm(source), agent=agent)
+            first = await chat.run("Hi!")
+            assert (first.unknown_calls, len(first.messages)) == ([], 3)
+            assert (await chat.run("More")).stop == "answer"
+            last = await chat.run("More")
+            assert last.stop == "answer"
+            kept = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")  # pairs become characters
+            assert last.context_variables == {"seen": kept, "more": [kept]}
+        for body in source.bodies:
+            json.dumps({**body, "messages": body["messages"]}, ensure_ascii=False).encode()
+
+    anyio.run(main)
