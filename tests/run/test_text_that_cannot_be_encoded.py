@@ -36,7 +36,8 @@ from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
 NAME = os.fsdecode(b"caf\xe9.txt")  # as os.listdir names a file in another encoding
-SHOWN = "caf\\udce9.txt"
+SHOWN = "caf\\udce9.txt"  # in a text that a tool gives to the model
+REPAIRED = "caf\ufffd.txt"  # in any other text
 
 
 @pytest.fixture(autouse=True)
@@ -168,9 +169,9 @@ async def test_an_old_history_can_be_sent() -> None:
         {"role": "user", "content": "And?"},
     ]
     await AsyncSwarm(model.client()).run(Agent(), history)
-    assert sent(model) == [SHOWN]
+    assert sent(model) == [REPAIRED]
     messages = model.requests[0].messages
-    assert messages[1]["content"] == SHOWN
+    assert messages[1]["content"] == REPAIRED
     assert messages[2]["tool_calls"][0]["function"]["arguments"] == '{"name": "\\ufffd"}'
 
 
@@ -185,7 +186,7 @@ async def test_an_old_store_can_be_continued(tmp_path: Path, on_disk: bool) -> N
         chat = store.conversation("c", AsyncSwarm(model.client()), agent=Agent())
         assert (await chat.run("Hi!")).text == "Hello."
         assert (await chat.run("Hi!")).context_variables == {"x": NAME}
-        assert [each["content"] for each in model.requests[1].messages][1] == SHOWN
+        assert [each["content"] for each in model.requests[1].messages][1] == REPAIRED
 
 
 @pytest.mark.parametrize("is_function", [True, False])
@@ -196,7 +197,7 @@ async def test_instructions_are_repaired(is_function: bool) -> None:
     if not is_function:
         agent.instructions = NAME
     await AsyncSwarm(model.client()).run(agent, "Hi!")
-    assert model.requests[0].messages[0]["content"] == SHOWN
+    assert model.requests[0].messages[0]["content"] == REPAIRED
 
 
 def replacing(handlers: Handlers) -> Handlers:
@@ -220,8 +221,8 @@ async def test_the_text_of_a_middleware_is_repaired(api: Any) -> None:
     model = ScriptedModel([call("look"), "Done."])
     swarm = AsyncSwarm(model.client(), api=api, middleware=[replacing])
     response = await swarm.run(Agent(functions=[tool(name="look")(lambda: "x")]), "Hi!")
-    assert response.messages[1]["content"] == [{"type": "text", "text": SHOWN}]
-    assert model.requests[1].body["metadata"] == {SHOWN: SHOWN}
+    assert response.messages[1]["content"] == [{"type": "text", "text": REPAIRED}]
+    assert model.requests[1].body["metadata"] == {REPAIRED: REPAIRED}
 
 
 async def test_the_text_of_tool_error_is_repaired() -> None:
@@ -229,7 +230,7 @@ async def test_the_text_of_tool_error_is_repaired() -> None:
     model = ScriptedModel([call("look"), "Done."])
     swarm = AsyncSwarm(model.client(), tool_error=lambda _: NAME)
     await swarm.run(Agent(functions=[tool(name="look")(lambda: 1 / 0)]), "Hi!")
-    assert sent(model) == [SHOWN]
+    assert sent(model) == [REPAIRED]
 
 
 async def paid(name: str) -> str:
@@ -250,11 +251,11 @@ LOOK = external_tool(name="look", description="Look.", parameters={"type": "obje
 @pytest.mark.parametrize(
     ("function", "decision", "text"),
     [
-        (tool(approve=True, name="pay")(paid), Deny(NAME), f"not run: denied by the user: {SHOWN}"),
-        (tool(approve=True, name="pay")(paid), NAME, SHOWN),
-        (tool(approve=True, name="pay")(paid), {"deny": NAME}, f"not run: denied by the user: {SHOWN}"),
-        (ask, Answer(NAME), f'["{SHOWN.replace(chr(92), chr(92) * 2)}"]'),
-        (LOOK, NAME, SHOWN),
+        (tool(approve=True, name="pay")(paid), Deny(NAME), f"not run: denied by the user: {REPAIRED}"),
+        (tool(approve=True, name="pay")(paid), NAME, REPAIRED),
+        (tool(approve=True, name="pay")(paid), {"deny": NAME}, f"not run: denied by the user: {REPAIRED}"),
+        (ask, Answer(NAME), f'["{REPAIRED}"]'),
+        (LOOK, NAME, REPAIRED),
         (LOOK, Answer([NAME]), f'["{SHOWN}"]'),
     ],
 )

@@ -44,7 +44,7 @@ class ToolOutcome:
         unknown: Whether the function has started, in this process or an earlier one, and its outcome is unknown. If so,
             `content` must tell this to the model.
 
-    In the content, a half of a surrogate pair becomes its escape, because UTF-8 cannot encode it.
+    In the content, a half of a surrogate pair becomes U+FFFD, because UTF-8 cannot encode it.
     """
 
     content: str | list[dict[str, Any]]

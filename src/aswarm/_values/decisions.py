@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeGuard
 
 from .errors import ConfigurationError
-from .json import is_array, is_json, is_object, jsonable, sendable_data
+from .json import is_array, is_json, is_object, jsonable
 from .messages import (
     STARTED_INSIDE,
     WAITING,
@@ -189,10 +189,10 @@ def as_json(decision: Any) -> Any:
         case Approve(arguments, expected=expected):
             return {"approve": {"arguments": jsonable(arguments), "expected": jsonable(expected)}}
         case Deny(reason):
-            return {"deny": sendable_data(reason)}
+            return {"deny": jsonable(reason)}
         case Answer(data, expected=expected):
             return {"answer": as_json(data), **({} if expected is None else {"expected": jsonable(expected)})}
         case _ if is_object(decision):
             return {str(key): as_json(each) for key, each in decision.items()}
         case _:
-            return jsonable(sendable_data(decision))
+            return jsonable(decision)

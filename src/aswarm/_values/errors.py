@@ -26,8 +26,8 @@ import copy
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from .json import is_json, sendable_data, shown
-from .text import sendable, shortened
+from .json import is_json, sendable_data, shown, whole_characters
+from .text import shortened
 
 if TYPE_CHECKING:
     from .agent import Response
@@ -219,7 +219,7 @@ class Hold(Exception):  # noqa: N818 - not a failure
             raise TypeError(
                 f"the data of a Hold must be JSON: None, bool, int, float, str, list and dict, not {shown(data, 200)}"
             )
-        self.reason = sendable(reason)
+        self.reason = whole_characters(reason)
         self.data = sendable_data(data)
         super().__init__(self.reason)
 

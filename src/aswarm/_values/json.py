@@ -79,7 +79,7 @@ def is_json(value: object) -> bool:
 
 
 def sendable_data(value: T) -> T:
-    """Return JSON data whose texts and keys are `sendable`. If all of them are, return the value itself.
+    """Return JSON data with `whole_characters` in its texts and keys. If UTF-8 can encode them, return the value itself.
 
     Values of other types do not change, and neither does data that is nested too deeply: nothing can send it.
     """
@@ -88,7 +88,7 @@ def sendable_data(value: T) -> T:
 
 def _is_sendable(value: Any, depth: int) -> bool:
     if isinstance(value, str):
-        return value.isascii() or sendable(value) is value
+        return sendable(value) is value
     if is_object(value) and depth:
         return all(_is_sendable(key, 0) and _is_sendable(item, depth - 1) for key, item in value.items())
     return not (is_array(value) and depth) or all(_is_sendable(item, depth - 1) for item in value)
@@ -96,7 +96,7 @@ def _is_sendable(value: Any, depth: int) -> bool:
 
 def _sendable(value: Any, depth: int) -> Any:
     if isinstance(value, str):
-        return sendable(value)
+        return whole_characters(value)
     if is_object(value) and depth:
         return {_sendable(key, 0): _sendable(item, depth - 1) for key, item in value.items()}
     return [_sendable(item, depth - 1) for item in value] if is_array(value) and depth else value

@@ -54,7 +54,7 @@ def normalize(messages: object) -> list[Message]:
     """Return the messages as a new list of dicts. A str becomes a message of the user, and SDK objects become dicts.
 
     Raises ConfigurationError for an invalid message, with its position and the fault. A half of a surrogate pair, which UTF-8
-    cannot encode, becomes its escape. It is an error in a message of the user after the last message of an assistant.
+    cannot encode, becomes U+FFFD. It is an error in a message of the user after the last message of an assistant.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]

@@ -17,6 +17,7 @@ from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, normalize
 from aswarm._values.output import Output, as_output
 from aswarm.graph._directory import AgentDirectory, listed_by_name
@@ -266,7 +267,7 @@ class Conversation:
                 stored.revision,
                 clocks.urandom(8).hex(),
                 0,
-                normalize(messages),
+                normalize(sendable_data(messages)),
                 stored.agent if agent is None else agent.name,
                 stored.context_variables if context_variables is None else checked_context(context_variables),
             )
