@@ -388,6 +388,18 @@ async def test_any_text_is_kept(store: Store) -> None:
     assert stored.context_variables == context
 
 
+@pytest.mark.parametrize("text", ["\0", "a\ud800", "\ud83d\udc1d"])
+async def test_any_text_can_be_a_title_and_a_search(sql: SQLStore, text: str) -> None:
+    """The text is repaired, and no store fails."""
+    await sql.write("a", change(None, user("Hi!")))
+    assert await sql.rename("a", f"x {text}")
+    [found] = await sql.list()
+    found.title.encode()
+    assert found.title[:2] == "x "
+    assert [each.id for each in await sql.list(search=f"x {text}")] == ["a"]
+    assert await sql.list(prefix=text) == []
+
+
 @pytest.mark.parametrize("bad", ["", "a\0", "\ud800", "x" * 501, 7, None])
 async def test_an_id_that_no_store_can_hold_is_an_error(store: Store, bad: Any) -> None:
     """For each method alike."""

@@ -270,14 +270,13 @@ _ON_OPENAI_3 = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("value", [pytest.param(math.nan, marks=_ON_OPENAI_3), object()], ids=["NaN", "an object"])
-async def test_a_value_that_cannot_be_sent_is_the_error_of_the_run(value: object) -> None:
-    """What the SDK refuses to write is a CompletionError with the partial response, and nothing is sent."""
+async def test_a_value_that_cannot_be_sent_is_the_mistake_of_the_caller(value: object) -> None:
+    """What the SDK refuses to write is a ConfigurationError with the partial response, and nothing is sent."""
     script = script_of([])
-    with pytest.raises(CompletionError) as caught:
+    with pytest.raises(ConfigurationError, match="the request cannot be built") as caught:
         await AsyncSwarm(script.client(), middleware=[asking_first(lambda body: body.update(temperature=value))]).run(
             Agent(), "Hello"
         )
-    assert not caught.value.retryable
     assert caught.value.response is not None
     assert script.bodies == []
 

@@ -163,7 +163,11 @@ async def test_an_old_history_can_be_sent() -> None:
     function = {"name": "look", "arguments": '{"name": "\\ud800"}', "note": NAME}
     history = [
         {"role": "user", "content": NAME},
-        {"role": "assistant", "content": NAME, "tool_calls": [{"id": asks.id, "type": "function", "function": function}]},
+        {
+            "role": "assistant",
+            "content": NAME,
+            "tool_calls": [{"id": asks.id, "type": "function", "function": function}],
+        },
         {"role": "tool", "tool_call_id": "1", "tool_name": "look", "content": NAME},
         {"role": "assistant", "content": "Yes.", "reasoning_content": NAME, "sender": NAME},
         {"role": "user", "content": "And?"},
@@ -380,7 +384,9 @@ async def test_a_local_fault_is_not_one_of_the_provider(name: str) -> None:
     assert caught.value.response is not None
 
 
-texts = st.text(st.characters(codec=None), max_size=4) | st.sampled_from(["\ud83d", "\udc1d", "\ud83d\udc1d", "\0", NAME])
+texts = st.text(st.characters(codec=None), max_size=4) | st.sampled_from(
+    ["\ud83d", "\udc1d", "\ud83d\udc1d", "\0", NAME]
+)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3) | st.tuples(inner),

@@ -88,7 +88,9 @@ async def test_a_conversation_keeps_them_for_the_next_run() -> None:
 
     model = ScriptedModel([call("look"), "Done.", call("look"), "Done."])
     async with MemoryStore() as store:
-        chat = store.conversation("c", AsyncSwarm(model.client()), agent=Agent(functions=[look]), context_variables=START)
+        chat = store.conversation(
+            "c", AsyncSwarm(model.client()), agent=Agent(functions=[look]), context_variables=START
+        )
         await chat.run("Hi!")
         await chat.run("More")
     assert is_same(seen[1], {**START, "more": {"deviation": math.nan}})

@@ -142,7 +142,7 @@ class Word(str):  # noqa: SLOT000 - only its __str__ matters
         (["caf\udce9.txt"], '["caf\\udce9.txt"]'),
         ({"caf\udce9": {"size": (1, {"\ud83d": 2})}}, '{"caf\\udce9": {"size": [1, {"\\ud83d": 2}]}}'),
         (Point("\udce9", date(2025, 1, 2)), '{"x": "\\udce9", "when": "2025-01-02"}'),
-        ({City(name="Bern"): {"\udce9": 1}}, "{\"name='Bern' founded=None\": {\"\\udce9\": 1}}"),
+        ({City(name="Bern"): {"\udce9": 1}}, '{"name=\'Bern\' founded=None": {"\\udce9": 1}}'),
         ({"a": None, "b": True, "c": [1, 1.5]}, '{"a": null, "b": true, "c": [1, 1.5]}'),
         ({"ü": "é日"}, '{"ü": "é日"}'),
         ({1: date(2025, 1, 2)}, '{"1": "2025-01-02"}'),

@@ -247,7 +247,9 @@ def test_a_character_that_the_server_cut_in_half_is_not_fatal() -> None:
     assert (objects, fault) == ([{"text": "a\ud83d"}, {"text": "\ude42b"}], None)
 
 
-@pytest.mark.parametrize("fault", [b'{"text": "\\ud83d}', b'{"text": "\\ud83d", "x": ' + b"[" * 5000 + b"]" * 5000 + b"}"])
+@pytest.mark.parametrize(
+    "fault", [b'{"text": "\\ud83d}', b'{"text": "\\ud83d", "x": ' + b"[" * 5000 + b"]" * 5000 + b"}"]
+)
 def test_other_faults_beside_a_character_that_was_cut_are_errors(fault: bytes) -> None:
     """Only the half of the character is repaired."""
     with pytest.raises(StreamInterrupted, match="not JSON"):

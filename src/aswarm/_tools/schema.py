@@ -356,7 +356,9 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
                 "define both classes at the top level of their module"
             ) from error
     except PydanticSerializationError as error:
-        raise ConfigurationError(f"{place} cannot be described to a model, because its schema is not JSON: {error}") from error
+        raise ConfigurationError(
+            f"{place} cannot be described to a model, because its schema is not JSON: {error}"
+        ) from error
     except SchemaError as error:
         raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
     except (TypeError, ValueError, NameError):

@@ -113,7 +113,9 @@ def fault_of_json(
     if isinstance(value, str):
         return None if sendable(value) is value else f"{place} has half a surrogate pair, which UTF-8 cannot encode"
     if value is None or isinstance(value, int | float):
-        return None if not isinstance(value, float) or math.isfinite(value) else f"{place} is {value}, which is not JSON"
+        return (
+            None if not isinstance(value, float) or math.isfinite(value) else f"{place} is {value}, which is not JSON"
+        )
     if is_allowed(value):
         return None
     if is_object(value):

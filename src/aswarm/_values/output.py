@@ -233,9 +233,7 @@ def _described(hint: Any) -> tuple[TypeAdapter[Any], dict[str, Any], bool]:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         # pydantic raises this class for an enum or an extra key that is not JSON.
         kind = NotEncodable if isinstance(error, PydanticSerializationError) else ConfigurationError
-        raise kind(
-            f"the output type {shown(hint, _LINE)} cannot be described to a model: {reason}"
-        ) from error
+        raise kind(f"the output type {shown(hint, _LINE)} cannot be described to a model: {reason}") from error
 
 
 def _is_hint(hint: Any) -> bool:

@@ -22,7 +22,7 @@ from aswarm._values.errors import ConfigurationError
 from . import _statements
 from ._conversation import Conversation
 from ._queue import wait_for_runs
-from ._records import checked_id
+from ._records import checked_id, database_text
 from ._store import Change, ConversationSummary, Store, Stored
 
 # When a server stops, it cancels its requests and ends the lifespan at once. Closing a store waits at most this time until the
@@ -73,18 +73,20 @@ class SQLStore(Store):
         The search ignores case, and the kind and number of spaces. It does not include results of tools. It runs beside the
         writes of the store, and reads all messages if few conversations have the text.
         """
-        if search.strip():
-            return await self._database.read(partial(_statements.search, prefix, limit, before, search))
-        return await self._database.read(partial(_statements.summaries, prefix, limit, before))
+        words = database_text(search)
+        if words.strip():
+            return await self._database.read(
+                partial(_statements.search, database_text(prefix), limit, before, words)
+            )
+        return await self._database.read(partial(_statements.summaries, database_text(prefix), limit, before))
 
     async def rename(self, conversation_id: str, title: str, /) -> bool:
         """Set the title of the conversation; an empty text removes it. Returns False for an unknown conversation.
 
         The revision does not change, so a running run gets no `Conflict`.
         """
-        rename = partial(
-            single, "UPDATE aswarm_conversation SET title = ? WHERE id = ?", title, checked_id(conversation_id)
-        )
+        statement, key = "UPDATE aswarm_conversation SET title = ? WHERE id = ?", checked_id(conversation_id)
+        rename = partial(single, statement, database_text(title), key)
         return bool((await self._database.submit(rename, durable=True))[0][0])
 
     async def delete(self, conversation_id: str, /) -> bool:

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from aswarm._values.context import copy_containers
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.json import is_object, shown
+from aswarm._values.json import is_object, shown, whole_characters
 from aswarm._values.messages import Message
 
 _MAX_ID_LENGTH = 500
@@ -37,6 +37,11 @@ def checked_id(conversation_id: object) -> str:
             f"the id {shown(conversation_id, _SHOWN)} has a NUL character, which no database accepts; remove it"
         )
     return conversation_id
+
+
+def database_text(text: str) -> str:
+    """Return the text with U+FFFD for halves of surrogate pairs and for NUL, which not every database accepts."""
+    return whole_characters(text).replace("\0", "\ufffd")
 
 
 def message_text(message: Message) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("aswarm")
 
+
 def _error_of(failure: Exception | SystemExit) -> Exception:
     """Return the error that ends the run. A SystemExit, for example of a guard, must not end the process of other runs."""
     if isinstance(failure, Exception):

@@ -34,6 +34,7 @@ from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
+from aswarm.conversations._records import database_text
 
 from . import _starting
 from ._attempt import RunAttempt
@@ -374,6 +375,7 @@ class LoggedRuns(ABC):
 
     async def cancel(self, run_id: str, *, user: str, reason: str = "cancelled") -> RunRecord:
         """See `Runs.cancel`."""
+        reason = database_text(reason)
         last = await self._stop(run_id, user, reason)
         record = await self._find(run_id, user)
         if last.response.get("waiting", True):
