@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from run_scenes import client_of as client_at
 from sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
-from aswarm import Agent, AsyncSwarm, CompletionError, function_to_json
+from aswarm import Agent, AsyncSwarm, ConfigurationError, function_to_json
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -351,7 +352,7 @@ async def test_a_character_in_two_pieces_is_joined(key: str, pieces: list[str], 
     shown: list[Any] = []
     async with AsyncSwarm(source).stream(Agent(), "Hi!") as run:
         async for event in run:
-            shown.append(event.to_dict())
+            shown.append(event.to_dict())  # noqa: PERF401 - the events are read one by one
     assert run.response.messages[0][key] == text
     pieces_of = [each["text"] for each in shown if each["type"] in ("TextDelta", "ReasoningDelta", "RefusalDelta")]
     assert "".join(pieces_of) == text
@@ -403,7 +404,6 @@ def test_any_value_through_any_door_leaves_a_conversation_alive(
     tmp_path_factory: pytest.TempPathFactory, value: Any, text: str, on_disk: bool
 ) -> None:
     """Two more turns work, each request is JSON in UTF-8, and the context of the function is kept."""
-    import anyio  # noqa: PLC0415 - the property runs its own event loop
 
     async def main() -> None:
         asked = {"tool_calls": [{"index": 0, "id": "1", "function": {"name": "look", "arguments": "{}"}}]}

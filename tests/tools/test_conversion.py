@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
@@ -126,7 +126,7 @@ class Word(str):  # noqa: SLOT000 - only its __str__ matters
         (frozenset({"a"}), '["a"]'),
         (b"x", "x"),
         (date(2025, 1, 2), "2025-01-02"),
-        (datetime(2025, 1, 2, 3), "2025-01-02T03:00:00"),
+        (datetime(2025, 1, 2, 3, tzinfo=UTC), "2025-01-02T03:00:00Z"),
         (timedelta(days=1), "P1D"),
         (Decimal("1.50"), "1.50"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),

@@ -121,6 +121,6 @@ def test_an_output_type_is_checked_when_it_is_made(name: str) -> None:
 
 async def test_an_output_type_that_exists_later_is_checked_by_the_run() -> None:
     """A class may name another class that is defined below it."""
-    output = Output(list["Later"])  # type: ignore[misc,valid-type]
+    output = Output(list["Later"])  # type: ignore[name-defined]  # noqa: F821
     with pytest.raises(ConfigurationError, match="cannot be described to a model"):
         await AsyncSwarm(ScriptedModel([]).client()).run(Agent(output=output), "Hi!")

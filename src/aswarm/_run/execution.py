@@ -135,14 +135,8 @@ class ToolCaller:
             if not call._started:  # raised by `started`, so the function must not run
                 raise
             return await self._failed(call, error)
-        except Exception as error:  # noqa: BLE001 - the model reads every error of a tool
-            return await self._failed(call, error)
-        except SystemExit as error:  # for example of argparse
-            if not exits_fail():
-                raise
-            failure = RuntimeError(f"the function ended with SystemExit({error.code!r})")
-            failure.__cause__ = error
-            return await self._failed(call, failure, _text_for_model(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads every error of a tool
+            return await self._failed(call, _failure_of(error), _text_for_model(error))
         except anyio.get_cancelled_exc_class() as error:
             # The checkpoint raises if the run itself is cancelled. The run may be cancelled one step of the event loop after
             # this call, because `asyncio.run` cancels all tasks in any order.
@@ -288,6 +282,17 @@ def _not_found(call: ToolCall) -> str:
         return f"Tool {call.name} not found. This agent has no tools."
     others = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
     return f"Tool {call.name} not found. Tools: {', '.join(names[:_NAMES])}{others}."
+
+
+def _failure_of(error: Exception | SystemExit) -> Exception:
+    """Return the error of a failed call. Raise a SystemExit, for example of argparse, if it may end the program."""
+    if isinstance(error, Exception):
+        return error
+    if not exits_fail():
+        raise error
+    failure = RuntimeError(f"the function ended with SystemExit({error.code!r})")
+    failure.__cause__ = error
+    return failure
 
 
 def _text_for_model(error: BaseException) -> str:

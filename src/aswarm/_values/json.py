@@ -109,27 +109,27 @@ def fault_of_json(
 
     `place`: the name of the whole value. `is_allowed`: accepts values of other types, which the caller converts.
     """
-    parts: Iterable[tuple[str, Any]] = ()
-    if isinstance(value, str):
-        return None if sendable(value) is value else f"{place} has half a surrogate pair, which UTF-8 cannot encode"
-    if value is None or isinstance(value, int | float):
-        return (
-            None if not isinstance(value, float) or math.isfinite(value) else f"{place} is {value}, which is not JSON"
-        )
-    if is_allowed(value):
-        return None
+    parts: Iterable[tuple[str, Any]]
+    if not (is_object(value) or is_array(value)):
+        return None if is_allowed(value) else _fault_of_one(value, place)
+    if not depth:
+        return f"{place[:_VALUE_LENGTH]} is nested too deeply, or contains itself"
     if is_object(value):
         if wrong := [key for key in value if not _is_key(key)]:
             return f"{place} has the key {shown(wrong[0], _VALUE_LENGTH)}, which is not JSON"
         parts = ((f"{place}[{key!r}]", item) for key, item in value.items())
-    elif is_array(value):
-        parts = ((f"{place}[{position}]", item) for position, item in enumerate(value))
     else:
-        return f"{place} is {shown(value, _VALUE_LENGTH)}, which is not JSON"
-    if not depth:
-        return f"{place[:_VALUE_LENGTH]} is nested too deeply, or contains itself"
+        parts = ((f"{place}[{position}]", item) for position, item in enumerate(value))
     faults = (fault_of_json(item, name, is_allowed, depth - 1) for name, item in parts)
     return next(filter(None, faults), None)
+
+
+def _fault_of_one(value: object, place: str) -> str | None:
+    if isinstance(value, str):
+        return None if sendable(value) is value else f"{place} has half a surrogate pair, which UTF-8 cannot encode"
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return None
+    return f"{place} is {shown(value, _VALUE_LENGTH)}, which is not JSON"
 
 
 def _is_key(key: object) -> bool:
@@ -141,9 +141,9 @@ def finite(value: Any) -> Any:
     """Return JSON data with texts in place of NaN and the infinities, which JSON does not have."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if type(value) is dict:
-        return {key: finite(item) for key, item in cast("dict[Any, Any]", value).items()}
-    return [*map(finite, cast("list[Any]", value))] if type(value) is list else value
+    if is_object(value):
+        return {key: finite(item) for key, item in value.items()}
+    return [*map(finite, value)] if is_array(value) else value
 
 
 def jsonable(value: Any) -> Any:

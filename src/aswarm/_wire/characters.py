@@ -16,8 +16,9 @@ _FIRST_HALVES = ("\ud800", "\udbff")
 
 
 class CutCharacters:
-    """Joins the halves of characters in consecutive deltas. A half without its other half becomes U+FFFD, or is left out at
-    the end of a text.
+    """Joins the halves of characters in consecutive deltas.
+
+    A half without its other half becomes U+FFFD. At the end of a text it is left out.
     """
 
     __slots__ = ("_halves",)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aswarm._values.text import sendable
 from aswarm._values.errors import AswarmError
 from aswarm._values.json import is_object
+from aswarm._values.text import sendable
 from aswarm._wire.accumulator import Accumulator
 
 from . import _conventions as names

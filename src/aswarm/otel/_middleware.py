@@ -17,9 +17,9 @@ from opentelemetry.trace import TracerProvider
 
 from aswarm._run.handlers import Handlers, Middleware, RunInfo, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
-from aswarm._values.text import sendable
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, ConfigurationError, Hold
+from aswarm._values.text import sendable
 from aswarm._wire.request import CompletionRequest
 
 from . import _conventions as names
