@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +78,7 @@ RESULTS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "model": (lambda name: Listing(names=[name]), f'{{"names": ["{SHOWN}"]}}'),
     "Result": (lambda name: Result(value=name, context_variables={"x": name}), SHOWN),
     "Path": (lambda name: Path(name), SHOWN),
+    "deque with a key": (lambda name: deque([{name: 1}]), '[{"caf\ufffd.txt": 1}]'),
     "exception": (lambda name: raises(Broken(name)), f"Error: Broken: {SHOWN}"),
     "ToolError": (lambda name: raises(ToolError(name)), SHOWN),
 }

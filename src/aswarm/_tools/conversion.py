@@ -93,7 +93,8 @@ def to_text(value: object) -> str:
     """
     if isinstance(value, str):
         return sendable(str.__str__(value))  # also for a member of a str Enum, which has its own `__str__`
-    data = str(value) if isinstance(value, Iterator) else _as_json_data(value)  # reading an iterator may never end
+    is_iterator = isinstance(value, Iterator)  # reading it may never end
+    data = None if is_iterator else _as_json_data(value)
     if isinstance(data, dict | list):
         return sendable(json.dumps(finite(data), ensure_ascii=False))
     is_own_text = isinstance(data, str) or isinstance(value, Enum)
@@ -106,7 +107,7 @@ def _as_json_data(value: object) -> Any:
     except UnicodeEncodeError:  # pydantic refuses a key with half a surrogate pair; `sendable` writes its escape
         plain = TypeAdapter(type(value)).dump_python(value) if is_dataclass(value) else as_plain(value)
         if is_object(plain):
-            return {key if isinstance(key, str) else str(key): _as_json_data(item) for key, item in plain.items()}
+            return {str(key): _as_json_data(item) for key, item in plain.items()}
         return [*map(_as_json_data, plain)] if is_array(plain) else jsonable(plain)
     except UnicodeDecodeError as error:
         raise ValueError(
