@@ -1,0 +1,49 @@
+"""SystemExit of a user's code in durable runs: never the end of the worker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("dbos", reason="durable runs need dbos")
+
+from durables import Shop, durable
+
+from aswarm import Agent, RunError
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.asyncio
+
+
+def plain() -> str:
+    sys.exit(2)
+
+
+async def slow() -> str:
+    sys.exit(2)
+
+
+async def test_an_exit_of_a_function_is_a_failed_call(tmp_path: Path) -> None:
+    """Also of a plain function; the worker executes the next run."""
+    model = ScriptedModel([[call("plain"), call("slow")], "Done.", "Hello."])
+    agent = Agent(name="A", functions=[plain, slow])
+    async with durable(tmp_path, model, Shop(), agents=[agent]) as runs:
+        response = await (await runs.start("A", "Hi!")).result()
+        assert [each["content"] for each in response.messages[1:]] == ["Error: SystemExit: 2"] * 2 + ["Done."]
+        assert (await (await runs.start("A", "More")).result()).text == "Hello."
+
+
+async def test_an_exit_of_the_instructions_ends_only_its_run(tmp_path: Path) -> None:
+    """The run has failed, and the worker executes the next run."""
+
+    def leave(_: Any) -> str:
+        sys.exit(2)
+
+    agents = [Agent(name="A", instructions=leave), Agent(name="B")]
+    async with durable(tmp_path, ["Hello."], Shop(), agents=agents) as runs:
+        with pytest.raises(RunError, match=r"SystemExit\(2\)"):
+            await (await runs.start("A", "Hi!")).result()
+        assert (await (await runs.start("B", "Hi!")).result()).text == "Hello."
