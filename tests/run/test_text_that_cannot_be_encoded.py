@@ -25,6 +25,7 @@ from aswarm import (
     ConfigurationError,
     Deny,
     Hold,
+    Output,
     Result,
     ToolError,
     agent_tool,
@@ -33,6 +34,7 @@ from aswarm import (
     tool,
 )
 from aswarm.conversations import Change, MemoryStore, SQLiteStore, SQLStore
+from aswarm.guards import Replace, guard_tool
 from aswarm.middleware import CompletionRequest, Handlers, ToolOutcome
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 
@@ -320,6 +322,36 @@ async def test_arguments_of_a_model_are_repaired(arguments: str, received: str |
     assert content == (f"paid {received}" if received is not None else "paid \ufffd")
     json.dumps([response.messages, source.bodies], ensure_ascii=False).encode()
     assert json.loads(source.bodies[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"])
+
+
+async def test_arguments_of_a_guard_are_repaired() -> None:
+    """As arguments of a model."""
+    model = ScriptedModel([call("paid", name="a"), "Done."])
+    swarm = AsyncSwarm(model.client(), middleware=[guard_tool(lambda _: Replace({"name": NAME}))])
+    assert (await swarm.run(Agent(functions=[paid]), "Hi!")).text == "Done."
+    assert sent(model) == [f"paid {REPAIRED}"]
+
+
+async def test_an_open_call_of_an_old_history_can_run() -> None:
+    """Its arguments have the escape of half a pair."""
+    function = {"name": "paid", "arguments": '{"name": "a\\udce9"}'}
+    asked = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+    model = ScriptedModel(["Done."])
+    history = [{"role": "user", "content": "Hi!"}, asked]
+    response = await AsyncSwarm(model.client()).run(Agent(functions=[paid]), history, resume=True)
+    assert response.text == "Done."
+    assert sent(model) == ["paid a\ufffd"]
+
+
+@pytest.mark.parametrize("mode", ["schema", "tool", "prompt"])
+async def test_structured_output_is_repaired(mode: Any) -> None:
+    """An answer is JSON with the escape of half a pair."""
+    text = '{"names": ["a\\udce9", "\\ud83d\\udc1d"]}'
+    model = ScriptedModel([call("final_answer", arguments=text) if mode == "tool" else text])
+    async with AsyncSwarm(model.client()).stream(Agent(), "Hi!", output=Output(Listing, mode=mode)) as run:
+        async for _ in run:
+            assert run.partial_output is None or isinstance(run.partial_output, dict)
+    assert run.response.output == Listing(names=["a\ufffd", "🐝"])
 
 
 class Source:

@@ -17,9 +17,9 @@ from pydantic_core import from_json, to_jsonable_python
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
-from aswarm._values.json import finite, is_array, is_object, jsonable, shown
+from aswarm._values.json import finite, is_array, is_object, jsonable, shown, whole_characters
 from aswarm._values.messages import as_plain
-from aswarm._values.text import sendable
+from aswarm._values.text import sendable, whole_escapes
 
 from .tool import Tool
 
@@ -42,6 +42,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
     """Return the arguments of a call, validated and converted. Raises ToolArgumentsError."""
+    text = whole_escapes(whole_characters(text))  # a guard or an old history may have another text than a new answer
     # For most calls, one pass over the text is enough. But pydantic accepts NaN and Infinity, which JSON does not have.
     if tool._schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
         try:

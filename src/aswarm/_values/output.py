@@ -23,6 +23,7 @@ from typing_extensions import TypedDict, TypeVar
 from .errors import ConfigurationError, NotEncodable, OutputError, ToolArgumentsError
 from .json import fault_of_json, faults_of, is_count_from_0, is_object, shown
 from .messages import Message, call_arguments, call_name, match_answers, text_of
+from .text import whole_escapes
 
 T = TypeVar("T", default=Any)
 OutputMode: TypeAlias = Literal["auto", "schema", "tool", "prompt"]
@@ -137,7 +138,7 @@ class AnswerType:
     def read(self, text: str) -> Any:
         """Return the JSON text as an object of the type. Raises ToolArgumentsError with one line for each fault."""
         try:
-            data = from_json(text)
+            data = from_json(whole_escapes(text))
         except ValueError as error:
             raise ToolArgumentsError(f"the answer is not JSON: {error}; you sent {shown(text, 1000)}") from error
         try:
@@ -166,6 +167,7 @@ class AnswerType:
             return text or None
         so_far = _without_fence(text)
         try:
+            so_far = whole_escapes(so_far)
             data = from_json(so_far if is_whole else _without_last_number(so_far), allow_partial="trailing-strings")
         except ValueError:
             return text if self.allows_text and text else None
