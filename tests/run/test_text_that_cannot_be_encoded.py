@@ -335,7 +335,11 @@ async def test_arguments_of_a_guard_are_repaired() -> None:
 async def test_an_open_call_of_an_old_history_can_run() -> None:
     """Its arguments have the escape of half a pair."""
     function = {"name": "paid", "arguments": '{"name": "a\\udce9"}'}
-    asked = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+    asked = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "type": "function", "function": function}],
+    }
     model = ScriptedModel(["Done."])
     history = [{"role": "user", "content": "Hi!"}, asked]
     response = await AsyncSwarm(model.client()).run(Agent(functions=[paid]), history, resume=True)

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _MOST_BITS = 10_000  # about 3,000 digits; Python raises ValueError for the text of a number with more than 4,300 digits
 _VALUE_LENGTH = 120  # the length of a wrong value in a text for the model
+_SCALARS = frozenset({int, bool, float, type(None)})
 _DEEPEST = 200  # a depth that pydantic and the json module can write
 
 
@@ -88,10 +89,15 @@ def sendable_data(value: T) -> T:
 
 def _is_sendable(value: Any, depth: int) -> bool:
     if isinstance(value, str):
-        return sendable(value) is value
-    if is_object(value) and depth:
-        return all(_is_sendable(key, 0) and _is_sendable(item, depth - 1) for key, item in value.items())
-    return not (is_array(value) and depth) or all(_is_sendable(item, depth - 1) for item in value)
+        return value.isascii() or sendable(value) is value
+    if type(value) in _SCALARS or not depth:
+        return True
+    if is_object(value):  # a loop, because it takes half the time of a generator, and each delta is checked
+        for key, item in value.items():
+            if not (_is_sendable(item, depth - 1) and (type(key) is not str or key.isascii() or _is_sendable(key, 0))):
+                return False
+        return True
+    return all(_is_sendable(item, depth - 1) for item in value) if is_array(value) else True
 
 
 def _sendable(value: Any, depth: int) -> Any:

@@ -63,13 +63,17 @@ def normalize(messages: object) -> list[Message]:
             f"messages must be a list of messages or a str, not {type(messages).__name__}; "
             'for example [{"role": "user", "content": "Hi"}]'
         )
-    made = [
-        item if _is_text(item) else _normalize_one(item, f"messages[{position}]")
-        for position, item in enumerate(messages)
-    ]
-    for position, message in enumerate(made):
-        if (repaired := sendable_data(message)) is not message:
-            made[position] = _checked_repair(repaired, made, position)
+    made: list[Message] = []
+    broken: list[tuple[int, Message]] = []  # messages with text that UTF-8 cannot encode, repaired
+    for position, item in enumerate(messages):
+        if is_text := _is_text(item):
+            made.append(item)
+        else:
+            made.append(_normalize_one(item, f"messages[{position}]"))
+        if not (is_text and item["content"].isascii()) and (whole := sendable_data(made[-1])) is not made[-1]:
+            broken.append((position, whole))
+    for position, whole in broken:
+        made[position] = _checked_repair(whole, made, position)
     return made
 
 
