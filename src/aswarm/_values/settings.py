@@ -29,7 +29,7 @@ def check_settings(name: str, settings: Mapping[str, Any], tool_choice: object) 
 
 
 def _is_of_client(value: object) -> bool:
-    """Return whether only the client can say if it accepts the value.
+    """Return whether only the client knows how to send the value.
 
     openai's clients convert dates and models, and have their own marks (`NOT_GIVEN`). A patched client takes classes.
     """
