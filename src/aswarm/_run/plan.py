@@ -55,7 +55,10 @@ class ToolOutcome:
 
     def __post_init__(self) -> None:
         # Each result enters the run here: of a function, a middleware, a decision or a record.
-        if (content := sendable_data(self.content)) is not self.content:
+        content = self.content
+        if type(content) is str and content.isascii():
+            return
+        if (content := sendable_data(content)) is not self.content:
             object.__setattr__(self, "content", content)
 
     @property

@@ -42,14 +42,14 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
     """Return the arguments of a call, validated and converted. Raises ToolArgumentsError."""
-    text = whole_escapes(whole_characters(text))  # a guard or an old history may have another text than a new answer
     # For most calls, one pass over the text is enough. But pydantic accepts NaN and Infinity, which JSON does not have.
     if tool._schema.validate_json is not None and "NaN" not in text and "Infinity" not in text:
         try:
             return tool._schema.validate_json(text)
-        except ValidationError:
+        except (ValidationError, UnicodeEncodeError):
             pass
-    return tool._schema.validate(parse_arguments(text))
+    # A guard or an old history may have halves of surrogate pairs, which no parser accepts.
+    return tool._schema.validate(parse_arguments(whole_escapes(whole_characters(text))))
 
 
 def arguments_or_text(text: str) -> dict[str, Any] | str:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import to_json
+
 from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, sendable_data, shown
@@ -54,6 +56,7 @@ class Accumulator:
         self._parts: list[Any] | None = None  # content that is a list of parts
         self._calls = CallAccumulator()
         self._cut = CutCharacters()
+        self._is_repaired = False  # whether a delta had text that UTF-8 cannot encode
         self._extra: dict[str, Any] = {}
         self._whole: dict[str, Any] = {}  # the values of `_WHOLE`
         self._usage: Mapping[str, Any] | None = None
@@ -127,7 +130,13 @@ class Accumulator:
         return None
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
-        wire = self._cut.joined(wire)
+        try:  # in C, and without a function of Python, because each delta is checked
+            to_json(wire)
+            is_whole = not self._cut.halves
+        except Exception:  # noqa: BLE001 - half a surrogate pair, or an object of a client
+            is_whole = False
+        if not is_whole:
+            self._is_repaired, wire = True, self._cut.joined(wire)
         delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
         if not self._started:
             self._started = True
@@ -168,7 +177,9 @@ class Accumulator:
         if not content and (calls or extra.get("refusal")):
             content = None
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._whole}
-        return Completion(sendable_data(message), self._finish_reason, Usage.of_completion(self._usage))
+        if self._is_repaired or self._whole:
+            message = sendable_data(message)
+        return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
 
     def _missing_part(self) -> str:
         if self._started:
@@ -277,7 +288,7 @@ class CallSoFar:
     def message(self) -> Message:
         """Return the call for the history. A call without an id gets a new id."""
         payload, text = "input" if self.kind == "custom" else "arguments", "".join(self.arguments)
-        if self.kind == "function":
+        if self.kind == "function" and "\\u" in text:
             text = whole_escapes(text)
         message: Message = {
             "id": self.id or f"call_{clocks.urandom(12).hex()}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
-from aswarm._values.json import is_array, is_object, sendable_data, whole_characters
+from aswarm._values.json import is_array, is_object, whole_characters
 
 _Place: TypeAlias = tuple[object, ...]
 _FIRST_HALVES = ("\ud800", "\udbff")
@@ -21,22 +21,20 @@ class CutCharacters:
     A half without its other half becomes U+FFFD. At the end of a text it is left out.
     """
 
-    __slots__ = ("_halves",)
+    __slots__ = ("halves",)
 
     def __init__(self) -> None:
-        self._halves: dict[_Place, str] = {}  # the first half at the end of the last piece, by the place in the delta
+        self.halves: dict[_Place, str] = {}  # the first half at the end of the last piece, by the place in the delta
 
     def joined(self, delta: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the next delta with whole characters."""
-        if not self._halves and sendable_data(delta) is delta:
-            return delta
         return cast("Mapping[str, Any]", self._joined(delta, ()))
 
     def _joined(self, value: Any, place: _Place) -> Any:
         if isinstance(value, str):
-            text = self._halves.pop(place, "") + value
+            text = self.halves.pop(place, "") + value
             if text and _FIRST_HALVES[0] <= text[-1] <= _FIRST_HALVES[1]:
-                self._halves[place] = text[-1]
+                self.halves[place] = text[-1]
                 text = text[:-1]
             return whole_characters(text)
         if is_object(value):

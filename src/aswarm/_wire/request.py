@@ -67,7 +67,7 @@ class CompletionRequest:
         ConfigurationError if `Output(mode="schema")` needs a schema in a request with tools.
         """
         self._check_schema()
-        body = self._sendable_body()
+        body = sendable_data(self.body) if self._known is None else self.body
         messages = body["messages"]
         if (self._known and self._known.is_chat) or is_chat(messages):
             return body
@@ -173,7 +173,9 @@ def build_request(
     known: KnownHistory | None = None,
 ) -> CompletionRequest:
     """Return the request for one completion. `messages`: in wire form. `instructions`: None for no system message."""
-    system: list[Message] = [] if instructions is None else [{"role": "system", "content": sendable_data(instructions)}]
+    if not (isinstance(instructions, str) and instructions.isascii()):
+        instructions = sendable_data(instructions)
+    system: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     body: dict[str, Any] = {
         "model": model_of(agent, settings.default_model or agent.model),
         "tool_choice": tool_choice,
