@@ -93,7 +93,10 @@ def to_text(value: object) -> str:
     None and other objects have their `str()`, as in Swarm. In JSON, NaN and the infinities become texts.
     """
     if isinstance(value, str):
-        return sendable(str.__str__(value))  # also for a member of a str Enum, which has its own `__str__`
+        text = str.__str__(value)
+        return (
+            text if text.isascii() else sendable(text)
+        )  # also for a member of a str Enum, which has its own `__str__`
     is_iterator = isinstance(value, Iterator)  # reading it may never end
     data = None if is_iterator else _as_json_data(value)
     if isinstance(data, dict | list):

@@ -51,12 +51,13 @@ class Completion:
 class Accumulator:
     """Accumulator of the chunks of one completion: `feed` each chunk, then `finish`."""
 
+    # The halves of characters so far; None if UTF-8 can encode each delta. A class attribute, because most answers need none.
+    _cut: CutCharacters | None = None
+
     def __init__(self) -> None:
         self._text: list[str] = []
         self._parts: list[Any] | None = None  # content that is a list of parts
         self._calls = CallAccumulator()
-        self._cut = CutCharacters()
-        self._is_repaired = False  # whether a delta had text that UTF-8 cannot encode
         self._extra: dict[str, Any] = {}
         self._whole: dict[str, Any] = {}  # the values of `_WHOLE`
         self._usage: Mapping[str, Any] | None = None
@@ -132,11 +133,12 @@ class Accumulator:
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
         try:  # in C, and without a function of Python, because each delta is checked
             to_json(wire)
-            is_whole = not self._cut.halves
+            is_whole = self._cut is None
         except Exception:  # noqa: BLE001 - half a surrogate pair, or an object of a client
             is_whole = False
         if not is_whole:
-            self._is_repaired, wire = True, self._cut.joined(wire)
+            self._cut = self._cut or CutCharacters()
+            wire = self._cut.joined(wire)
         delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
         if not self._started:
             self._started = True
@@ -177,7 +179,7 @@ class Accumulator:
         if not content and (calls or extra.get("refusal")):
             content = None
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._whole}
-        if self._is_repaired or self._whole:
+        if self._cut is not None or self._whole:
             message = sendable_data(message)
         return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
 
