@@ -11,6 +11,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, TypeAlias, Union, get_args, get_origin
 
@@ -335,18 +336,25 @@ def _with_description(hint: Any) -> Any:
 
 def _describable(hint: Any, place: str, faults: list[str]) -> Any:
     """Return the hint. If pydantic has no JSON schema for it, add a text to `faults` and return Any."""
-    if isinstance(hint, type) and hint in (str, int, float, bool):
+    if hint is Any or (isinstance(hint, type) and hint in (str, int, float, bool)):
         return hint
     # Check the hint first. For some objects that are not types (the builtin `any`, a number), pydantic would only warn.
     is_hint = isinstance(hint, type) or get_origin(hint) is not None or type(hint).__module__.startswith("typing")
-    if hint is Any:
-        return hint
-    try:
+    with suppress(TypeError, ValueError, NameError):
         if is_hint:
-            schema = _adapter({"value": hint}, _LAX).json_schema()
-            if fault := fault_of_json(schema, "its schema"):
-                raise ConfigurationError(f"{place} cannot be described to a model: {fault}")
+            _check_describable(hint, place)
             return hint
+    faults.append(
+        f"{place} has the hint {inspect.formatannotation(hint)}, which has no JSON form, so the model is asked for a string; "
+        "bind the value with functools.partial, read it from context_variables, or use a type that pydantic can describe"
+    )
+    return Any
+
+
+def _check_describable(hint: Any, place: str) -> None:
+    """Raise ConfigurationError for a hint that cannot be used, and TypeError, ValueError or NameError if it has no JSON form."""
+    try:
+        schema = _adapter({"value": hint}, _LAX).json_schema()
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
             raise ConfigurationError(f"{place}: {error.message}") from error
@@ -355,19 +363,15 @@ def _describable(hint: Any, place: str, faults: list[str]) -> Any:
                 f"{place} has the hint {inspect.formatannotation(hint)}, and a field in it names a class that cannot be found; "
                 "define both classes at the top level of their module"
             ) from error
+        raise TypeError(error.message) from error
     except PydanticSerializationError as error:
         raise ConfigurationError(
             f"{place} cannot be described to a model, because its schema is not JSON: {error}"
         ) from error
     except SchemaError as error:
         raise ConfigurationError(f"{place} has a constraint that cannot be used: {error}") from error
-    except (TypeError, ValueError, NameError):
-        pass
-    faults.append(
-        f"{place} has the hint {inspect.formatannotation(hint)}, which has no JSON form, so the model is asked for a string; "
-        "bind the value with functools.partial, read it from context_variables, or use a type that pydantic can describe"
-    )
-    return Any
+    if fault := fault_of_json(schema, "its schema"):
+        raise ConfigurationError(f"{place} cannot be described to a model: {fault}")
 
 
 def _admits_none(hint: Any) -> bool:

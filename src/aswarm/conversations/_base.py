@@ -75,9 +75,7 @@ class SQLStore(Store):
         """
         words = database_text(search)
         if words.strip():
-            return await self._database.read(
-                partial(_statements.search, database_text(prefix), limit, before, words)
-            )
+            return await self._database.read(partial(_statements.search, database_text(prefix), limit, before, words))
         return await self._database.read(partial(_statements.summaries, database_text(prefix), limit, before))
 
     async def rename(self, conversation_id: str, title: str, /) -> bool:
