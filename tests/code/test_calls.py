@@ -304,20 +304,30 @@ async def test_context_variables_are_those_of_the_run() -> None:
     assert response.context_variables == {"sum": 5, "marked": True}
 
 
-async def test_a_handoff_ends_the_code_as_the_last_call_of_its_turn(desk: Desk) -> None:
-    """The lines after it do not run, and a call of the same gather that comes later is closed by its name."""
+async def test_a_handoff_ends_the_code_after_its_round(desk: Desk) -> None:
+    """The lines after it do not run. The other calls of its gather run, like the other calls of one message."""
     other = Agent(name="Other")
 
     async def hand_over() -> Agent:
         return other
 
-    code = "await look(1)\nawait asyncio.gather(hand_over(), plain(2))\nawait look(3)"
-    response = await run_code(code, desk.look, desk.plain, hand_over)
-    assert response.agent is other
-    assert response.text == "Done."
-    assert told(response) == ('{"assistant": "Other"}\n[not run, because the code ended without them: plain (outer.2)]')
-    assert desk.notes == ["look 1"]
-    check_history(response.messages)
+    code = """
+async def both(number):
+    await look(number)
+    return await plain(number)
+
+await look(1)
+await asyncio.gather(hand_over(), plain(2), both(3))
+await look(4)
+"""
+    for concurrent in (True, False):
+        desk.notes.clear()
+        response = await run_code(code, desk.look, desk.plain, hand_over, swarm={"concurrent_tools": concurrent})
+        assert response.agent is other
+        assert response.text == "Done."
+        assert told(response) == '{"assistant": "Other"}'
+        assert desk.notes == ["look 1", "plain 2", "look 3"]
+        check_history(response.messages)
 
 
 async def test_an_agent_among_the_functions_is_a_handoff(desk: Desk) -> None:

@@ -190,7 +190,7 @@ def test_results_without_a_schema_are_any() -> None:
     assert stubs_of(map(as_tool, (odd, day, either, steps))).readings == {
         "odd": "any",
         "day": "text",
-        "either": "any",
+        "either": "both",
         "steps": "data",
     }
 

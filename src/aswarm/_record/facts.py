@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from aswarm._run.plan import CODE_STARTED
+from aswarm._values.messages import has_started_inside
 
 from .entries import Entry
 
@@ -109,10 +110,11 @@ class Facts:
                 yield key, fields.get("_outcome", {})
 
     def unknown_inside(self, call: CallKey) -> list[CallKey]:
-        """Return the calls inside a call that have started, but have no recorded result."""
+        """Return the calls inside a call that have no recorded result, and have started, or have functions started inside."""
+        waiting = {key for key, fields in self.waiting.items() if not has_started_inside(fields.get("data"))}
         return sorted(
             key
-            for key in self.started - self.finished.keys() - self.waiting.keys()
+            for key in self.started.union(self.waiting) - self.finished.keys() - waiting
             if key[:2] == call[:2] and key.inside is not None
         )
 

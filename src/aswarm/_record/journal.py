@@ -221,6 +221,8 @@ class _ItemLog:
             # If a function of an inner run has started, the call counts as started: a rerun cannot know its outcome.
             return [] if has_started_inside(event.data) else [_entry("ToolCallWithdrawn", {"index": event.index})]
         if isinstance(event, ToolProgress):
+            if isinstance(event.value, CallWaiting) and has_started_inside(event.value.data):
+                return []
             return [_entry("ToolProgress", {**_of_code(event), **private})] if private else []
         fields = _fields(event)
         return [_entry(type(event).__name__, {**fields, **(private or {})})] if fields else []

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from aswarm._run.plan import ToolOutcome
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.returned import Returned
 from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
@@ -53,25 +54,26 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def outcome_fields(
-    outcome: ToolOutcome, changed: Mapping[str, Any], unknown_inside: Iterable[UnknownCall] = ()
+    call: ToolCall, outcome: ToolOutcome, changed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of a finished call that only a replay reads.
 
-    `changed`: the fields "written" and "removed" of the context, see `TurnChanges`. `unknown_inside`: the calls inside whose
-    outcome is not known. Raises ConfigurationError if a context variable cannot be recorded.
+    `changed`: the fields "written" and "removed" of the context, see `TurnChanges`. Raises ConfigurationError if a context
+    variable cannot be recorded.
     """
     merged = outcome.result.context_variables if outcome.result else {}
-    for key, value in merged.items():
-        check_json(value, key)
+    for key, merged_value in merged.items():
+        check_json(merged_value, key)
     fields = {
         "parts": None if isinstance(outcome.content, str) else outcome.content,
         "agent": None if outcome.agent is None else outcome.agent.name,
         "context": merged,
         **changed,
         "unknown": outcome.unknown,
-        "unknown_inside": [*map(asdict, unknown_inside)],
+        "unknown_inside": [*map(asdict, call._unknown_inside)],
+        "value": value.recorded if call._value_of and (value := call._value_of(call, outcome)) else None,
     }
-    return {key: value for key, value in fields.items() if value}
+    return {key: field for key, field in fields.items() if field}
 
 
 def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
@@ -80,10 +82,12 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
     `TurnChanges` applies the changes of the context variables.
     """
     content = outcome.get("parts", fields["content"])
+    value = outcome.get("value")
     error = None if fields.get("error") is None else RecordedToolError(fields["error"])
     result = None if error else Result(value=content, agent=agent, context_variables=outcome.get("context", {}))
     still_running, unknown = bool(fields.get("still_running")), bool(outcome.get("unknown"))
-    return ToolOutcome(content, result, error, still_running=still_running, unknown=unknown)
+    own = None if value is None else Returned.from_record(content, value)
+    return ToolOutcome(content, result, error, still_running=still_running, unknown=unknown, _returned=own)
 
 
 # --- the context variables of a turn ---

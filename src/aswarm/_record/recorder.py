@@ -30,7 +30,6 @@ from aswarm._run.handlers import Handlers, Started
 from aswarm._run.plan import CODE_STARTED, OTHER_CALLS, ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
-from aswarm._run.turn import unknown_calls_of
 from aswarm._tools.tool import NeedsApproval, writes_context
 from aswarm._values.agent import Response, UnknownCall
 from aswarm._values.context import copy_containers
@@ -181,7 +180,7 @@ class Recorder:
             self._check_same(key, call)
         if (fields := self._facts.finished.get(key)) is not None:
             call._started = call.parent is not None and key in self._facts.started  # the code gets refusals as errors
-            return self._recorded(key, context, fields)
+            return self._recorded(key, call, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
             self._changes.repeat(context, key[1:])
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
@@ -210,10 +209,12 @@ class Recorder:
         self._outcomes[key[1:]] = self._changed(context, call)
         return outcome
 
-    def _recorded(self, key: CallKey, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
+    def _recorded(
+        self, key: CallKey, call: ToolCall, context: dict[str, Any], fields: Mapping[str, Any]
+    ) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
-        self._state.turn.unknown_calls += [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
+        call._unknown_inside = [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
         return recorded_outcome(fields, outcome, agent)
@@ -246,8 +247,7 @@ class Recorder:
             context.update(outcome.get("context", {}))
         lost = self._facts.unknown_inside(key)
         calls = [(f"{call.id}.{each.inside}", *self._facts.made[each]) for each in lost]
-        unknown = [UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls]
-        self._state.turn.unknown_calls += unknown
+        call._unknown_inside = [UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls]
         return self._without_outcome(call, OUTCOME_UNKNOWN)
 
     async def _call_and_record(
@@ -282,8 +282,7 @@ class Recorder:
 
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         call._outcome = outcome  # set it first: the response has the outcome even if the recording fails
-        inside = unknown_calls_of([each for each in self._inside.values() if each.parent is call])
-        self._outcomes[_place(call)] = outcome_fields(outcome, self._changed(context, call), inside)
+        self._outcomes[_place(call)] = outcome_fields(call, outcome, self._changed(context, call))
         if outcome.agent is not None:
             try:
                 self._agents.check(outcome.agent, f"{call.name} handed off to the agent")
@@ -297,7 +296,7 @@ class Recorder:
         """Record the end of a call that raised an exception. Without this record, a later attempt does not know the outcome."""
         with suppress(AswarmError):  # the exception of the call is more important than an exception here
             if call._outcome is not None:  # the function has finished, and then `tool_error` raised the exception
-                self._outcomes[_place(call)] = outcome_fields(call._outcome, self._changed(context, call))
+                self._outcomes[_place(call)] = outcome_fields(call, call._outcome, self._changed(context, call))
                 self._note_end(call, call._outcome)
             elif isinstance(error, Hold):
                 self._outcomes[_place(call)] = self._changed(context, call)

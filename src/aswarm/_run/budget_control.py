@@ -183,6 +183,12 @@ class BudgetControl:
             each.calls += 1
         return None
 
+    def add_results(self, calls: Iterable[ToolCall]) -> None:
+        """Count the results of calls that have run: those of a turn, and those of each round of calls inside code."""
+        for call in calls if self._repetition else ():
+            if call in self._admitted and call._outcome and not _polls(call):
+                self._repetition.add(call, call._outcome.content)
+
     def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
         """Return a text for the model if the handoff of this call is refused, otherwise None."""
         text = self._handoffs.refusal(target.name) if self._handoffs else None
@@ -195,10 +201,8 @@ class BudgetControl:
         self._agent = target or agent
         ran = self._admitted - self._refused_handoffs
         work = [call for call in calls if call in ran and not (call._outcome and call._outcome.agent)]
+        self.add_results(work)
         if self._repetition:
-            for call in work:
-                if call._outcome and not _polls(call):
-                    self._repetition.add(call, call._outcome.content)
             self._repetition.end_turn()
         if self._handoffs:
             if work:

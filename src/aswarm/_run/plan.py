@@ -26,6 +26,8 @@ from aswarm._values.events import ToolProgress
 from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
+from .returned import Returned
+
 # The type of the progress that records the start of code; see `Tool._is_replayed`.
 CODE_STARTED = "CodeStarted"
 OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
@@ -52,6 +54,8 @@ class ToolOutcome:
     error: Exception | None = None
     still_running: bool = field(default=False, kw_only=True)
     unknown: bool = field(default=False, kw_only=True)
+    # For a call inside code. A middleware that replaces only the content keeps it, and it then no longer holds.
+    _returned: Returned | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Each result enters the run here: of a function, a middleware, a decision or a record.
@@ -112,6 +116,9 @@ class ToolCall:
     _hold: Hold | None = None  # while the call waits for a decision
     _emit: Callable[[ToolProgress], None] | None = None  # gets the progress events, on the event loop
     _replaced: Mapping[str, Any] | None = None  # the arguments that a guard has set
+    _unknown_inside: Sequence[UnknownCall] = ()  # the calls that its function made, and whose outcome is not known
+    # Of a call inside code: returns the value that the code gets for an outcome, or None if the call raises in the code.
+    _value_of: Callable[[ToolCall, ToolOutcome], Returned | None] | None = None
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +185,12 @@ class ToolCall:
     def is_repeatable(self) -> bool:
         """Whether the function may run again after an interruption; see `repeatable` of `@tool`."""
         return self.tool is not None and self.tool.repeatable
+
+    def _close(self, text: str) -> None:
+        """Set the outcome of a call that will not be resumed, unless its function has started: it then has an unknown outcome."""
+        if self._outcome is None and not self._started:
+            self._outcome = self._refused(text)
+            self._hold = None
 
     @property
     def _as_unknown(self) -> UnknownCall:

@@ -22,6 +22,7 @@ from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
 
 from .plan import Decided, ToolCall, ToolOutcome
+from .returned import returned
 
 DENIED = "not run: denied by the user"
 DENIED_INSIDE = "stopped: denied by the user, after functions had run inside; its outcome is unknown"
@@ -175,7 +176,8 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
                     'Approve(...) or Deny("reason")'
                 )
             if _is_external(call):
-                call._outcome, call._started = ToolOutcome(as_result(answer.data).value), True
+                content = as_result(answer.data).value
+                call._outcome, call._started = ToolOutcome(content, _returned=returned(content, answer.data)), True
             else:
                 data = sendable_data(answer.data)
                 call._decided = dataclasses.replace(earlier, answer=data, is_answered=True, seen=seen)

@@ -158,11 +158,12 @@ def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     """Return the calls whose outcome is not known.
 
     A call without an outcome is in this list if its function has started. It is also in the list if a function of an inner
-    run has started and the call cannot be resumed.
+    run has started and the call cannot be resumed. The calls inside it come first.
     """
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
     for call in calls:
+        unknown_calls += call._unknown_inside
         if (outcome := call._outcome) is not None:
             is_unknown = outcome.unknown or outcome.still_running
         elif not (is_unknown := call._started) and call._has_started_inside:
@@ -207,8 +208,11 @@ def _text_without_outcome(call: ToolCall) -> str:
 
 
 def _message(call: ToolCall, content: str | list[Part]) -> Message:
-    """Return the tool message. It contains the changed arguments of a user, because the assistant message never changes."""
-    if call._decided is not None and call._decided.arguments is not None:
+    """Return the tool message. It contains the changed arguments of a user, because the assistant message never changes.
+
+    The message of a call inside code has no such note: the code reads it when it is replayed, and no model does.
+    """
+    if call.parent is None and call._decided is not None and call._decided.arguments is not None:
         changed = json.dumps(dict(call._replaced or call._decided.arguments), ensure_ascii=False)
         note = f"(run with arguments changed by the user: {changed})"
         content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]

@@ -112,6 +112,8 @@ class Tool(Generic[P, R]):
     _origin: str = ""
     # Whether its function makes calls that the run records. So an interrupted call may run again.
     _is_replayed: bool = False
+    # The tools that its function calls in the run.
+    _inside: tuple["Tool[..., Any]", ...] = ()
     # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.

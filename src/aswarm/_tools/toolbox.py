@@ -70,6 +70,8 @@ def _needs_of(tools: Iterable[Tool[..., Any]]) -> Iterator[tuple[str, Filled]]:
         for place, filled in ((name, made._schema.filled), (f"approve of {name}", made._filled_by_approve)):
             if filled is not None and filled.is_typed:
                 yield place, filled
+        for place, filled in _needs_of(made._inside):
+            yield f"{place} in {name}", filled
 
 
 def toolbox(agent: Agent) -> Toolbox:

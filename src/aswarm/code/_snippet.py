@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aswarm._run.current_call import OuterRun
 from aswarm._run.execution import finished_event, run_group
 from aswarm._run.handlers import ToolHandler
-from aswarm._run.plan import OTHER_CALLS, CallInside, ToolCall, ToolOutcome, plan
+from aswarm._run.plan import OTHER_CALLS, CallInside, ToolCall, plan
 from aswarm._run.turn import Turn, changes_of, handed_to, reopened, unknown_calls_of
 from aswarm._tools.tool import Tool
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
-from aswarm._values.errors import CallLost, FailedInside, ToolError
+from aswarm._values.errors import CallLost, FailedInside, Hold, ToolError
 from aswarm._values.events import LoopEvent, ToolProgress
 from aswarm._values.messages import call_arguments
 
 from ._sandbox import Broken, MadeCall, Paused, Sandbox, Step
-from ._state import CodeState, has_failed, hold_of, is_denied
-from ._values import result_text, value_of
+from ._state import CodeState, hold_of, is_denied, value_of
+from ._values import result_text, value_for_record
 
 NOT_AWAITED = "not run: the code ended without it"
 
@@ -50,6 +51,7 @@ class Snippet:
         self._handler = handler
         self._sandbox = sandbox
         self._state = state
+        state.readings = sandbox.stubs.readings
         self._tools = tools
         self._made: list[ToolCall] = []  # by the code, in this execution
         self._by_id: dict[int, ToolCall] = {}  # the calls without a delivered result, by their ids in the sandbox
@@ -61,6 +63,7 @@ class Snippet:
 
         Raises Hold if a call waits, ToolError for code that failed, and CallLost if the code does not make its recorded calls.
         """
+        waits = False
         try:
             step = await self._sandbox.start(code)
             while isinstance(step, Paused):
@@ -69,8 +72,13 @@ class Snippet:
                     break
                 step = await self._sandbox.resume(step.state, delivered)
             return self._end(step)
+        except Hold:
+            waits = True
+            raise
         finally:
-            self._run.state.turn.unknown_calls += unknown_calls_of(self._made)
+            for call in () if waits else self._state.calls:
+                call._close(NOT_AWAITED)
+            self._outer._unknown_inside = unknown_calls_of(self._state.calls)
 
     # --- rounds ---
 
@@ -105,6 +113,7 @@ class Snippet:
             message = {"id": f"{self._outer.id}.{position}", "type": "function", "function": function}
             call = CallInside(message, position, self._outer.agent, self._tools[name], outer=self._outer)
             known.append(call)
+        call._value_of = partial(value_for_record, self._sandbox.stubs.readings[name])
         self._made.append(call)
         self._by_id[made.id] = call
         return call
@@ -137,6 +146,7 @@ class Snippet:
             for call in calls:
                 self._report(call)
         calls = [call for call in calls if call._outcome is None]
+        turn = Turn(calls)  # a round waits, and hands off, like the same calls in one message
         for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
             try:
                 await run_group(group, state.context, self._handler, self._emit)
@@ -145,15 +155,12 @@ class Snippet:
             except Exception as error:  # of a middleware, a hook or the record: it ends the run, as outside of code
                 raise FailedInside(error, has_started=self._has_started) from error
             state.context.update(changes_of(group))
-            for call in group:
-                call._merged = True
-            if (target := handed_to(group)) is not None:
-                self._target = target
-                return
-            if any(call._hold is not None for call in group):
+            if not turn.finish_group(group):
                 self._state.calls[:] = map(reopened, self._state.calls)
-                turn = Turn(self._state.calls, self._state.entries)
-                raise hold_of(self._state, turn)
+                raise hold_of(self._state, Turn(self._state.calls, self._state.entries))
+        if state.budget is not None:
+            state.budget.add_results(calls)
+        self._target = handed_to(calls)
 
     @property
     def _has_started(self) -> bool:
@@ -162,10 +169,10 @@ class Snippet:
     def _result_of(self, call: ToolCall) -> dict[str, Any]:
         assert call._outcome is not None  # noqa: S101 - only such calls are ready
         content = call._outcome.content
-        if has_failed(call, self._state):
-            kind = "PermissionError" if is_denied(call, self._state) else "RuntimeError"
-            return {"exc_type": kind, "message": content if isinstance(content, str) else described(content)}
-        return {"return_value": value_of(content, self._sandbox.stubs.readings[call.name])}
+        if (value := value_of(call, self._state)) is not None:
+            return {"return_value": value.value}
+        kind = "PermissionError" if is_denied(call, self._state) else "RuntimeError"
+        return {"exc_type": kind, "message": content if isinstance(content, str) else described(content)}
 
     # --- events ---
 
@@ -197,10 +204,15 @@ class Snippet:
         """Close the calls that the code does not need, and return a note that names them."""
         left = [call for call in self._made if call._outcome is None]
         for call in left:
-            call._hold, call._outcome = None, ToolOutcome(NOT_AWAITED)
+            call._close(NOT_AWAITED)
             self._report(call)
-        names = ", ".join(f"{call.name} ({call.id})" for call in left)
-        return f"\n[not run, because the code ended without them: {names}]" if left else ""
+        unknown = [call for call in left if call._outcome and call._outcome.unknown]
+        return _note(
+            "not run, because the code ended without them", [call for call in left if call not in unknown]
+        ) + _note(
+            "stopped after functions had run inside, because the code ended without them, so their outcome is unknown",
+            unknown,
+        )
 
     def _calls_text(self) -> str:
         """Return a note about the calls that ran before the code failed, so that the model does not repeat them."""
@@ -208,3 +220,8 @@ class Snippet:
         counts = {name: ran.count(name) for name in ran}
         listed = ", ".join(f"{name} ({count})" for name, count in counts.items())
         return f"\n[calls that ran before: {listed}]" if ran else ""
+
+
+def _note(text: str, calls: Sequence[ToolCall]) -> str:
+    names = ", ".join(f"{call.name} ({call.id})" for call in calls)
+    return f"\n[{text}: {names}]" if calls else ""

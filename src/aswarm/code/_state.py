@@ -13,6 +13,7 @@ from typing import Any
 from aswarm._agent_tool import decisions_inside
 from aswarm._run.plan import CallInside, Decided, ToolCall, ToolOutcome
 from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
+from aswarm._run.returned import Returned
 from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
 from aswarm._values.decisions import is_run_inside, waiting_entries
@@ -21,6 +22,7 @@ from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, call_name, match_answers, normalize
 
 from ._sandbox import Surroundings
+from ._values import Reading, final_value, raises
 
 CODE = "code"
 
@@ -31,7 +33,7 @@ class CodeState:
 
     `delivered`: the positions of the calls whose results the code got, each time together. `finished`: the positions of the
     calls that finished in an earlier run; `failed`: of those that raised in the code. `entries`: the entries of the calls that
-    waited, by position.
+    waited, by position. `readings`: how texts become values, by the names of the tools.
     """
 
     surroundings: Surroundings
@@ -41,6 +43,7 @@ class CodeState:
     failed: set[int] = field(default_factory=set[int])
     entries: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
     had_started: bool = False
+    readings: Mapping[str, Reading] = field(default_factory=dict[str, Reading])
 
 
 def waited(call: ToolCall) -> Mapping[str, Any] | None:
@@ -71,17 +74,20 @@ def restored(
             for position, each in enumerate(made)
         ]
         delivered = [[*map(int, each)] for each in code["delivered"]]
+        values = {int(position): each for position, each in code.get("values", {}).items()}
         state = CodeState(Surroundings(**code["surroundings"]), calls, delivered, failed=set(map(int, code["failed"])))
         answers = match_answers(made, [each for each in behind if WAITING not in each])
+        for each, answer in zip(calls, answers, strict=True):
+            if answer is not None:
+                content, value = answer["content"], values.get(each.index)
+                own = None if value is None else Returned.from_record(content, value)
+                each._outcome, each._merged = ToolOutcome(content, _returned=own), True
+                state.finished.add(each.index)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"the snippet in the data of the call {call.id!r} cannot be read ({type(error).__name__}: {error}); pass the "
             "messages of the run that stopped, unchanged"
         ) from error
-    for each, answer in zip(calls, answers, strict=True):
-        if answer is not None:
-            each._outcome, each._merged = ToolOutcome(answer["content"]), True
-            state.finished.add(each.index)
     state.entries = waiting_entries([head, *behind]) or {}
     state.had_started = bool(data.get(STARTED_INSIDE))
     open_ones = [each for each in calls if each._outcome is None]
@@ -113,6 +119,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
                 "surroundings": asdict(state.surroundings),
                 "delivered": state.delivered,
                 "failed": sorted(call.index for call in state.calls if has_failed(call, state)),
+                "values": {str(call.index): each.recorded for call in state.calls if (each := value_of(call, state))},
             },
         },
     )
@@ -143,9 +150,15 @@ def has_failed(call: ToolCall, state: CodeState) -> bool:
         return False
     if call.index in state.finished:  # its content may look like a refusal
         return call.index in state.failed
-    if outcome.error is not None or outcome.unknown or outcome.still_running:
-        return True
-    return not call._started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
+    return raises(call, outcome)
+
+
+def value_of(call: ToolCall, state: CodeState) -> Returned | None:
+    """Return the value of a call for the code. None if the call raises in the code, or has no outcome."""
+    outcome = call._outcome
+    if outcome is None or has_failed(call, state):
+        return None
+    return final_value(state.readings.get(call.name, "any"), outcome)
 
 
 def is_denied(call: ToolCall, state: CodeState) -> bool:

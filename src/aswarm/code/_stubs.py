@@ -141,10 +141,11 @@ def _returned(tool: Tool[..., Any], types: _Types, name: str) -> tuple[str, Read
         schema = _as_returned(TypeAdapter[Any](modern(hint)).json_schema(mode="serialization"))
     except Exception:  # noqa: BLE001 - pydantic raises many errors for a hint that it cannot describe
         return "Any", "any"
-    shown = types.hint(schema, schema.get("$defs") or {}, f"{name}_result")
-    if shown == "str":  # such as a date: its tool message is a text
-        return shown, "text"
-    return shown, "any" if shown == "Any" or _admits_text(schema) else "data"
+    defs = schema.get("$defs") or {}
+    shown = types.hint(schema, defs, f"{name}_result")
+    if shown in ("str", "Any"):
+        return shown, "text" if shown == "str" else "any"
+    return shown, "both" if _admits_text(schema, defs) else "data"
 
 
 def _as_returned(schema: Any) -> Any:
@@ -160,9 +161,14 @@ def _as_returned(schema: Any) -> Any:
     return changed
 
 
-def _admits_text(schema: Mapping[str, Any]) -> bool:
+def _admits_text(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> bool:
+    if "$ref" in schema:
+        schema = defs.get(str(schema["$ref"]).rpartition("/")[2]) or {}
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is not None:
+        return any(isinstance(each, str) for each in values)
     return schema.get("type") == "string" or any(
-        _admits_text(each) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())) if is_object(each)
+        _admits_text(each, defs) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ())) if is_object(each)
     )
 
 

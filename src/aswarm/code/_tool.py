@@ -101,7 +101,9 @@ def code_tool(
         },
         concurrent=None if all(map(runs_together, tools.values())) else False,
     )
-    return dataclasses.replace(made, _is_replayed=True, _check_decision=partial(check_decision, tools))
+    return dataclasses.replace(
+        made, _is_replayed=True, _inside=tuple(tools.values()), _check_decision=partial(check_decision, tools)
+    )
 
 
 def _check_timezone(timezone: str) -> None:

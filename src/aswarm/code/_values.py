@@ -1,30 +1,59 @@
 """The result of a call as a Python value of the code, and the result of the code as text. No I/O.
 
-The code gets the content of the tool message: guards may have changed it, and a replay has nothing else.
+The code gets the value that the function returned, as JSON data. If a guard or another middleware has replaced the content of the
+call, the code gets this content.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_jsonable_python
 
+from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.returned import Returned, returned
 from aswarm._values.content import described
 from aswarm._values.json import finite, whole_characters
 from aswarm._values.text import whole_escapes
 
-# How the content of a call becomes a value: a text; data, because the return hint excludes texts; or an object or an array if
-# the text is one, because the hint allows both.
-Reading: TypeAlias = Literal["text", "data", "any"]
+# How a text becomes a value: it is a text; it is data, because the return hint excludes texts; the return hint allows both, so it
+# is a text if the function returned it; or there is no hint, and it is data if it is an object or an array.
+Reading: TypeAlias = Literal["text", "data", "both", "any"]
 _CUT = "\n[cut off: {} of {} characters]"
+
+
+def raises(call: ToolCall, outcome: ToolOutcome) -> bool:
+    """Return whether the call raises in the code: it failed, or its function was not allowed to run."""
+    if outcome.error is not None or outcome.unknown or outcome.still_running:
+        return True
+    return not call._started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
+
+
+def value_for_record(reading: Reading, call: ToolCall, outcome: ToolOutcome) -> Returned | None:
+    """Return the value that the code gets for the outcome of this run; None if the call raises in the code."""
+    return None if raises(call, outcome) else final_value(reading, outcome)
+
+
+def final_value(reading: Reading, outcome: ToolOutcome) -> Returned:
+    """Return the value that the code gets for the outcome of a call that does not raise."""
+    content, own = outcome.content, outcome._returned
+    if own is not None and own.content == content:
+        is_text = isinstance(own.value, str)
+        if own.is_final or (is_text and reading in ("text", "both")) or (not is_text and reading != "text"):
+            return replace(own, is_final=True)
+    text = content if isinstance(content, str) else described(content)
+    return returned(content, value_of(text, reading), is_final=True) or Returned(
+        content, json.dumps(text), is_final=True
+    )
 
 
 def value_of(content: str | list[dict[str, Any]], reading: Reading) -> Any:
     """Return the content of a tool message as a value for the code."""
     text = content if isinstance(content, str) else described(content)
-    if reading == "text" or (reading == "any" and text[:1] not in ("{", "[")):
+    if reading == "text" or (reading in ("any", "both") and text[:1] not in ("{", "[")):
         return text
     try:
         return from_json(whole_escapes(text))  # the sandbox has no halves of surrogate pairs

@@ -17,7 +17,8 @@ def clip_results(characters: int) -> Middleware:
     """Return middleware that shortens the results of tools to this number of characters, at least 100.
 
     The model and the history get the start and the end of a longer text, with a note between them. In a result with images
-    or files, each text is shortened separately. Raises ConfigurationError for a smaller number.
+    or files, each text is shortened separately. A call inside code (`call.parent`) keeps its result, because the code reads it and
+    not the model; the result of the code is shortened. Raises ConfigurationError for a smaller number.
     """
     if type(characters) is not int or characters < _LEAST:
         raise ConfigurationError(f"characters must be a whole number from {_LEAST}, not {characters!r}")
@@ -26,6 +27,8 @@ def clip_results(characters: int) -> Middleware:
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
             outcome = await handlers.call_tool(call, context, started)
             content = outcome.content
+            if call.parent is not None:
+                return outcome
             if isinstance(content, str):
                 return (
                     outcome if len(content) <= characters else replace(outcome, content=_clipped(content, characters))

@@ -1,0 +1,84 @@
+"""The value that a call inside code returned. The content of a tool message is a text for the model, and code needs data.
+
+A text cannot say whether a function returned None or "None". So the outcome of a call inside code also has the value, as JSON
+text, and a record keeps it: a replay gives exactly the same value to the code. No I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pydantic_core import from_json, to_jsonable_python
+
+from aswarm._values.agent import Agent, Result
+from aswarm._values.content import File, Image, described
+
+Content: TypeAlias = str | list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The value that a call inside code returned.
+
+    `content`: the content of its tool message. The value holds only for this content, because a guard may replace it.
+    `json`: the value as JSON text, in which pydantic's parser also reads NaN and Infinity.
+    `is_final`: whether this is exactly the value for the code. Otherwise a text may contain data, see `value_of` of code mode.
+    """
+
+    content: Content
+    json: str
+    is_final: bool = False
+
+    @property
+    def value(self) -> Any:
+        """The value as JSON data."""
+        return from_json(self.json)
+
+    @property
+    def recorded(self) -> str | Mapping[str, str]:
+        """The value in a record, next to the content: "json" and "text" say how the content gives the value."""
+        if self.json == self.content:
+            return "json"
+        return "text" if self.json == _dumped(_as_text(self.content)) else {"json": self.json}
+
+    @classmethod
+    def from_record(cls, content: Content, recorded: str | Mapping[str, str]) -> Returned:
+        """Return the value from its record. Raises ValueError or TypeError if this is no record of a value."""
+        match recorded:
+            case "json":
+                text = _as_text(content)
+            case "text":
+                text = _dumped(_as_text(content))
+            case _:
+                text = dict(recorded)["json"]
+        made = cls(content, text, is_final=True)
+        _ = made.value
+        return made
+
+
+def returned(content: Content, value: object, *, is_final: bool = False) -> Returned | None:
+    """Return the value of a function for code, or None if it has no JSON form: the code then gets the content.
+
+    An iterator is not read, because it may never end.
+    """
+    own: object = value.value if isinstance(value, Result) else value
+    items: Any = own if isinstance(own, list | tuple) else (own,)
+    if isinstance(own, Agent | Iterator) or any(isinstance(item, Image | File) for item in items):
+        return None
+    try:
+        made = Returned(content, _dumped(to_jsonable_python(own, fallback=str)), is_final)
+        _ = made.value  # such as a text with half a surrogate pair
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return made
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_text(content: Content) -> str:
+    return content if isinstance(content, str) else described(content)
