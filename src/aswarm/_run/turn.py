@@ -91,12 +91,11 @@ class Turn:
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
         open_set = _open_set(self.calls)
-        open_ones = [(call, self._entry_of(call)) for call in self.calls if call in open_set]
-        waiting = [
-            # The run may not have reached a call with a decision. Such a call keeps its old entry.
-            open_call(call.index, call.message, call.agent.name, entry or self._recorded.get(call.index, {}))
-            for call, entry in open_ones
+        # The run may not have reached a call with a decision. Such a call keeps its old entry.
+        open_ones = [
+            (call, self._entry_of(call) or self._recorded.get(call.index)) for call in self.calls if call in open_set
         ]
+        waiting = [open_call(call.index, call.message, call.agent.name, entry or {}) for call, entry in open_ones]
         entries = [(call, entry) for call, entry in open_ones if entry]
         return self._with_entries(messages, entries) + _answers_of(self.calls), waiting
 

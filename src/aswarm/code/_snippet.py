@@ -132,8 +132,9 @@ class Snippet:
         A denial goes to the code at once, alone: it may make the other calls needless.
         """
         denied = [call for call in batch if is_denied(call, self._state)]
-        for call in denied:
-            self._report(call)
+        for call in denied or batch:
+            if call.index not in self._state.finished:  # decided in this run
+                self._report(call)
         if denied:
             return denied
         await self._run_calls([call for call in batch if call._outcome is None])
