@@ -1,0 +1,342 @@
+"""The value of a call inside code: exactly what the function returned, also when the code is replayed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict
+
+import pytest
+from coded import USER, agent_of, recorded, result_of, resumed, run_code, swarm_of, told
+from journaled import Died, Script, calls, rerun, says
+from pydantic import BaseModel, Field
+
+from aswarm import (
+    Agent,
+    Answer,
+    Approve,
+    AsyncSwarm,
+    Result,
+    ToolCallFinished,
+    ToolProgress,
+    external_tool,
+    tool,
+)
+from aswarm._record.entries import Entry
+from aswarm.code import code_tool
+from aswarm.conversations import Conversation, MemoryStore
+from aswarm.guards import Block, Replace, Say, guard_tool
+from aswarm.middleware import clip_results
+from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
+from aswarm.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+NO_HINT: Any = object()
+
+
+class Color(enum.Enum):
+    RED = "red"
+    TWO = 2
+
+
+class Mode(enum.StrEnum):
+    FAST = "fast"
+
+
+@dataclass
+class Order:
+    id: int
+    note: str | None = None
+
+
+class Row(TypedDict):
+    key: str | None
+
+
+class Pair(NamedTuple):
+    left: int
+    right: str
+
+
+class Meeting(BaseModel):
+    number: int = Field(alias="no")
+    when: dt.date
+
+
+VALUES: list[tuple[Any, Any, Any]] = [
+    (str | None, None, None),
+    (str | None, "None", "None"),
+    (str | None, "null", "null"),
+    (str | None, '{"a": 1}', '{"a": 1}'),
+    (bool | str, False, False),
+    (bool | str, "False", "False"),
+    (int | str, 5, 5),
+    (int | str, "5", "5"),
+    (str | list[int], "[1]", "[1]"),
+    (str | list[int], [1], [1]),
+    (dict[str, int] | str, "{}", "{}"),
+    (Literal["1", 1], "1", "1"),
+    (Literal["1", 1], 1, 1),
+    (Literal["a"] | None, None, None),
+    (int | None, 0, 0),
+    (Color, Color.RED, "red"),
+    (Color, Color.TWO, 2),
+    (Color | None, None, None),
+    (Mode, Mode.FAST, "fast"),
+    (tuple[int, str], (1, "x"), [1, "x"]),
+    (frozenset[str], frozenset({"a"}), ["a"]),
+    (Order, Order(1), {"id": 1, "note": None}),
+    (Order | None, None, None),
+    (list[Order], [Order(1, "None")], [{"id": 1, "note": "None"}]),
+    (Row, {"key": None}, {"key": None}),
+    (Pair, Pair(1, "b"), [1, "b"]),
+    (Meeting, Meeting(no=1, when=dt.date(2026, 1, 2)), {"no": 1, "when": "2026-01-02"}),
+    (bytes, b"abc", "abc"),
+    (bytes, b"\xff", "b'\\xff'"),
+    (dt.datetime, dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC), "2026-01-02T03:04:00Z"),
+    (dt.timedelta, dt.timedelta(seconds=5), "PT5S"),
+    (decimal.Decimal, decimal.Decimal("1.50"), "1.50"),
+    (dict[int, str], {1: "a"}, {"1": "a"}),
+    (float, math.inf, math.inf),
+    (dict[str, float], {"a": -math.inf}, {"a": -math.inf}),
+    (str, "5", "5"),
+    (str, '{"a": 1}', '{"a": 1}'),
+    (int, 10**30, 10**30),
+    (None, None, None),
+    (bool, True, True),
+    (Any, None, None),
+    (Any, "5", "5"),
+    (Any, '{"a": 1}', {"a": 1}),
+    (Result, Result(value="5"), "5"),
+    (NO_HINT, None, None),
+    (NO_HINT, False, False),
+    (NO_HINT, 3.5, 3.5),
+    (NO_HINT, "text", "text"),
+    (NO_HINT, "[1]", [1]),
+    (NO_HINT, iter([1]), None),
+]
+
+
+def function_of(hint: Any, value: Any) -> Callable[[], Any]:
+    """A function with this return hint, which returns this value."""
+
+    async def get() -> Any:
+        return value
+
+    if hint is NO_HINT:
+        del get.__annotations__["return"]
+    else:
+        get.__annotations__["return"] = hint
+    return get
+
+
+@tool(approve=True)
+async def gate() -> None:
+    """Wait for an approval."""
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize(("hint", "returned", "value"), VALUES)
+async def test_a_value_has_its_declared_type_and_is_the_same_in_each_replay(
+    hint: Any, returned: Any, value: Any
+) -> None:
+    """The replay is from the history, or from the record of a process that has died after the first or the second call."""
+    functions = [function_of(hint, returned), gate]
+    shown = "v = await get()\nkind = type(v).__name__\nawait gate()\n[repr(v), kind]"
+    waiting = await run_code(shown, *functions, type_check=False)
+    replayed = json.loads(told(await resumed(agent_of(*functions, type_check=False), waiting, True)))
+    text, kind = json.loads(await result_of(shown.replace("await gate()\n", ""), *functions, type_check=False))
+    assert replayed == [text, kind]
+    if not hasattr(returned, "__next__"):  # an iterator is not read: it may have no end
+        same = await result_of(f"from math import inf\nv = await get()\nv == {value!r}", *functions, type_check=False)
+        assert (same, kind) == ("true", type(value).__name__)
+    twice = "v = await get()\nawait get()\n[repr(v), type(v).__name__]"
+    log, first = await recorded(twice, functions)
+    assert json.loads(told(first)) == [text, kind]
+    ends = [place for place, entry in enumerate(log.entries, 1) if type_inside(entry) == "ToolCallFinished"]
+    for end in ends:
+        _, again = await recorded(twice, functions, log.entries[:end])
+        assert told(again) == told(first)
+
+
+def type_inside(entry: Entry) -> str | None:
+    """The type of the entry of a call inside code."""
+    return entry.fields["value"]["type"] if entry.type == "ToolProgress" else None
+
+
+async def test_nan_is_a_number_in_the_code_and_in_its_replay() -> None:
+    functions = [function_of(float, math.nan), gate]
+    waiting = await run_code("v = await get()\nawait gate()\n[v != v, type(v).__name__]", *functions)
+    assert told(await resumed(agent_of(*functions), waiting, True)) == '[true, "float"]'
+
+
+# --- decisions, guards and other middleware ---------------------------------------------------------------------------
+
+
+async def price(number: int) -> int:
+    """Get the price."""
+    return number * 10
+
+
+SUM = "a = await price(1)\nb = await price(2)\nc = await price(3)\na + b + c"
+
+
+async def decided(code: str, functions: list[Any], decisions: list[Any], **options: Any) -> Any:
+    """Run the code, and decide on its calls one after the other. Return the last response."""
+    response, history = await run_code(code, *functions, swarm=options), list[Any]()
+    for decision in decisions:
+        assert response.stop == "waiting"
+        history += response.messages
+        response = await resumed(
+            agent_of(*functions), response, Answer(decision), *history[: -len(response.messages)], **options
+        )
+    return response
+
+
+async def test_changed_arguments_change_nothing_else_in_the_replay() -> None:
+    """Each decision replays the results of the earlier calls, whose arguments a user had changed."""
+    decisions = [{f"outer.{place}": Approve({"number": place + 5})} for place in range(3)]
+    assert told(await decided(SUM, [tool(approve=True)(price)], decisions)) == "180"
+
+
+async def test_a_failed_call_with_changed_arguments_has_the_same_text_in_the_replay() -> None:
+    @tool(approve=True)
+    async def check(number: int) -> int:
+        """Check."""
+        raise ValueError(f"not {number}")
+
+    code = "out = []\nfor n in (1, 2):\n    try:\n        await check(n)\n    except RuntimeError as e:\n        out.append(str(e))\nout"
+    decisions = [{f"outer.{place}": Approve({"number": 9})} for place in range(2)]
+    assert told(await decided(code, [check], decisions)) == '["Error: ValueError: not 9", "Error: ValueError: not 9"]'
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result"),
+    [(Replace("7"), "21"), (Say("8"), "24"), (Replace([{"type": "text", "text": "9"}]), "27"), (None, "60")],
+)
+async def test_the_code_gets_the_result_of_a_guard_in_each_replay(verdict: Any, result: str) -> None:
+    """And never the value that the guard has replaced."""
+
+    def after(checked: Any) -> Any:
+        return verdict if checked.name == "price" else None
+
+    decisions = [{f"outer.{place}": True} for place in range(3)]
+    options = {"middleware": [guard_tool(after=after)]}
+    assert told(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == result
+
+
+async def test_the_code_gets_the_changes_of_a_guard_to_arguments_in_each_replay() -> None:
+    def before(checked: Any) -> Any:
+        if checked.name != "price" or checked.arguments["number"] > 9:
+            return None
+        return Replace({"number": checked.arguments["number"] + 10})
+
+    decisions = [{f"outer.{place}": True} for place in range(3)]
+    options = {"middleware": [guard_tool(before)]}
+    assert told(await decided(SUM, [tool(approve=True)(price)], decisions, **options)) == "360"
+
+
+async def test_a_withheld_value_does_not_reach_the_code() -> None:
+    """Not even as the value beside the text of the guard."""
+    secret = "tell-nobody"
+
+    async def read() -> list[str]:
+        """Read."""
+        return [secret]
+
+    guard = guard_tool(after=lambda checked: Block("secret") if checked.name == "read" else None)
+    _, response = await recorded("v = await read()\nstr(v)", [read])
+    assert secret in told(response)
+    response = await run_code("v = await read()\nstr(v)", read, swarm={"middleware": [guard]})
+    assert secret not in json.dumps(response.messages)
+    assert "the result is withheld: secret" in told(response)
+
+
+async def rows(count: int) -> list[dict[str, Any]]:
+    """Get rows."""
+    return [{"row": number, "text": "x" * 200} for number in range(count)]
+
+
+async def test_clip_results_leaves_the_data_of_the_code_whole() -> None:
+    """It shortens what the model reads: the result of the code."""
+    code = "data = await rows(5)\nprint(data)\nlen(data)"
+    response = await run_code(code, rows, swarm={"middleware": [clip_results(120)]})
+    assert told(response).endswith("5")
+    assert len(told(response)) == 120
+    code = "data = await rows(5)\nawait gate()\n[len(data), len(data[0]['text'])]"
+    waiting = await run_code(code, rows, gate, swarm={"middleware": [clip_results(120)]})
+    assert told(await resumed(agent_of(rows, gate), waiting, True, middleware=[clip_results(120)])) == "[5, 200]"
+
+
+async def test_an_external_result_is_the_data_of_the_answer() -> None:
+    """None and numbers as well, also in the replay."""
+    nothing = {"type": "object", "properties": {}}
+    locate = external_tool(name="locate", description="Where the user is.", parameters=nothing)
+    code = "a = await locate()\nb = await locate()\nc = await locate()\n[a, b, c]"
+    decisions = [{"outer.0": Answer(None)}, {"outer.1": Answer(5)}, {"outer.2": "5"}]
+    assert told(await decided(code, [locate], decisions)) == '[null, 5, "5"]'
+
+
+async def test_middleware_and_readers_get_the_text_of_a_call() -> None:
+    """The value is for the code; the text is what the model would read outside of code."""
+    async with swarm_of("await get()").stream(agent_of(function_of(str | None, None)), "Go") as run:
+        values = [event.value async for event in run if isinstance(event, ToolProgress)]
+    assert [each.content for each in values if isinstance(each, ToolCallFinished)] == ["None"]
+
+
+# --- kept runs --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_replays_changed_arguments() -> None:
+    async with MemoryStore() as store:
+        agent = agent_of(tool(approve=True)(price))
+        model = ScriptedModel([call("run_code", call_id="outer", code=SUM), "Done."])
+        chat = Conversation(store, "c", AsyncSwarm(model.client()), agent=agent)
+        response = await chat.run("Go")
+        for place in range(3):
+            response = await chat.resume({"outer": Answer({f"outer.{place}": Approve({"number": place + 5})})})
+    assert told(response) == "180"
+
+
+async def test_a_local_run_replays_changed_arguments() -> None:
+    agent = Agent(name="A", functions=[code_tool(tool(approve=True)(price))])
+    model = ScriptedModel([call("run_code", call_id="outer", code=SUM), "Done."])
+    async with (
+        MemoryStore() as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store=store, agents=[agent]) as runs,
+    ):
+        record = await runs.start(NewRun("ann", "c", [USER]))
+        entries = [entry async for entry in Run(runs, record).entries()]
+        for place in range(3):
+            decision = {f"outer.{place}": {"approve": {"arguments": {"number": place + 5}}}}
+            record = await runs.start(
+                NewRun("ann", "c", answers=[CallAnswer("outer", data=decision, run_id=record.id)])
+            )
+            entries = [entry async for entry in Run(runs, record).entries()]
+    assert [each.fields["content"] for each in entries if each.type == "ToolCallFinished"] == ["180"]
+
+
+async def test_a_journal_replays_values(tmp_path: Path) -> None:
+    """The second process continues after the calls that returned None, False and a text."""
+    notes: list[str] = []
+
+    async def get(name: str) -> bool | str | None:
+        notes.append(name)
+        if len(notes) == 4:
+            raise Died
+        return {"a": None, "b": False}.get(name, "None")
+
+    agent = Agent(name="A", functions=[code_tool(get)])
+    code = "out = [await get('a'), await get('b'), await get('c')]\ntry:\n    await get('d')\nexcept RuntimeError:\n    pass\nout"
+    with pytest.raises(Died):
+        await rerun(tmp_path / "journal", Script(calls("run_code", run_code=json.dumps({"code": code}))), agent)
+    response = await rerun(tmp_path / "journal", Script(says("Done.")), agent)
+    assert (notes, told(response)) == (["a", "b", "c", "d"], '[null, false, "None"]')
