@@ -185,9 +185,10 @@ class BudgetControl:
 
     def add_results(self, calls: Iterable[ToolCall]) -> None:
         """Count the results of calls that have run: those of a turn, and those of each round of calls inside code."""
-        for call in calls if self._repetition else ():
-            if call in self._admitted and call._outcome and not _polls(call):
-                self._repetition.add(call, call._outcome.content)
+        if (repetition := self._repetition) is not None:
+            for call in calls:
+                if call in self._admitted and call._outcome and not _polls(call):
+                    repetition.add(call, call._outcome.content)
 
     def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
         """Return a text for the model if the handoff of this call is refused, otherwise None."""
@@ -268,6 +269,8 @@ class Repetition:
         key, text = _key_of(call), result if isinstance(result, str) else json.dumps(result, default=str)
         if self._last.get(key) == text:
             self._times[key] = self._times.get(key, 0) + 1
+        elif call.tool is not None and call.tool._is_replayed:  # the calls inside show whether the run makes progress
+            self._times[key] = 1
         else:
             self._times, self._refused = {key: 1}, {}
         self._last[key] = text

@@ -46,14 +46,12 @@ class Returned:
 
     @classmethod
     def from_record(cls, content: Content, recorded: str | Mapping[str, str]) -> Returned:
-        """Return the value from its record. Raises ValueError or TypeError if this is no record of a value."""
-        match recorded:
-            case "json":
-                text = _as_text(content)
-            case "text":
-                text = _dumped(_as_text(content))
-            case _:
-                text = dict(recorded)["json"]
+        """Return the value from its record. Raises KeyError, TypeError or ValueError for other data."""
+        if isinstance(recorded, str):
+            own = _as_text(content)
+            text = {"json": own, "text": _dumped(own)}[recorded]
+        else:
+            text = recorded["json"]
         made = cls(content, text, is_final=True)
         _ = made.value
         return made

@@ -272,7 +272,7 @@ class Response(BaseModel, Generic[T]):  # noqa: PLW1641 - mutable, so not hashab
         run_id: The id of the run; empty for a `Response` that your own code creates.
         unknown_calls: The calls of this run whose function has started, but whose outcome is unknown. Either the call was
             cancelled, or its process stopped before the call ended, or its function could not be stopped and may still be
-            running. Repeatable calls are included.
+            running. Repeatable calls are included, and such calls inside code and inside the runs of agents as tools.
         waiting: The open calls. Pass the decisions on them as `run(..., resume={id: decision})`.
         spent: The limit of the `Budget` that was reached, for example "tool_calls", or None.
     """

@@ -1,0 +1,313 @@
+"""The calls of one gather wait, hand off and run like the same calls in one message, together or in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from coded import USER, agent_of, run_code, swarm_of, told
+from pydantic import BaseModel
+
+from aswarm import (
+    Agent,
+    Answer,
+    AsyncSwarm,
+    Budget,
+    ConfigurationError,
+    Hold,
+    Resource,
+    Response,
+    Result,
+    ToolCallFinished,
+    ToolError,
+    ToolProgress,
+    agent_tool,
+    current_call,
+    external_tool,
+    tool,
+)
+from aswarm.code import code_tool
+from aswarm.testing import Request, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+KINDS = ("plain", "look", "pay", "fails", "hand", "mark", "write", "read", "ask", "locate", "asker", "transfer_to_b")
+
+
+class Room:
+    """A function of each kind. Each notes its calls."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def plain(self) -> int:
+        self.notes.append("plain")
+        return 1
+
+    async def look(self) -> int:
+        self.notes.append("look")
+        return 2
+
+    async def pay(self) -> str:
+        self.notes.append("pay")
+        return "paid"
+
+    async def fails(self) -> int:
+        self.notes.append("fails")
+        raise ToolError("no")
+
+    async def hand(self) -> Agent:
+        self.notes.append("hand")
+        return Agent(name="C")
+
+    async def mark(self) -> Result:
+        self.notes.append("mark")
+        return Result(value="m", context_variables={"mark": 1})
+
+    async def write(self, context_variables: dict[str, Any]) -> int:
+        self.notes.append("write")
+        context_variables["n"] = context_variables.get("n", 0) + 1
+        return int(context_variables["n"])
+
+    async def read(self, context_variables: Mapping[str, Any]) -> list[str]:
+        self.notes.append("read")
+        return sorted(context_variables)
+
+    async def ask(self) -> str:
+        if not current_call().is_approved:
+            raise Hold("why?")
+        self.notes.append("ask")
+        return str(current_call().answer)
+
+    async def charge(self) -> str:
+        self.notes.append("charge")
+        return "charged"
+
+    @property
+    def functions(self) -> list[Any]:
+        """The functions, as each process makes them."""
+        pay = tool(approve=True)(self.pay)
+        nothing = {"type": "object", "properties": {}}
+        return [
+            self.plain, self.look, pay, self.fails, self.hand, self.mark, self.write, self.read, self.ask,
+            external_tool(name="locate", description="Where the user is.", parameters=nothing),
+            agent_tool(Agent(name="Asker", instructions="asker", functions=[self.charge, pay])),
+            Agent(name="B"),
+        ]  # fmt: skip
+
+
+def script_of(kinds: tuple[str, ...], *, in_code: bool) -> Any:
+    """A model that makes these calls, in one message or in one gather."""
+    arguments = {"asker": {"request": "x"}}
+
+    def answer(request: Request) -> Any:
+        results = [each for each in request.messages if each["role"] == "tool"]
+        if request.messages[0]["content"] == "asker":
+            return [call("charge", call_id="c"), call("pay", call_id="p"), "asked"][min(2, len(results))]
+        if results:
+            return "Done."
+        if not in_code:
+            return [call(kind, call_id=f"o.{n}", **arguments.get(kind, {})) for n, kind in enumerate(kinds)]
+        made = ", ".join(f"{kind}({'request=' + repr('x') if kind in arguments else ''})" for kind in kinds)
+        return call("run_code", call_id="o", code=f"await asyncio.gather({made})")
+
+    return answer
+
+
+def decision_on(name: str) -> Any:
+    """What the user decides on a call of this kind."""
+    return {"locate": "Oslo", "ask": Answer("because"), "asker": Answer({"p": True})}.get(name, True)
+
+
+async def outcome(kinds: tuple[str, ...], *, in_code: bool, together: bool) -> tuple[list[Any], dict[str, str]]:
+    """Run to the end, with all decisions. Return the steps, and the results by call id."""
+    room, history, results = Room(), [USER], dict[str, str]()
+    agent: Agent | None = Agent(name="A", functions=[code_tool(*room.functions)] if in_code else room.functions)
+    swarm = AsyncSwarm(ScriptedModel(script_of(kinds, in_code=in_code)).client(), concurrent_tools=together)
+    steps, resume, context = list[Any](), None, dict[str, Any]()
+    while agent is not None:
+        async with swarm.stream(agent, history, context, resume=False if resume is None else resume) as run:
+            events = [event async for event in run]
+        inner = [event.value if isinstance(event, ToolProgress) else event for event in events]
+        finished = [each for each in inner if isinstance(each, ToolCallFinished) and each.id.startswith("o.")]
+        results |= {each.id: each.content for each in finished if "ended without it" not in each.content}
+        steps.append(step_of(run.response, room))
+        waiting = steps[-1]["waiting"]
+        decisions = {each_id: decision_on(name) for each_id, name, reason in waiting if reason}
+        resume = {"o": Answer(decisions)} if in_code else decisions
+        history = json.loads(json.dumps([*history, *run.response.messages]))
+        context = run.response.context_variables
+        agent = run.response.agent if waiting else None
+    return steps, results
+
+
+def step_of(response: Response, room: Room) -> dict[str, Any]:
+    """What one run has done."""
+    waiting = [(each.id, each.name, each.reason) for each in response.waiting]
+    if response.waiting and response.waiting[0].name == "run_code":
+        waiting = [(each["id"], each["name"], each["reason"]) for each in response.waiting[0].data["waiting"]]
+    return {
+        "stop": response.stop,
+        "agent": response.agent.name,
+        "ran": sorted(room.notes),
+        "waiting": waiting,
+        "context": dict(response.context_variables),
+        "unknown": [each.name for each in response.unknown_calls],
+    }
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+async def test_a_gather_does_the_same_as_one_message(first: str, second: str) -> None:
+    """In each step. Together or in order, the end is the same, and the first run waits or does not."""
+    ends = list[Any]()
+    for together in (True, False):
+        steps, results = await outcome((first, second), in_code=True, together=together)
+        assert (steps, results) == await outcome((first, second), in_code=False, together=together)
+        ends.append((steps[0]["stop"], steps[-1], results))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize(
+    "kinds", [("transfer_to_b", "pay"), ("pay", "transfer_to_b"), ("look", "transfer_to_b", "pay")]
+)
+@pytest.mark.parametrize("together", [True, False])
+async def test_an_approval_waits_beside_a_handoff(kinds: tuple[str, ...], together: bool) -> None:
+    """The handoff happens after the decision, and the approved call has run."""
+    steps, _ = await outcome(kinds, in_code=True, together=together)
+    assert [each["stop"] for each in steps] == ["waiting", "answer"]
+    assert [each["agent"] for each in steps] == ["A", "B"]
+    assert "pay" in steps[1]["ran"]
+
+
+async def test_a_decision_that_is_not_reached_keeps_its_question() -> None:
+    """The second run waits for an earlier call; the third asks for the approval as before."""
+    steps, _ = await outcome(("asker", "asker", "pay"), in_code=True, together=False)
+    assert [each["waiting"] for each in steps[:2]] == [
+        [
+            ("o.0", "asker", "Asker: pay needs approval"),
+            ("o.1", "asker", None),
+            ("o.2", "pay", "needs approval"),
+        ],
+        [("o.1", "asker", "Asker: pay needs approval"), ("o.2", "pay", "needs approval")],
+    ]
+    assert steps[-1]["ran"] == ["charge", "charge", "pay", "pay", "pay"]
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_budget_refuses_repeated_calls_inside_code() -> None:
+    """With equal arguments and equal results, in each round, across snippets; other arguments and results still run."""
+    notes: list[int] = []
+
+    async def look(number: int) -> int:
+        notes.append(number)
+        return 1 if number < 9 else len(notes)
+
+    code = """
+out = []
+for number in (1, 1, 1, 1):
+    try:
+        out.append(await look(number))
+    except RuntimeError as error:
+        out.append(str(error)[:34])
+out
+"""
+    response = await swarm_of(code).run(agent_of(look), "Go", budget=Budget(repeats=2))
+    refused = "not run: this call was made 2 time"
+    assert json.loads(told(response)) == [1, 1, refused, refused]
+    assert notes == [1, 1]
+    response = await swarm_of("[await look(9) for _ in range(5)]").run(agent_of(look), "Go", budget=Budget(repeats=2))
+    assert json.loads(told(response)) == [3, 4, 5, 6, 7]
+
+
+async def test_polling_and_one_gather_are_no_repetition() -> None:
+    """As outside of code: `polls` is not counted, and the calls of one round are admitted together."""
+    notes: list[int] = []
+
+    async def look(number: int) -> int:
+        notes.append(number)
+        return 1
+
+    budget = Budget(repeats=2)
+    code = "[await look(1) for _ in range(5)]"
+    await swarm_of(code).run(agent_of(tool(polls=True)(look)), "Go", budget=budget)
+    assert len(notes) == 5
+    await swarm_of("await asyncio.gather(*[look(1) for _ in range(5)])").run(agent_of(look), "Go", budget=budget)
+    assert len(notes) == 10
+
+
+async def test_a_model_that_repeats_a_refused_call_in_code_is_stopped() -> None:
+    """The run ends after as many turns with a refusal as `repeats` says."""
+
+    async def look() -> int:
+        return 1
+
+    model = ScriptedModel([call("run_code", code=f"await look()\nawait look()\n{n}") for n in range(9)])
+    response = await AsyncSwarm(model.client()).run(agent_of(look), "Go", budget=Budget(repeats=2))
+    assert (response.stop, response.spent) == ("budget", "repeats")
+    assert len(model.requests) == 3
+
+
+# --- what functions need ----------------------------------------------------------------------------------------------
+
+
+class Database:
+    """A resource."""
+
+
+class Cart:
+    """Another resource."""
+
+
+class Order(BaseModel):
+    """A typed context."""
+
+    number: int
+
+
+async def save(db: Resource[Database]) -> None:
+    """Save."""
+
+
+async def test_functions_of_code_are_checked_before_the_first_request() -> None:
+    """Missing resources, those of another class, and a context that does not fit, also of `approve`."""
+
+    async def show(context_variables: Order) -> None:
+        """Show."""
+
+    def needs(arguments: dict[str, Any], context: Any, cart: Resource[Cart]) -> bool:
+        return False
+
+    async def pay() -> None:
+        """Pay."""
+
+    model = ScriptedModel([])
+    swarm = AsyncSwarm(model.client())
+    for function, options, text in (
+        (save, {}, "save in run_code.*db"),
+        (save, {"resources": {"db": Cart()}}, "save in run_code.*Database"),
+        (show, {"context_variables": {"number": "many"}}, "show in run_code"),
+        (tool(approve=needs)(pay), {}, "approve of pay in run_code.*cart"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            await swarm.run(agent_of(function), "Go", **options)
+    assert model.requests == []
+
+
+async def test_a_handoff_to_code_with_missing_resources_fails() -> None:
+    """Before the request of the new agent."""
+    model = ScriptedModel([call("transfer_to_coder")])
+    with pytest.raises(ConfigurationError, match=r"the handoff to 'Coder' failed.*save in run_code"):
+        await AsyncSwarm(model.client()).run(Agent(name="A", functions=[agent_of(save)]), "Go")
+    assert len(model.requests) == 1
+
+
+async def test_code_gets_the_resources_of_the_run() -> None:
+    swarm = {"resources": {"db": Database()}}
+    assert told(await run_code("await save()", save, swarm=swarm)).startswith("(the code printed nothing")
