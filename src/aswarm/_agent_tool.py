@@ -158,12 +158,13 @@ class _AgentTool:
                 resources=outer.resources,
             )
             state, events = run.start(options)
-            await _report(typed(events), is_live=run.call_soon is not None)
+            try:
+                await _report(typed(events), is_live=run.call_soon is not None)
+            finally:
+                call._unknown_inside = state.response.unknown_calls
         except ConfigurationError as error:
             has_started = call._has_started_inside or (state is not None and state.turn.has_started)
             raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
-        finally:
-            call._unknown_inside = [] if state is None else state.response.unknown_calls
         if state.response.stop == "waiting":
             has_started = call._has_started_inside or state.turn.has_started
             raise _hold_of(state.response, [*messages, *state.response.messages], context, has_started=has_started)

@@ -1,6 +1,6 @@
 """The value that a call inside code returned. The content of a tool message is a text for the model, and code needs data.
 
-A text cannot say whether a function returned None or "None". So the outcome of a call inside code also has the value, as JSON
+A text does not show whether a function returned None or "None". So the outcome of a call inside code also has the value, as JSON
 text, and a record keeps it: a replay gives exactly the same value to the code. No I/O.
 """
 
@@ -15,6 +15,7 @@ from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, described
+from aswarm._values.json import is_array
 
 Content: TypeAlias = str | list[dict[str, Any]]
 
@@ -39,7 +40,7 @@ class Returned:
 
     @property
     def recorded(self) -> str | Mapping[str, str]:
-        """The value in a record, next to the content: "json" and "text" say how the content gives the value."""
+        """The value in a record, next to the content: "json" or "text" if the content gives the value."""
         if self.json == self.content:
             return "json"
         return "text" if self.json == _dumped(_as_text(self.content)) else {"json": self.json}
@@ -62,8 +63,8 @@ def returned(content: Content, value: object, *, is_final: bool = False) -> Retu
 
     An iterator is not read, because it may never end.
     """
-    own: object = value.value if isinstance(value, Result) else value
-    items: Any = own if isinstance(own, list | tuple) else (own,)
+    own: Any = value.value if isinstance(value, Result) else value
+    items: list[Any] = own if is_array(own) else [own]
     if isinstance(own, Agent | Iterator) or any(isinstance(item, Image | File) for item in items):
         return None
     try:

@@ -141,7 +141,7 @@ def _returned(tool: Tool[..., Any], types: _Types, name: str) -> tuple[str, Read
         schema = _as_returned(TypeAdapter[Any](modern(hint)).json_schema(mode="serialization"))
     except Exception:  # noqa: BLE001 - pydantic raises many errors for a hint that it cannot describe
         return "Any", "any"
-    defs = schema.get("$defs") or {}
+    defs: Mapping[str, Any] = schema.get("$defs") or {}
     shown = types.hint(schema, defs, f"{name}_result")
     if shown in ("str", "Any"):
         return shown, "text" if shown == "str" else "any"
