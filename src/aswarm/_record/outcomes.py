@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.plan import OutcomeInside, ToolCall, ToolOutcome
 from aswarm._run.returned import Returned
 from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
@@ -71,7 +71,7 @@ def outcome_fields(
         **changed,
         "unknown": outcome.unknown,
         "unknown_inside": [*map(asdict, call._unknown_inside)],
-        "value": value.recorded if call._value_of and (value := call._value_of(call, outcome)) else None,
+        "value": value.recorded if (value := call._value_of(outcome)) else None,
     }
     return {key: field for key, field in fields.items() if field}
 
@@ -87,7 +87,7 @@ def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agen
     result = None if error else Result(value=content, agent=agent, context_variables=outcome.get("context", {}))
     still_running, unknown = bool(fields.get("still_running")), bool(outcome.get("unknown"))
     own = None if value is None else Returned.from_record(content, value)
-    return ToolOutcome(content, result, error, still_running=still_running, unknown=unknown, _returned=own)
+    return OutcomeInside(content, result, error, still_running=still_running, unknown=unknown, returned=own)
 
 
 # --- the context variables of a turn ---

@@ -51,7 +51,7 @@ from aswarm._wire.failures import hide_header_values
 from .current_call import OuterRun, Progress, exits_fail, progress, running_call, running_handler, running_run
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started, ToolHandler
-from .plan import ToolCall, ToolOutcome
+from .plan import OutcomeInside, ToolCall, ToolOutcome
 from .returned import returned
 
 logger = logging.getLogger("aswarm")
@@ -179,14 +179,14 @@ class ToolCaller:
                 value = await _await_value(tool, _call(tool, arguments), deadline)
             else:
                 value = await self._run_in_slot(call, tool, arguments, started)
-            if type(value) is str and call.parent is None:
+            if type(value) is str:
                 return ToolOutcome(to_text(value))
             result = as_result(value)
         if result.value[:1] == "<":
             self._log_default_text(call, tool, value, result.value)
-        return ToolOutcome(
-            result.value, result, _returned=None if call.parent is None else returned(result.value, value)
-        )
+        if call.parent is not None:
+            return OutcomeInside(result.value, result, returned=returned(result.value, value))
+        return ToolOutcome(result.value, result)
 
     async def _run_filled(
         self,

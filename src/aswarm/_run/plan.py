@@ -54,8 +54,6 @@ class ToolOutcome:
     error: Exception | None = None
     still_running: bool = field(default=False, kw_only=True)
     unknown: bool = field(default=False, kw_only=True)
-    # For a call inside code. A middleware that replaces only the content keeps it, and it then no longer holds.
-    _returned: Returned | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Each result enters the run here: of a function, a middleware, a decision or a record.
@@ -69,6 +67,13 @@ class ToolOutcome:
     def agent(self) -> Agent | None:
         """The next agent of a handoff, or None."""
         return self.result.agent if self.result else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeInside(ToolOutcome):
+    """The outcome of a call inside code. A middleware that replaces only the content keeps `returned`, and it then no longer holds."""
+
+    returned: Returned | None = field(default=None, kw_only=True, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +122,6 @@ class ToolCall:
     _emit: Callable[[ToolProgress], None] | None = None  # gets the progress events, on the event loop
     _replaced: Mapping[str, Any] | None = None  # the arguments that a guard has set
     _unknown_inside: Sequence[UnknownCall] = ()  # the calls that its function made, and whose outcome is not known
-    # Of a call inside code: returns the value that the code gets for an outcome, or None if the call raises in the code.
-    _value_of: Callable[[ToolCall, ToolOutcome], Returned | None] | None = None
     arguments: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,6 +154,10 @@ class ToolCall:
             reason = text.removeprefix("not run").removeprefix(": ")
             text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
         return ToolOutcome(text, error=error, unknown=self._has_started_inside)
+
+    def _value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
+        """Return the value that code gets for the outcome of this call, if code makes the call."""
+        return None
 
     @property
     def is_approved(self) -> bool:
@@ -200,13 +207,21 @@ class ToolCall:
 
 @dataclass(eq=False, slots=True)
 class CallInside(ToolCall):
-    """One call that the function of an outer call makes. `index`: its number in the outer call. `outer`: the outer call."""
+    """One call that the function of an outer call makes.
+
+    `index`: its number in the outer call. `outer`: the outer call. `read`: returns the value that the code gets for an outcome; None
+    for a call that raises in the code.
+    """
 
     outer: ToolCall | None = None
+    read: Callable[[ToolCall, ToolOutcome], Returned | None] | None = None
 
     @property
     def parent(self) -> ToolCall | None:
         return self.outer
+
+    def _value_of(self, outcome: ToolOutcome) -> Returned | None:
+        return None if self.read is None else self.read(self, outcome)
 
 
 def calls_of(messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]]) -> list[ToolCall]:

@@ -21,7 +21,7 @@ from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
 
-from .plan import Decided, ToolCall, ToolOutcome
+from .plan import Decided, OutcomeInside, ToolCall, ToolOutcome
 from .returned import returned
 
 DENIED = "not run: denied by the user"
@@ -177,7 +177,7 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
                 )
             if _is_external(call):
                 content = as_result(answer.data).value
-                call._outcome, call._started = ToolOutcome(content, _returned=returned(content, answer.data)), True
+                call._outcome, call._started = OutcomeInside(content, returned=returned(content, answer.data)), True
             else:
                 data = sendable_data(answer.data)
                 call._decided = dataclasses.replace(earlier, answer=data, is_answered=True, seen=seen)

@@ -162,10 +162,13 @@ def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
     unknown_calls: list[UnknownCall] = []
     open_set: set[ToolCall] | None = None
     for call in calls:
-        unknown_calls += call._unknown_inside
+        if call._unknown_inside:
+            unknown_calls += call._unknown_inside
         if (outcome := call._outcome) is not None:
-            is_unknown = outcome.unknown or outcome.still_running
-        elif not (is_unknown := call._started) and call._has_started_inside:
+            if outcome.unknown or outcome.still_running:
+                unknown_calls.append(call._as_unknown)
+            continue
+        if not (is_unknown := call._started) and call._has_started_inside:
             open_set = _open_set(calls) if open_set is None else open_set
             is_unknown = call not in open_set
         if is_unknown:

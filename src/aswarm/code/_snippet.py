@@ -113,7 +113,8 @@ class Snippet:
             message = {"id": f"{self._outer.id}.{position}", "type": "function", "function": function}
             call = CallInside(message, position, self._outer.agent, self._tools[name], outer=self._outer)
             known.append(call)
-        call._value_of = partial(value_for_record, self._sandbox.stubs.readings[name])
+        if isinstance(call, CallInside):
+            call.read = partial(value_for_record, self._sandbox.stubs.readings[name])
         self._made.append(call)
         self._by_id[made.id] = call
         return call

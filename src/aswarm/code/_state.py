@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from aswarm._agent_tool import decisions_inside
-from aswarm._run.plan import CallInside, Decided, ToolCall, ToolOutcome
+from aswarm._run.plan import CallInside, Decided, OutcomeInside, ToolCall
 from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
 from aswarm._run.returned import Returned
 from aswarm._run.turn import Turn
@@ -81,7 +81,7 @@ def restored(
             if answer is not None:
                 content, value = answer["content"], values.get(each.index)
                 own = None if value is None else Returned.from_record(content, value)
-                each._outcome, each._merged = ToolOutcome(content, _returned=own), True
+                each._outcome, each._merged = OutcomeInside(content, returned=own), True
                 state.finished.add(each.index)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(

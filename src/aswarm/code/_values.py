@@ -13,14 +13,14 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_jsonable_python
 
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.plan import OutcomeInside, ToolCall, ToolOutcome
 from aswarm._run.returned import Returned, returned
 from aswarm._values.content import described
 from aswarm._values.json import finite, whole_characters
 from aswarm._values.text import whole_escapes
 
 # How a text becomes a value: it is a text; it is data, because the return hint excludes texts; the return hint allows both, so it
-# is a text if the function returned it; or there is no hint, and it is data if it is an object or an array.
+# is a text; or there is no hint, and it is data if it is an object or an array.
 Reading: TypeAlias = Literal["text", "data", "both", "any"]
 _CUT = "\n[cut off: {} of {} characters]"
 
@@ -39,7 +39,7 @@ def value_for_record(reading: Reading, call: ToolCall, outcome: ToolOutcome) -> 
 
 def final_value(reading: Reading, outcome: ToolOutcome) -> Returned:
     """Return the value that the code gets for the outcome of a call that does not raise."""
-    content, own = outcome.content, outcome._returned
+    content, own = outcome.content, outcome.returned if isinstance(outcome, OutcomeInside) else None
     if own is not None and own.content == content:
         is_text = isinstance(own.value, str)
         if own.is_final or (is_text and reading in ("text", "both")) or (not is_text and reading != "text"):
@@ -53,7 +53,7 @@ def final_value(reading: Reading, outcome: ToolOutcome) -> Returned:
 def value_of(content: str | list[dict[str, Any]], reading: Reading) -> Any:
     """Return the content of a tool message as a value for the code."""
     text = content if isinstance(content, str) else described(content)
-    if reading == "text" or (reading in ("any", "both") and text[:1] not in ("{", "[")):
+    if reading in ("text", "both") or (reading == "any" and text[:1] not in ("{", "[")):
         return text
     try:
         return from_json(whole_escapes(text))  # the sandbox has no halves of surrogate pairs
