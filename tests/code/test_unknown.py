@@ -212,6 +212,7 @@ async def test_code_in_an_agent_tool_reports_to_the_outer_run() -> None:
 
 async def test_an_agent_tool_reports_the_calls_of_its_run() -> None:
     """Also if the inner run has answered; and a denial around it counts once."""
+
     def late() -> str:
         return "late"
 

@@ -53,9 +53,7 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 # --- tool calls ---
 
 
-def outcome_fields(
-    call: ToolCall, outcome: ToolOutcome, changed: Mapping[str, Any]
-) -> dict[str, Any]:
+def outcome_fields(call: ToolCall, outcome: ToolOutcome, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a finished call that only a replay reads.
 
     `changed`: the fields "written" and "removed" of the context, see `TurnChanges`. Raises ConfigurationError if a context
