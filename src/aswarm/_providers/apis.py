@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -58,11 +59,15 @@ class Api:
         return getattr(self.resource_of(client), "create", None)
 
 
+def _read_until_done(reader: ResponseReader) -> Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]]:
+    return lambda event: () if reader.is_done else reader.read(event)
+
+
 CHAT = Api(
     path="/chat/completions",
     resource="chat.completions",
     body=CompletionRequest.chat_body,
-    make_decoder=AnswerDecoder,
+    make_decoder=partial(AnswerDecoder, reports_done=True),
     read_whole=whole_answer,
     make_reader=lambda: lambda chunk: (chunk,),
     ends_silently=True,
@@ -73,7 +78,7 @@ RESPONSES = Api(
     body=CompletionRequest.responses_body,
     make_decoder=ResponsesDecoder,
     read_whole=whole_response,
-    make_reader=lambda: ResponseReader().read,
+    make_reader=lambda: _read_until_done(ResponseReader()),
     ends_silently=False,
 )
 # The Responses API of OpenAI's own servers. Only these servers support a schema in a request with tools.

@@ -10,7 +10,7 @@ import inspect
 import json
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -20,16 +20,21 @@ from aswarm._tools.tool import is_async
 from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError, StreamInterrupted, named
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import as_plain
-from aswarm._wire.failures import headers_of, hide_header_values, may_pass, retry_after, should_retry
+from aswarm._values.text import shortened
+from aswarm._wire.accumulator import provider_error
+from aswarm._wire.failures import headers_of, hide_header_values, may_pass, provider_text, retry_after, should_retry
 from aswarm._wire.request import CompletionRequest
+from aswarm._wire.sse import DONE, whole
 
 from .apis import CHAT, Api
+from .patches import is_of_openai, type_of
 from .usual_causes import place_and_cause
 
 T = TypeVar("T")
 
 # The limit for closing a response: a close that hangs must not block a cancelled run forever.
 CLOSE_SECONDS = 2.0
+_LONGEST = 2000  # characters of the text of an exception; some contain a whole HTML page
 
 
 class BlockingCall(Protocol):
@@ -38,6 +43,31 @@ class BlockingCall(Protocol):
     async def __call__(self, work: Callable[[], T], /, *, must_run: bool = False) -> T:
         """Call `work` in a place where it may block, and return its value. With `must_run`, call it even in a cancelled run."""
         ...
+
+
+class _End:
+    """Whether a stream of objects has ended. Mocks and some libraries end a stream without a finish reason.
+
+    The SDK does not show `[DONE]`, and also ends silently if the connection was cut. But a stream whose only usage is in its last
+    chunk is whole.
+    """
+
+    def __init__(self) -> None:
+        self._has_started = self._has_finished = False
+        self._usages = 0
+        self.is_at_usage = False
+
+    @property
+    def is_missing(self) -> bool:
+        return self._has_started and not self._has_finished
+
+    def note(self, chunk: Mapping[str, Any]) -> None:
+        """Read the next chunk of the stream."""
+        self._usages += bool(chunk.get("usage"))
+        self.is_at_usage = self._has_started and self._usages == 1 and bool(chunk.get("usage"))
+        choices: Iterable[Any] = chunk.get("choices") or ()
+        self._has_started = self._has_started or bool(choices)
+        self._has_finished = self._has_finished or any(choice.get("finish_reason") for choice in choices)
 
 
 async def call_directly(work: Callable[[], T], *, must_run: bool = False) -> T:
@@ -65,10 +95,10 @@ class CompatibleClientSource:
         reply, was_awaited = await self._ask(request)
         read = self.api.make_reader()
         if _is_whole(reply):
-            for chunk in read(_as_chunk(reply)):
+            for chunk in read(whole(_as_chunk(reply))):
                 yield {"choices": (), **chunk}
             return
-        has_started = has_finished = False
+        end = _End()
         # Instrumentation wraps a stream in an object with both `__iter__` and `__aiter__`. Only the method that suits the
         # client works.
         is_blocking = not hasattr(reply, "__aiter__") or (
@@ -77,12 +107,13 @@ class CompatibleClientSource:
         async with aclosing(_chunks(reply, self.call, request, is_blocking=is_blocking)) as events:
             async for event in events:
                 for chunk in read(event):
-                    choices: Iterable[Any] = chunk.get("choices") or ()
-                    has_started = has_started or bool(choices)
-                    has_finished = has_finished or any(choice.get("finish_reason") for choice in choices)
+                    end.note(chunk)
                     yield chunk
-        if has_started and not has_finished and self.api.ends_silently:
-            yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+        if end.is_missing and self.api.ends_silently:
+            if not is_of_openai(type_of(self.client)):
+                yield {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+            elif end.is_at_usage:
+                yield {"choices": [], DONE: True}
 
     async def reply(self, request: CompletionRequest) -> Any:
         """Return the result of `create`: a completion, or a stream of chunks. Raises `CompletionError`."""
@@ -156,12 +187,20 @@ async def _chunks(
     except AswarmError:
         raise
     except Exception as error:
+        if (inside := _error_inside(error)) is not None:
+            raise provider_error(inside) from error
         # Some libraries, such as LiteLLM for Gemini, send the request only at the first step of the iteration.
         if not has_started and getattr(failed := failed_request(error, request), "status_code", None) is not None:
             raise failed from error
         raise StreamInterrupted(f"the stream was cut: {error_text(error)}") from error
     finally:
         await close_reply(reply, call)
+
+
+def _error_inside(error: Exception) -> Any:
+    """Return the error of the provider inside a stream: the SDK raises an exception that has it as `body`, and no response."""
+    has_response = any(getattr(error, name, None) is not None for name in ("response", "status_code"))
+    return None if has_response or _has_base(error, _LOST) else getattr(error, "body", None) or None
 
 
 async def _iterate(items: Iterable[Any], call: BlockingCall) -> AsyncGenerator[Any, None]:
@@ -231,18 +270,48 @@ def completion_error(error: Exception) -> AswarmError:
         return error
     is_not_http = _has_base(error.__cause__, _NOT_HTTP)
     status = None if is_not_http else _status_of(error)
-    body = getattr(error, "body", None)
-    code = body.get("code") if is_object(body) else None
+    body = _body_of(error)
+    code = _code_in(body)
     headers = headers_of(error)
     is_lost = is_not_http or _has_base(error, _LOST)
-    text = error_text(error)
+    text = _with_text_of(body, error_text(error))
     shown_code = f" (code {code})" if code and str(code) not in text else ""
     return CompletionError(
         f"the provider failed: {text}{shown_code}",
         status_code=status,
-        retryable=may_pass(f"{error} {code}", status, code, True if is_lost else should_retry(headers)),
+        retryable=may_pass(f"{error} {text} {code}", status, code, True if is_lost else should_retry(headers)),
         retry_after=retry_after(headers),
     )
+
+
+def _body_of(error: Exception) -> Any:
+    """Return the body of an error response: JSON if possible, a text, or None."""
+    body: Any = getattr(error, "body", None)
+    if is_object(body):
+        return body
+    text = body
+    # The SDK sets `body` to the value of "error", which may be a text, and to None if there is none.
+    with suppress(Exception):  # no response, a response that was not read, or a mock
+        text = getattr(error, "response").text or body  # noqa: B009 - an exception of any library
+        body = json.loads(text)
+    return body if is_object(body) or is_array(body) else text if isinstance(text, str) else None
+
+
+def _code_in(body: Any) -> Any:
+    for each in (body, body.get("error")) if is_object(body) else ():
+        code = each.get("code") if is_object(each) else None
+        if isinstance(code, str | int):
+            return code
+    return None
+
+
+def _with_text_of(body: Any, text: str) -> str:
+    """Return the text of an exception with the text of the provider, if it is not in it already. An HTML page is shortened."""
+    text = shortened(text, _LONGEST)
+    said = "" if body is None else provider_text(body)
+    # openai 2 shows the `repr` of the body, in which quotes and line breaks are escaped.
+    missing = [part for part in said.split(": ", 1) if part not in text and repr(part)[1:-1] not in text]
+    return f"{text} - {': '.join(missing)}" if missing else text
 
 
 def _has_base(error: BaseException | None, names: frozenset[str]) -> bool:
@@ -269,7 +338,7 @@ def failed_request(error: Exception, request: CompletionRequest, url: str = "") 
     if type(error) in _LOCAL_FAULTS or (type(error) in _FAULTS_OF_POST and not _has_json(request.body)):
         return _local_fault(error)
     if isinstance(made, CompletionError) and made is not error:
-        made.args = (f"{made}{place_and_cause(error, made.status_code, request.body.get('model'), url)}",)
+        made.args = (f"{made}{place_and_cause(error, made.status_code, request.body.get('model'), url, str(made))}",)
     return made
 
 

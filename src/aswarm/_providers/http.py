@@ -25,6 +25,7 @@ from aswarm._runtime.backend import PerLoop
 from aswarm._values.errors import AswarmError, CompletionError, ConfigurationError
 from aswarm._values.json import is_json, is_object
 from aswarm._wire.backoff import SDK_BACKOFF
+from aswarm._wire.failures import provider_text
 from aswarm._wire.request import CompletionRequest
 
 from .answers import OpenResponse, streamed
@@ -65,9 +66,10 @@ class HTTPStatusError(Exception):
         body: Any = content.decode(errors="replace").strip()
         with suppress(ValueError):
             body = from_json(content)
-        self.body = body.get("error", body) if is_object(body) else body
-        message: object = self.body.get("message") if is_object(self.body) else None
-        super().__init__(f"Error code: {response.status}" + (f" - {message or self.body}" if self.body else ""))
+        inner = body.get("error") if is_object(body) else None
+        self.body = inner if is_object(inner) else body
+        said = provider_text(body)
+        super().__init__(f"Error code: {response.status}" + (f" - {said}" if said else ""))
         self.response = response
         self.status_code = response.status
         self.code = self.body.get("code") if is_object(self.body) else None

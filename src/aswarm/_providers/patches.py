@@ -22,7 +22,7 @@ def type_of(client: object) -> type:
 
 def is_blocking_openai(kind: type) -> bool:
     """Return whether the class is `OpenAI`, the blocking client, or a subclass."""
-    if not _is_of_openai(kind):
+    if not is_of_openai(kind):
         return False
     from openai import OpenAI  # noqa: PLC0415 - the client has already imported it
 
@@ -40,7 +40,7 @@ def is_plain_openai(client: Any, api: Api) -> bool:
 def is_unpatched_instance(client: Any, api: Api) -> bool:
     """Return whether the client is an `AsyncOpenAI` or `OpenAI` without patches on the instance. Its class may be patched."""
     kind = type_of(client)
-    if not _is_of_openai(kind):
+    if not is_of_openai(kind):
         return False
     from openai import AsyncOpenAI, OpenAI  # noqa: PLC0415 - the client has already imported it
 
@@ -54,7 +54,8 @@ def is_unpatched_instance(client: Any, api: Api) -> bool:
     )
 
 
-def _is_of_openai(kind: type) -> bool:
+def is_of_openai(kind: type) -> bool:
+    """Return whether the class is a class of the openai package, or a subclass."""
     return any(_package(base) == "openai" for base in kind.__mro__)
 
 

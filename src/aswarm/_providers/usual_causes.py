@@ -75,12 +75,15 @@ _STATUSES: tuple[tuple[tuple[int, ...], tuple[str, ...], str], ...] = (
 )
 
 
-def place_and_cause(error: Exception, status: int | None, model: object, url: str = "") -> str:
-    """Return a text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)"."""
+def place_and_cause(error: Exception, status: int | None, model: object, url: str = "", text: str = "") -> str:
+    """Return a text such as " (model 'gpt-6-luna' at http://127.0.0.1:8080/v1; nothing listens there; ...)".
+
+    `text`: what the provider said, if it is not in the text of the exception.
+    """
     url = _without_secrets(url) or _url(error)
     base_url = functools.reduce(str.removesuffix, _ENDPOINTS, url)
     place = f"model {shown(model, _MODEL)}" + (f" at {clean(base_url)}" if url else "")
-    cause = _of_connection(error) if status is None else _of_status(error, status, url, model)
+    cause = _of_connection(error) if status is None else _of_status(error, status, url, model, text)
     return f" ({place}; {cause})" if cause else f" ({place})"
 
 
@@ -118,11 +121,12 @@ def _of_connection(error: Exception) -> str:
     return "no answer in time; the client's `timeout` is the limit" if is_late else ""
 
 
-def _of_status(error: Exception, status: int, url: str, model: object) -> str:
+def _of_status(error: Exception, status: int, url: str, model: object, text: str) -> str:
     # With openai 3, the text does not contain the code. `vars`, because aiohttp emits a DeprecationWarning for its `code`.
-    text = f"{error} {vars(error).get('code')}".lower()
-    if status == _NOT_FOUND and isinstance(model, str) and model and model in str(error):
+    said = f"{error} {text} {vars(error).get('code')}"
+    if status == _NOT_FOUND and isinstance(model, str) and model and model in said:
         return _NO_MODEL
+    text = said.lower()
     if status == _NOT_FOUND and url and not _VERSION.search(url):
         return "this address is not found: most base URLs end with /v1"
     for statuses, words, advice in _STATUSES:

@@ -33,6 +33,14 @@ def is_array(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list | tuple)
 
 
+def is_zero(value: object) -> bool:
+    """Return whether the value is empty, 0, false or null, or an object that has only such values.
+
+    Servers in Go may send the zero value of a type for a field that they do not use. It means that the field is absent.
+    """
+    return all(map(is_zero, value.values())) if is_object(value) else not value
+
+
 def is_count(value: object) -> TypeGuard[int]:
     """Return whether the value is a whole number from 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -19,6 +19,7 @@ from pydantic_core import from_json
 
 from .errors import ConfigurationError
 from .json import is_array, is_object, sendable_data, shown
+from .sent_back import ANSWER_KEYS, goes_back
 from .text import whole_escapes
 
 Message = dict[str, Any]
@@ -37,9 +38,7 @@ _LINE = 80  # the length of a value in an error text
 WAITING = "waiting"
 SENT_INPUT = "sent_input"
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
-# Keys that the API adds to answers, such as the citations of a search. The API does not accept these keys in requests.
-_ANSWER_KEYS = frozenset({"annotations"})
-_NEVER_SENT = _OWN_KEYS | _ANSWER_KEYS
+_NEVER_SENT = _OWN_KEYS | ANSWER_KEYS
 # An assistant message without calls is sent only if it has one of these keys, because Mistral rejects an empty message.
 _SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
 INTERRUPTED = "not run: interrupted"
@@ -371,8 +370,8 @@ def to_wire(messages: Sequence[Message], *, empty_content: str | None = None) ->
     """Return the history in the wire form: without aswarm's keys and nulls, and with one answer for every call, in order.
 
     A call without an answer gets the answer that it was interrupted. A tool message without its call is removed. An assistant
-    message with neither text nor calls is removed too. Keys of the provider (reasoning, signatures) stay, because DeepSeek and
-    Gemini reject a history without them.
+    message with neither text nor calls is removed too. Reasoning and signatures of the provider stay, because DeepSeek and
+    Gemini reject a history without them; its other keys are removed from an answer; see `sent_back`.
 
     `empty_content`: the content of an assistant message that has only calls: None (null, as OpenAI documents it) or "".
     """
@@ -407,7 +406,7 @@ def _wire_assistant(
     calls: list[Message] = head.get("tool_calls") or []
     message = _clean(head)
     if calls:
-        message["tool_calls"] = [_clean_call(call) for call in calls]
+        message["tool_calls"] = [_clean_call(call, is_answer="sender" in head) for call in calls]
         message["content"] = message.get("content") or empty_content
         yield message
     elif any(message.get(key) for key in _SUBSTANCE):
@@ -420,21 +419,36 @@ def _wire_assistant(
 
 
 def _clean(message: Message) -> Message:
+    is_answer = "sender" in message and _is_assistant(message)
     return {
         key: value
         for key, value in message.items()
         # OpenAI rejects an empty list of tool calls (openai-node#1341). No server needs an empty list in another key.
-        if key not in _NEVER_SENT and value is not None and (value != [] or key == "content")
+        if key not in _NEVER_SENT
+        and value is not None
+        and (value != [] or key == "content")
+        and (not is_answer or goes_back(key))
     }
 
 
-def _clean_call(call: Message) -> Message:
-    cleaned = {key: value for key, value in call.items() if value is not None}
-    function = call.get("function")
+def _clean_call(call: Message, *, is_answer: bool) -> Message:
+    cleaned = _clean_fields(call, is_answer=is_answer)
+    for kind in ("function", "custom"):
+        if is_object(named := call.get(kind)):
+            cleaned[kind] = _clean_fields(named, is_answer=is_answer)
+    function = cleaned.get("function")
     if function is not None and not is_json_object(text := function.get("arguments")):
         whole = whole_escapes(text) if isinstance(text, str) else ""
-        cleaned["function"] = {**function, "arguments": whole if is_json_object(whole) else "{}"}
+        function["arguments"] = whole if is_json_object(whole) else "{}"
     return cleaned
+
+
+def _clean_fields(fields: Mapping[str, Any], *, is_answer: bool) -> Message:
+    return {
+        key: value
+        for key, value in fields.items()
+        if value is not None and key not in ANSWER_KEYS and (not is_answer or goes_back(key))
+    }
 
 
 def is_json_object(text: object) -> bool:

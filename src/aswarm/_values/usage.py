@@ -21,7 +21,7 @@ class Usage:
     Args:
         prompt_tokens: The tokens of requests.
         completion_tokens: The tokens of answers.
-        total_tokens: The total, as the provider reports it.
+        total_tokens: The total, as the provider reports it; the sum of the two others if the reported total is less.
         requests: The number of completions.
         details: The sums of all other numbers of the provider, under its own keys, for example
             `details["prompt_tokens_details"]["cached_tokens"]`.
@@ -38,7 +38,9 @@ class Usage:
         """Return the usage of one completion. `reported`: the `usage` object of the provider, or None."""
         if not reported:
             return cls(requests=1)
-        prompt, completion, total = map(_count, map(reported.get, _COUNTS))
+        prompt = _count(reported.get("prompt_tokens")) or _count(reported.get("input_tokens"))
+        completion = _count(reported.get("completion_tokens")) or _count(reported.get("output_tokens"))
+        total = max(_count(reported.get("total_tokens")), prompt + completion)
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
         return cls(prompt, completion, total, 1, _sum({}, details) if details else details)
 
@@ -51,6 +53,22 @@ class Usage:
             self.requests + other.requests,
             _sum(self.details, other.details) if self.details or other.details else {},
         )
+
+
+def latest_usage(earlier: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the usage of one completion after another report in its stream.
+
+    Servers report the total so far in some or all chunks, so the values are never added up. A later report may have only some
+    fields, or nulls and zeros. So of each field, also in nested objects, the last value counts that is neither null nor 0.
+    """
+    latest = dict(earlier)
+    for key, value in reported.items():
+        old = latest.get(key)
+        if is_object(value):
+            latest[key] = latest_usage(old if is_object(old) else {}, value)
+        elif key not in latest or (value and not is_object(old) and (_is_number(value) or not _is_number(old))):
+            latest[key] = value
+    return latest
 
 
 def _count(reported: Any) -> int:

@@ -16,15 +16,16 @@ from pydantic_core import to_json
 
 from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted
-from aswarm._values.json import is_array, is_object, sendable_data, shown
+from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.text import whole_escapes
-from aswarm._values.usage import Usage
+from aswarm._values.usage import Usage, latest_usage
 
 from .characters import CutCharacters
-from .failures import may_pass, status_of
-from .merge import Pieces, check_parts, is_text, join_pieces, merge_key, merge_object, merge_parts
+from .failures import failure_in
+from .merge import Pieces, check_parts, is_text, join_pieces, merge_own_key, merge_parts
 from .responses_items import DONE_CALL, OUTPUT_ITEMS
+from .sse import DONE
 
 Delta = dict[str, Any]
 _SHOWN = 200  # characters of a wrong chunk that an error text quotes
@@ -34,6 +35,7 @@ _OWN_RULES = frozenset({"role", "content", "tool_calls"})
 _CALL_RULES = frozenset({"index", "id", "type", "function", "custom"})
 _NAMED_RULES = frozenset({"name", "arguments", "input"})
 _WHOLE = frozenset({OUTPUT_ITEMS, SENT_INPUT})  # keys whose values are never sent in pieces
+_OPTIONAL = ("refusal", "function_call", "audio")  # fields of the API that servers in Go send with zero values
 _MARKS = re.compile(r'["{}\[\]]|\\(?:.|\Z)', re.DOTALL)  # quotes, brackets, and escapes with their character
 _STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -64,6 +66,7 @@ class Accumulator:
         self._finish_reason: str | None = None
         self._started = False
         self._is_whole = False  # whether a chunk with `message` has arrived
+        self._is_done = False  # whether the server has reported the end of the stream
         self._odd: Mapping[str, Any] | None = None  # the first chunk without choices and without an error
 
     @property
@@ -94,31 +97,34 @@ class Accumulator:
             ) from error
 
     def _feed(self, chunk: Mapping[str, Any]) -> Delta | None:
-        if error := chunk.get("error"):
+        if (error := chunk.get("error")) and not is_zero(error):
             raise provider_error(error)
         if usage := chunk.get("usage"):
             self._feed_usage(usage)
         for choice in chunk.get("choices") or ():
             if choice.get("index") in (None, 0):
                 return self._feed_choice(choice)
+        self._is_done = self._is_done or DONE in chunk
         if self._odd is None and "choices" not in chunk:
             self._odd = chunk
         return None
 
     def _feed_usage(self, usage: Any) -> None:
         if is_object(reported := as_plain(usage)):
-            self._usage = reported  # some servers report the total so far in each chunk: the last report counts
+            self._usage = reported if self._usage is None else latest_usage(self._usage, reported)
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
-        if error := choice.get("error"):
+        if (error := choice.get("error")) and not is_zero(error):
             raise provider_error(error)
-        if usage := choice.get("usage"):  # Moonshot
-            self._feed_usage(usage)
-        self._finish_reason = choice.get("finish_reason") or self._finish_reason
-        if self._finish_reason == "error":
-            raise CompletionError("the provider ended the completion with finish_reason 'error'")
-        self._is_whole = self._is_whole or bool(choice.get("message"))
-        wire = choice.get("delta") or choice.get("message")
+        if finish_reason := choice.get("finish_reason"):
+            self._finish_reason = finish_reason
+            if finish_reason == "error":
+                raise CompletionError("the provider ended the completion with finish_reason 'error'")
+            if usage := choice.get("usage"):  # Moonshot
+                self._feed_usage(usage)
+        wire = choice.get("delta")
+        if message := choice.get("message"):
+            wire = self._delta_or_message(wire, message)
         if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
             # These values are recorded unchanged. The shown delta omits them, because its other keys have the same content.
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
@@ -130,6 +136,15 @@ class Accumulator:
             self._calls.mark_done(choice[DONE_CALL])
         return None
 
+    def _delta_or_message(self, delta: Any, message: Mapping[str, Any]) -> Any:
+        """Return the part of a choice to read. Perplexity streams both; then `message` has the text so far."""
+        # One chunk may also be a whole completion with an empty delta. A cut stream must not pass for one.
+        is_first = not (self._text or self._parts or self._calls.calls or self._extra)
+        if delta is None or (is_first and self._finish_reason and not _is_empty(message)):
+            self._is_whole = True
+            return message
+        return delta
+
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
         try:  # in C, and without a function of Python, because each delta is checked
             to_json(wire)
@@ -139,40 +154,60 @@ class Accumulator:
         if not is_whole:
             self._cut = self._cut or CutCharacters()
             wire = self._cut.joined(wire)
-        delta: Delta = {"role": None, "content": wire.get("content") or None, "tool_calls": None}
+        content = wire.get("content") or None
+        if isinstance(content, str):
+            self._add_text(content)
+        elif content is not None:
+            content = self._add_parts(content)
+        delta: Delta = {"role": None, "content": content, "tool_calls": None}
         if not self._started:
             self._started = True
             delta["role"] = "assistant"
-        if delta["content"]:
-            self._add_content(delta["content"])
         if fragments := wire.get("tool_calls"):
             delta["tool_calls"] = self._calls.feed(fragments)
         for key, value in wire.items():
             if key not in _OWN_RULES:
                 delta[key] = value
-                if value is not None and value != []:
-                    merge_key(self._extra, key, value)
+                if isinstance(value, str) and isinstance(old := self._extra.get(key), Pieces) and value != old[0]:
+                    old.append(value)  # most values are the next piece of a text
+                elif value is not None and value != []:
+                    self._add_extra(key, value)
         return delta
 
-    def _add_content(self, content: Any) -> None:
-        if isinstance(content, str):
-            self._text.append(content)
-            if self._parts is not None:
-                merge_parts(self._parts, [{"type": "text", "text": content}])
-            return
+    def _add_extra(self, key: str, value: Any) -> None:
+        if self._is_whole and key not in self._extra:
+            self._extra[key] = join_pieces(value)  # a whole message has no pieces
+        else:
+            merge_own_key(self._extra, key, value)
+
+    def _add_text(self, text: str) -> None:
+        self._text.append(text)
+        if self._parts is not None:
+            merge_parts(self._parts, [{"type": "text", "text": text}])
+
+    def _add_parts(self, content: Any) -> Any:
+        """Add content that is not a text. Return the content to show."""
+        if is_object(content) and content.get("type") not in content:  # Cloudflare sends a JSON answer as an object
+            text = json.dumps(content, ensure_ascii=False)
+            self._add_text(text)
+            return text
         check_parts(content)
         if self._parts is None:
             earlier = self.text
             self._parts = [{"type": "text", "text": Pieces([earlier])}] if earlier else []
         self._text.append(text_of(content))
         merge_parts(self._parts, content)
+        return content
 
     def finish(self) -> Completion:
-        """Return the whole completion. Raises StreamInterrupted if no finish reason has arrived."""
-        if self._finish_reason is None and not self._is_whole:
+        """Return the whole completion. Raises StreamInterrupted if the end of the completion has not arrived."""
+        if not (self._finish_reason or self._is_whole or self._has_ended()):
             raise StreamInterrupted(self._missing_part())
         calls = [call.message() for call in self._calls.calls]
         extra: dict[str, Any] = join_pieces(self._extra) if self._extra else {}
+        for key in _OPTIONAL:
+            if key in extra and is_zero(extra[key]):
+                del extra[key]
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call; llama-cpp-python sends both forms
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
@@ -182,6 +217,13 @@ class Accumulator:
         if self._cut is not None or self._whole:
             message = sendable_data(message)
         return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
+
+    def _has_ended(self) -> bool:
+        """Return whether the stream is whole without a finish reason, as from Snowflake and from Novita.
+
+        Such a stream has an answer, its usage and `[DONE]`. A proxy may send `[DONE]` after a cut, but it does not know the usage.
+        """
+        return self._is_done and not is_zero(self._usage) and bool(self._text or self._calls.calls or self._extra)
 
     def _missing_part(self) -> str:
         if self._started:
@@ -193,15 +235,12 @@ class Accumulator:
 
 def provider_error(error: Any) -> CompletionError:
     """Return the CompletionError for an error inside an answer of a provider."""
-    plain = as_plain(error)
-    details: Mapping[str, Any] = plain if is_object(plain) else {"message": str(plain)}
-    kind: Any = details.get("type")
-    code: Any = details.get("code") or details.get("status") or kind
-    status = status_of(code)
-    text = str(details.get("message") or json.dumps(details, default=str, ensure_ascii=False))
-    suffix = f" (code {code})" if code else ""
-    retryable = any(may_pass(f"{text} {code} {kind}", status, name) for name in (code, kind))
-    return CompletionError(f"the provider reported an error: {text}{suffix}", status_code=status, retryable=retryable)
+    text, status, retryable = failure_in(as_plain(error))
+    return CompletionError(f"the provider reported an error: {text}", status_code=status, retryable=retryable)
+
+
+def _is_empty(message: Mapping[str, Any]) -> bool:
+    return all(is_zero(value) for key, value in message.items() if key != "role")
 
 
 # --- tool calls -------------------------------------------------------------------------------------------------------
@@ -314,7 +353,7 @@ class _Fragment:
 
     def __init__(self, wire: Mapping[str, Any]) -> None:
         self.wire = wire
-        self.kind = "custom" if wire.get("custom") else "function"
+        self.kind = "function" if (custom := wire.get("custom")) is None else _kind_of(wire, custom)
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
         # Some servers send the id as a number. But the next request needs a text, in the call and in its answer.
         self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
@@ -324,6 +363,11 @@ class _Fragment:
         self.has_text = sent is not None
         # Some servers send the arguments as an object.
         self.text: str = sent or "" if sent is None or isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
+
+
+def _kind_of(wire: Mapping[str, Any], custom: Any) -> str:
+    """Return the kind of a fragment with `custom`. Snowflake sends an empty `custom` beside each `function`."""
+    return "custom" if not is_zero(custom) or wire.get("function") is None else "function"
 
 
 class CallAccumulator:
@@ -383,7 +427,8 @@ def _starts_another(call: CallSoFar, fragment: _Fragment) -> bool:
 
 def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
     rest = {key: value for key, value in wire.items() if key not in own and value is not None}
-    merge_object(into, rest)
+    for key, value in rest.items():
+        merge_own_key(into, key, value)
     return rest
 
 
@@ -396,7 +441,7 @@ def whole_message(chunk: object) -> Mapping[str, Any] | None:
         return None
     choices = chunk.get("choices")
     choice = choices[0] if is_array(choices) and len(choices) == 1 else None
-    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0):
+    if not is_object(choice) or choice.get("error") or choice.get("index") not in (None, 0) or choice.get("delta"):
         return None
     message = choice.get("message")
     return message if message and is_object(message) else None

@@ -11,6 +11,7 @@ Security: No error text, traceback or log record of aswarm contains an API key o
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from aswarm._runtime import clocks
 from aswarm._values.errors import CompletionError, StreamInterrupted, error_and_causes, set_attribute
+from aswarm._values.json import is_array, is_object, is_zero
+from aswarm._values.text import shortened
 
 # permanent: the same request would fail again.
 # rate_limited: the provider has rejected the request, and accepts no more requests for now.
@@ -30,6 +33,7 @@ FailureKind: TypeAlias = Literal["permanent", "rate_limited", "overloaded", "tra
 
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = 500
+_LOWEST_STATUS = 100
 # Texts of permanent failures; the status does not matter. OpenAI and Groq reject a request that is larger than the limit of a
 # minute: "Request too large for gpt-4o ... on tokens per min (TPM): Limit 30000, Requested 36278.". They send the same code
 # as for a temporary rejection.
@@ -44,6 +48,14 @@ _PASSING_CODES = (
 _ADVICE = {"true": True, "false": False}
 # A longer Retry-After is ignored. It must be a mistake, such as a timestamp instead of seconds.
 _LONGEST_WAIT = 86_400.0
+# The keys of an error body under which providers put their text, the best first. FastAPI sends `detail` (a text, an object, or a
+# list with `msg`), Gemini a list of errors, OAuth `error_description`; the other keys are those of proxies.
+_SAID = ("message", "error", "detail", "details", "errors", "msg", "error_description", "description", "title", "reason")
+_CODES = frozenset({"code", "type", "param", "status", "status_code"})
+_DEEPEST = 5
+_MOST_SAID = 1000  # characters of a provider's text
+_MOST_READ = 10_000  # characters of an HTML page that are read
+_TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 # A header value in the error texts of h11 ("Illegal header value b'Bearer ...'"), http.client, requests and h2. It is the
 # `repr` of a str or of bytes. So the first unescaped quotation mark of the same kind ends it.
 _QUOTED_HEADER = re.compile(
@@ -86,7 +98,67 @@ def status_of(code: object) -> int | None:
     """Return the HTTP status for a provider's code of a failure, or None."""
     if code in _REJECTED_CODES:
         return _TOO_MANY_REQUESTS
-    return int(str(code)) if str(code).isdecimal() else None
+    number = int(text) if (text := str(code)).isdecimal() and len(text) == 3 else 0  # noqa: PLR2004 - HTTP has three digits
+    return number if number >= _LOWEST_STATUS else None
+
+
+def failure_in(error: Any) -> tuple[str, int | None, bool]:
+    """Return text, HTTP status and `retryable` of an error object inside an answer. The text contains the code."""
+    error = _innermost(error)
+    details: Mapping[str, Any] = error if is_object(error) else {"message": error if is_array(error) else str(error)}
+    kind, name = details.get("type"), details.get("status")
+    code: Any = details.get("code") or name or kind
+    statuses = map(status_of, (details.get("code"), name, details.get("status_code"), kind))
+    status = next((each for each in statuses if each is not None), None)
+    has_text = details.get("message") or details.get("error")
+    text = provider_text(details) if has_text else json.dumps(details, default=str, ensure_ascii=False)
+    suffix = f" (code {code})" if code and not (is_object(code) or is_array(code)) else ""
+    retryable = any(may_pass(f"{text} {code} {kind}", status, each) for each in (code, kind))
+    return f"{text}{suffix}", status, retryable
+
+
+def _innermost(error: Any) -> Any:
+    """Return the error inside an object that only wraps it, as gateways do: `{"error": {"error": {...}}}`."""
+    for _ in range(_DEEPEST):
+        inner = error.get("error") if is_object(error) and not (error.get("message") or error.get("code")) else None
+        if not is_object(inner) or is_zero(inner):
+            break
+        error = inner
+    return error
+
+
+def provider_text(body: Any) -> str:
+    """Return what the provider says in the body of an error: a text, or JSON of any form. At most 1,000 characters."""
+    said = _said(body, _DEEPEST)
+    has_more = not is_object(body) or any(body[key] for key in body.keys() - _CODES)
+    if not said and has_more and not is_zero(body):
+        said = body if isinstance(body, str) else json.dumps(body, default=str, ensure_ascii=False)
+    return shortened(said, _MOST_SAID)
+
+
+def _said(value: Any, depth: int) -> str:
+    if isinstance(value, str):
+        return _plain_text(value, depth)
+    if is_array(value):
+        return "; ".join(filter(None, (_said(item, depth - 1) for item in value[:5]))) if depth else ""
+    if not (is_object(value) and depth):
+        return ""
+    said = next(filter(None, (_said(value.get(key), depth - 1) for key in _SAID)), "")
+    metadata = value.get("metadata")
+    # OpenRouter: the text of the provider behind it. `message` only says that the provider returned an error.
+    raw = _said(metadata.get("raw"), depth - 1) if is_object(metadata) else ""
+    place = value.get("loc")  # FastAPI: the field that is wrong
+    where = f"{'.'.join(map(str, place))}: " if is_array(place) and place and said else ""
+    return f"{where}{said}" + (f": {raw}" if raw and raw not in said else "")
+
+
+def _plain_text(text: str, depth: int) -> str:
+    """Return a text of a provider. It may be an HTML page, or JSON that a gateway passes on as a text."""
+    text = text.strip()
+    if text[:1] in ("{", "[") and depth:
+        with suppress(ValueError, RecursionError):
+            return _said(json.loads(text), depth - 1) or text
+    return " ".join(_TAGS.sub(" ", text[:_MOST_READ]).split()) if text[:1] == "<" else text
 
 
 def is_retryable_status(status: int | None) -> bool:

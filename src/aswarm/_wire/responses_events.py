@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from aswarm._values.errors import CompletionError
-from aswarm._values.json import is_array, is_object, shown
+from aswarm._values.json import is_array, is_object, is_zero, shown
 
 from .responses_items import CALL_TYPES, DONE_CALL, NEXT_PART, OUTPUT_ITEMS, call_of, check_hosted_calls, message_of
-from .sse import AnswerDecoder, whole_answer
+from .sse import AnswerDecoder
 
 Chunk: TypeAlias = Mapping[str, Any]
 
@@ -29,6 +29,7 @@ _PAYLOADS = {
 }
 _PAYLOAD_ENDS = frozenset({"response.function_call_arguments.done", "response.custom_tool_call_input.done"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_ERRORS = frozenset({"error", "response.error"})
 _CONTENT_KEYS = frozenset({"content", "refusal", "reasoning_content"})
 _FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 _USAGE = {
@@ -56,17 +57,21 @@ class ResponsesDecoder:
         """Add bytes; yield the complete chunks. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
         for event in self._decoder.feed(piece):
             yield from self._reader.read(event)
+            if self._reader.is_done:
+                return
 
     def end(self) -> Iterator[Chunk]:
-        """Yield the last chunks, at the end of the body."""
-        for event in self._decoder.end():
+        """Yield the last chunks, at the end of the body. The rest after the response, such as a part of `[DONE]`, is ignored."""
+        for event in () if self.is_done else self._decoder.end():
             yield from self._reader.read(event)
+            if self._reader.is_done:
+                return
 
 
 def whole_response(body: bytes) -> list[Chunk]:
     """Return the chunks of a whole body. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
-    reader = ResponseReader()
-    return [chunk for event in whole_answer(body) for chunk in reader.read(event)]
+    decoder = ResponsesDecoder()
+    return [*decoder.feed(body), *decoder.end()]
 
 
 @dataclass(slots=True)
@@ -124,12 +129,13 @@ class ResponseReader:
             yield from self._end_item(event)
         elif kind in _ENDS:
             yield from self._finish(event["response"])
-        elif kind == "error" or event.get("error"):
-            yield {"error": event.get("error") or event}
-        elif kind is None or is_array(event.get("output")):
+        elif kind in _ERRORS or (not _is_progress(kind) and _error_of(event)):
+            yield {"error": _error_of(event) or event}
+        elif kind in (None, "response") or event.get("object") == "response":
             self.is_done = True
             yield _whole(event)
-        # Ignore other types, such as the progress of hosted tools and "keepalive". They have no content.
+        # Ignore other types, such as the progress of hosted tools and "keepalive". They have no content. Their fields `output`
+        # and `error` are those of a tool.
 
     def _text(self, delta: str, key: str) -> Sequence[Chunk]:
         if key == "content" and delta:
@@ -242,6 +248,16 @@ class ResponseReader:
                 yield from self._end_item({"item": wire})
 
 
+def _is_progress(kind: Any) -> bool:
+    """Return whether this is the type of an event inside a response."""
+    return isinstance(kind, str) and kind.startswith("response.")
+
+
+def _error_of(event: Mapping[str, Any]) -> Any:
+    error = event.get("error")
+    return None if is_zero(error) else error
+
+
 def _keys_of(event: Mapping[str, Any]) -> list[Any]:
     item: Mapping[str, Any] = event.get("item") or {}
     keys = (event.get("item_id"), item.get("id"), item.get("call_id"), event.get("output_index"))
@@ -257,7 +273,7 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
 
 def _whole(response: Mapping[str, Any]) -> Chunk:
     """Return the chunk of an answer that is one object. Return an object without an output, such as an error, unchanged."""
-    if not is_array(response.get("output")) or response.get("error"):
+    if not is_array(response.get("output")) or _error_of(response):
         return response
     if (failure := _failure(response)) is not None:
         return failure
@@ -270,7 +286,7 @@ def _failure(response: Mapping[str, Any]) -> Chunk | None:
     status = response.get("status")
     if status not in ("failed", "cancelled"):
         return None
-    return {"error": response.get("error") or {"message": f"the response has the status {status!r}", "code": status}}
+    return {"error": _error_of(response) or {"message": f"the response has the status {status!r}", "code": status}}
 
 
 def _last_chunk(response: Mapping[str, Any], content: Mapping[str, Any], *, has_calls: bool) -> Chunk:

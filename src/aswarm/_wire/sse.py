@@ -12,23 +12,34 @@ Security: An event of a stream has at most 64 MiB, and its decoding takes time i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from pydantic_core import from_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
+from aswarm._values.json import is_array, is_object
 from aswarm._values.text import whole_escapes
 
+from .failures import failure_in
+
+# The key of a chunk without choices, which reports the `[DONE]` of a stream to the accumulator.
+DONE = "stream_done"
+_TERMINATOR = b"[DONE]"
 _BOM = b"\xef\xbb\xbf"
 _MAX_QUOTE = 200  # bytes of a wrong body that an error text quotes
 _MAX_SIZE = 64 << 20  # the maximum of bytes of one event or a JSON body; an image has a few million bytes
 
 
 class AnswerDecoder:
-    """Decoder of the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored."""
+    """Decoder of the body of one answer. `is_done` is true after `[DONE]`; later bytes are ignored.
 
-    def __init__(self) -> None:
+    `reports_done`: whether `[DONE]` is a chunk too.
+    """
+
+    def __init__(self, *, reports_done: bool = False) -> None:
+        self._reports_done = reports_done
         self._buffer: list[bytes] = []  # pieces of the unfinished line or JSON body; joined once, at its end
         self._size = 0  # bytes of the current event or JSON body
         self._data: list[bytes] = []
@@ -39,7 +50,7 @@ class AnswerDecoder:
         self._invalid_line = b""  # the first line that is invalid in an event stream
         self.is_done = False
 
-    def feed(self, piece: bytes) -> Iterator[dict[str, Any]]:
+    def feed(self, piece: bytes) -> Iterator[Mapping[str, Any]]:
         """Add bytes; yield the complete objects. Raises StreamInterrupted if an event is too large or not JSON."""
         self._size += len(piece)
         if self._size > _MAX_SIZE:
@@ -56,16 +67,17 @@ class AnswerDecoder:
         has_line = self._is_events and (b"\n" in piece or b"\r" in piece or self._after_cr)
         return self._events() if has_line else iter(())
 
-    def end(self) -> Iterator[dict[str, Any]]:
+    def end(self) -> Iterator[Mapping[str, Any]]:
         """Yield the last objects, at the end of the body. Raises StreamInterrupted if the body was cut or is not JSON."""
         if self._is_events:
             # By the standard, an event without an empty line at its end is ignored. But some servers forget this line.
-            self._buffer.append(b"\n\n")
+            rest = self._take_buffer()
+            self._buffer = [b"\n\n" if _is_cut_terminator(rest) else rest + b"\n\n"]
             yield from self._events()
             if self._invalid_line and not self._has_data:
                 raise StreamInterrupted(f"the answer is not an event stream: {_quote(self._invalid_line)}")
         elif (body := self._take_buffer()).strip():
-            yield _json(body)
+            yield whole(_json(body))
 
     def _take_buffer(self) -> bytes:
         pieces, self._buffer = self._buffer, []
@@ -99,27 +111,59 @@ class AnswerDecoder:
         name, _, value = line.partition(b":")
         if name == b"event":
             self._event = value.strip()
+        elif name == b"error" or line.startswith(b'{"error"'):
+            raise _error_line(value if name == b"error" else line)
         elif name not in (b"", b"data", b"id", b"retry") and not self._invalid_line:
             self._invalid_line = line
 
     def _dispatch(self) -> dict[str, Any] | None:
         data, event = b"\n".join(self._data).strip(), self._event
         self._data, self._event = [], b""
-        if data.startswith(b"[DONE]"):
+        if data.startswith(_TERMINATOR):
             self.is_done = True
-            return None
+            return {"choices": [], DONE: True} if self._reports_done else None
         if not data:
             return None
         decoded = _json(data)
         return {"error": decoded} if event == b"error" and "error" not in decoded else decoded
 
 
-def whole_answer(body: bytes) -> list[dict[str, Any]]:
+def whole_answer(body: bytes) -> list[Mapping[str, Any]]:
     """Return the objects of a whole body. Raises the errors of the decoder."""
     if body.startswith(b"{") and len(body) <= _MAX_SIZE:  # the usual answer is one object
-        return [_json(body)]
-    decoder = AnswerDecoder()
+        return [whole(_json(body))]
+    decoder = AnswerDecoder(reports_done=True)
     return [*decoder.feed(body), *decoder.end()]
+
+
+def _is_cut_terminator(line: bytes) -> bool:
+    """Return whether the last line is the start of `data: [DONE]`. Nothing is lost if a connection is cut there."""
+    data = line.removeprefix(b"data:").strip()
+    return line.startswith(b"data:") and data != _TERMINATOR and _TERMINATOR.startswith(data)
+
+
+def whole(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an answer that was not streamed. Its choices have no `delta`: Perplexity sends an empty one beside `message`."""
+    choices: Any = answer.get("choices")
+    if is_array(choices) and any(is_object(choice) and choice.get("message") and "delta" in choice for choice in choices):
+        return {**answer, "choices": [*map(_without_delta, choices)]}
+    return answer
+
+
+def _without_delta(choice: Any) -> Any:
+    has_both = is_object(choice) and bool(choice.get("message"))
+    return {key: choice[key] for key in choice if key != "delta"} if has_both else choice
+
+
+def _error_line(value: bytes) -> StreamInterrupted:
+    """Return the error for a line `error: {...}`, with which llama.cpp ends a stream."""
+    try:
+        error = _decoded(value)
+    except ValueError:
+        error = value.decode(errors="replace").strip()
+    text, status, retryable = failure_in(error)
+    retryable = retryable or status is None
+    return StreamInterrupted(f"the provider ended the stream with an error: {text}", status_code=status, retryable=retryable)
 
 
 def _json(data: bytes) -> dict[str, Any]:
