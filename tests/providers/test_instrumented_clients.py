@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import openai
 import pytest
 from cli_runs import model
+from loopback import sse_response
 from openai.resources.chat.completions import AsyncCompletions, Completions
 from openai.types.chat import ChatCompletion
+from wire_cases import chunk, sse
 
-from aswarm import Agent, AsyncSwarm, Response, Swarm
+from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupted, Swarm
 from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
-from aswarm.testing import ScriptedAnswer, ScriptedModel
+from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, Step
 
 Seen = list[dict[str, Any]]
 
@@ -204,3 +207,79 @@ async def test_a_create_without_a_signature_is_called_without_stream_options() -
 
     client = types.SimpleNamespace(chat=types.SimpleNamespace(completions=types.SimpleNamespace(create=Create())))
     assert (await run(AsyncSwarm(client), deltas=True)).text == "Hello"
+
+
+# --- errors and ends of a stream --------------------------------------------------------------------------------------
+
+
+def instrumented(step: Step, *, is_blocking: bool = False) -> Any:
+    """Return a client whose `create` is wrapped, so that the stream has objects of the SDK."""
+    model = ScriptedModel([step] * 2)
+    client = model.sync_client() if is_blocking else model.client()
+    for resource in (client.chat.completions, client.responses):
+        resource.create = FunctionLike(resource.create, [])
+    return client
+
+
+ERRORS: dict[str, list[bytes]] = {
+    "a code": sse(chunk({"content": "Hel"}), {"error": {"message": "Token limit reached", "code": 400}}),
+    "beside choices": sse(chunk({"content": "Hel"}, "error", error={"message": "Token limit reached", "code": 400})),
+    "may pass": sse(chunk({"content": "Hel"}), {"error": {"message": "Busy", "code": 503}}),
+    "a name": sse(chunk({"content": "Hel"}), {"error": {"message": "Slow down", "type": "rate_limit_error"}}),
+    "a text": sse(chunk({"content": "Hel"}), {"error": "Token limit reached"}),
+    "raw": sse(chunk({"content": "Hel"}), {"error": {"message": "No", "metadata": {"raw": "Token limit reached"}}}),
+    "first": sse({"error": {"message": "Token limit reached", "code": 400}}),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("case", ERRORS)
+async def test_an_error_inside_a_stream_is_the_same_as_without_instrumentation(case: str) -> None:
+    """The same CompletionError, not a StreamInterrupted: text, status, retryable and the text so far are equal."""
+    raw = RawAnswer(ERRORS[case])
+    seen = []
+    for client in (ScriptedModel([raw]).client(), instrumented(raw)):
+        with pytest.raises(CompletionError) as caught:
+            await run(AsyncSwarm(client, api="chat"), deltas=True)
+        error = caught.value
+        seen.append((type(error), str(error), error.status_code, error.retryable, error.partial))
+    assert seen[0] == seen[1]
+    assert seen[0][0] is CompletionError
+
+
+def test_an_error_inside_a_stream_of_a_blocking_client() -> None:
+    """The same for a blocking client in a `Swarm`."""
+    client = instrumented(RawAnswer(ERRORS["a code"]), is_blocking=True)
+    with pytest.raises(CompletionError, match="Token limit reached") as caught:
+        list(Swarm(client, api="chat").run(Agent(), "Hi", stream=True))
+    assert (type(caught.value), caught.value.status_code) == (CompletionError, 400)
+
+
+@pytest.mark.asyncio
+async def test_a_cut_stream_of_an_instrumented_client_is_interrupted() -> None:
+    """The SDK ends silently if a connection is closed: without a finish reason, such a stream is not whole."""
+    usage = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+    cumulative = [chunk({"content": new}, usage=usage["usage"]) for new in ("Hel", "lo")]
+    for cut in ([chunk({"content": "Hel"})], cumulative, cumulative[:1]):
+        with pytest.raises(StreamInterrupted) as caught:
+            await run(AsyncSwarm(instrumented(RawAnswer(sse(*cut, done=False))), api="chat"), deltas=True)
+        assert caught.value.partial.startswith("Hel")
+    whole = RawAnswer(sse(chunk({"content": "Hello"}), usage))
+    assert (await run(AsyncSwarm(instrumented(whole), api="chat"), deltas=True)).text == "Hello"
+
+
+@pytest.mark.asyncio
+async def test_a_delta_beside_the_message_of_an_object() -> None:
+    """Perplexity's whole answer as an object of the SDK."""
+    both = {"index": 0, "message": {"role": "assistant", "content": "pong"}, "delta": {"content": ""}, "finish_reason": "stop"}
+    body = json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [both]}).encode()
+    client = instrumented(RawAnswer([body], "application/json"))
+    assert (await AsyncSwarm(client, api="chat").run(Agent(), "Hi")).text == "pong"
+
+
+@pytest.mark.asyncio
+async def test_a_second_response_of_an_instrumented_client_is_ignored() -> None:
+    """As without instrumentation, a response ends with its last event."""
+    bodies = [b"".join(sse_response(ScriptedAnswer(text)).pieces) for text in ("Hello", "Other")]
+    response = await run(AsyncSwarm(instrumented(RawAnswer(bodies)), api="responses"), deltas=True)
+    assert response.text == "Hello"

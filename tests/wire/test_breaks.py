@@ -94,6 +94,44 @@ async def test_a_body_that_cannot_be_read_is_quoted(way: str) -> None:
         assert "502 Bad Gateway" in str(seen.error)
 
 
+LINES = {
+    "llama.cpp's line": b'error: {"error": {"message": "failed to decode", "code": 500}}\n\n',
+    "with a detail beside it": b'error: {"detail": "failed", "error": {"message": "failed to decode"}}\n\n',
+    "a text": b"error: failed to decode\n\n",
+    "without a field": b'{"error": {"message": "failed to decode"}}\n\n',
+}
+
+
+@pytest.mark.asyncio
+@ways
+@pytest.mark.parametrize("case", LINES)
+async def test_a_line_with_an_error(case: str, way: str) -> None:
+    """A line with an error ends a stream: the StreamInterrupted has the server's text, and the text so far is kept."""
+    seen = await watch(way, [RawAnswer([*HALF, LINES[case]])])
+    assert isinstance(seen.error, StreamInterrupted)
+    assert "the provider ended the stream with an error: failed to decode" in str(seen.error)
+    assert (seen.error.retryable, seen.partial) == (True, "" if way == "run" else "Hello")
+
+
+@pytest.mark.asyncio
+@ways
+async def test_an_error_line_of_a_permanent_failure(way: str) -> None:
+    """A StreamInterrupted with a status of a permanent failure is not retryable."""
+    line = b'error: {"error": {"message": "the context is full", "code": 400}}\n\n'
+    seen = await watch(way, [RawAnswer([*HALF, line])])
+    assert isinstance(seen.error, StreamInterrupted)
+    assert (seen.error.status_code, seen.error.retryable) == (400, False)
+
+
+@pytest.mark.asyncio
+@ways
+async def test_a_connection_that_is_cut_within_its_done(way: str) -> None:
+    """Nothing is lost then, if the finish reason has arrived."""
+    for cut in (b"data:", b"data: [", b"data: [DONE"):
+        seen = await watch(way, [RawAnswer([*sse(*text("Hello"), *end(), done=False), cut])])
+        assert (seen.error, seen.response.text) == (None, "Hello")
+
+
 @pytest.mark.asyncio
 @ways
 async def test_a_stream_that_breaks_in_the_second_turn(way: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from wire_cases import LAST, PARIS, Json, asks, end, fragment, functions, sse, watch, ways
+from wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, functions, sse, watch, ways
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
@@ -62,6 +62,42 @@ async def test_row_44_signatures_are_echoed(way: str) -> None:
     ]
     seen = await watch(way, [RawAnswer(sse(*chunks)), LAST])
     assert seen.model.requests[1].messages[-2]["tool_calls"][0]["extra_content"] == signature
+
+
+@pytest.mark.asyncio
+@ways
+async def test_keys_that_only_an_answer_has(way: str) -> None:
+    """Of an answer, the fields of the API go back, and what the model thought and signed; the recorded message keeps the other
+    keys."""
+    beside = {
+        **{"channel": "analysis", "padding": "abc", "token_id": 7, "parsed": {"a": 1}, "provider_metadata": {"cost": 1}},
+        **{"executed_tools": [{"index": 0}], "name": "assistant", "x_vendor": "y", "annotations": [{"url": "u"}]},
+    }
+    thought = {
+        **{"reasoning": "Hm.", "reasoning_details": [{"type": "reasoning.encrypted", "data": "A"}]},
+        **{"reasoning_opaque": "B", "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "C"}]},
+        **{"thought_signature": "D", "extra_content": {"google": {"thought_signature": "E"}}},
+    }
+    part = {**fragment("get_weather", PARIS, id="1", index=0), "extra_content": {"google": {}}, "x_call": 1}
+    part["function"] |= {"parsed_arguments": {"city": "Paris"}, "thought_signature": "F"}
+    chunks = [chunk({**beside, **thought}), *asks(part), *end("tool_calls")]
+    seen = await watch(way, [RawAnswer(sse(*chunks)), LAST])
+    sent = seen.model.requests[1].messages[-2]
+    function = {"name": "get_weather", "arguments": PARIS, "thought_signature": "F"}
+    calls = [{"id": "1", "type": "function", "function": function, "extra_content": {"google": {}}}]
+    assert sent == {"role": "assistant", "content": None, "tool_calls": calls, **thought}
+    assert beside.items() <= seen.response.messages[0].items()
+
+
+@pytest.mark.asyncio
+@ways
+async def test_keys_of_the_caller_are_sent(way: str) -> None:
+    """A message without `sender` is the caller's: its keys are sent, for example Mistral's `prefix`, but not those of an
+    SDK's answer."""
+    user = {"role": "user", "content": "Hi"}
+    own = {"role": "assistant", "content": "Well", "name": "bot", "prefix": True}
+    seen = await watch(way, ["Hello"], [user, {**own, "parsed": {"a": 1}, "annotations": [{}]}, user])
+    assert seen.model.requests[0].messages[1:] == [user, own, user]
 
 
 @pytest.mark.asyncio

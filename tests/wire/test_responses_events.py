@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from aswarm import CompletionError, ConfigurationError, StreamInterrupted
 from aswarm._wire.accumulator import Accumulator, Completion
-from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder
+from aswarm._wire.responses_events import ResponseReader, ResponsesDecoder, whole_response
 from aswarm._wire.responses_items import DONE_CALL, OUTPUT_ITEMS, items_to_replay
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.testing import ScriptedAnswer, call
@@ -173,6 +173,63 @@ def test_a_stream_that_ends_early_is_interrupted(answer: ScriptedAnswer, at: int
     events = list(response_events(answer, 3))
     with pytest.raises(StreamInterrupted):
         read(encoded(events[: at % len(events)] or events[:1]))
+
+
+SHELL = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "output": [{"stdout": "Linux"}]}
+# Events inside a response whose own fields look like those of a whole response or of a failure.
+OF_A_TOOL: dict[str, Json] = {
+    "output": {"type": "response.shell_call_output_content.done", "output": SHELL["output"], "item_id": "sho_1"},
+    "no output": {"type": "response.some_tool.done", "output": []},
+    "error": {"type": "response.mcp_call.failed", "error": {"code": 7, "message": "The tool failed."}, "item_id": "mcp_1"},
+    "status": {"type": "response.some_tool.done", "status": "failed", "output": [], "response": {"status": "failed"}},
+    "choices": {"type": "response.some_tool.done", "choices": [{"message": {"content": "No"}}], "usage": {"total": 1}},
+}
+
+
+@pytest.mark.parametrize("case", OF_A_TOOL)
+def test_the_fields_of_an_event_are_those_of_a_tool(case: str) -> None:
+    """A list `output` or an `error` in an event of a hosted tool is neither the response nor its failure."""
+    item = {"type": "response.output_item.done", "output_index": 0, "item": SHELL}
+    delta = {"type": "response.output_text.delta", "output_index": 1, "item_id": "msg_1", "delta": "Hello"}
+    usage = {"input_tokens": 20, "output_tokens": 12, "total_tokens": 32}
+    body = encoded([item, OF_A_TOOL[case], delta, done(SHELL, MESSAGE, usage=usage)])
+    for pieces in ([body], [bytes([byte]) for byte in body]):
+        completion, _ = read(*pieces)
+        assert (completion.message["content"], completion.usage.total_tokens) == ("Hello", 32)
+        assert completion.message[OUTPUT_ITEMS] == [SHELL, MESSAGE]
+    with pytest.raises(StreamInterrupted):
+        read(encoded([item, OF_A_TOOL[case]]))
+
+
+@pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b"event: done\ndata: [DONE]\n\n", b'data: {"type": "response.cr'])
+def test_the_rest_after_a_response_may_be_cut(end: bytes) -> None:
+    """A piece that ends within `[DONE]`, or within another event, loses nothing."""
+    body = encoded([done(MESSAGE)])
+    for at in range(len(end) + 1):
+        assert read(body + end[:at])[0].message["content"] == "Hello"
+        decoder = ResponsesDecoder()
+        assert list(decoder.feed(body + end[:at]))
+        assert decoder.is_done
+    assert whole_response(body + end)
+
+
+def test_a_second_response_in_one_body_is_ignored() -> None:
+    """A response ends with its last event; the next one would be another answer."""
+    body = encoded([done(MESSAGE), done({**MESSAGE, "content": [{"type": "output_text", "text": "Other"}]})])
+    for pieces in ([body], [bytes([byte]) for byte in body]):
+        completion, _ = read(*pieces)
+        assert (completion.message["content"], completion.message[OUTPUT_ITEMS]) == ("Hello", [MESSAGE])
+
+
+def test_zero_values_of_a_response() -> None:
+    """An error with the zero values of Go is no error."""
+    zeros = {"error": {"code": "", "message": ""}, "incomplete_details": {"reason": ""}}
+    response = {"object": "response", "status": "completed", "output": [MESSAGE], **zeros}
+    accumulator = Accumulator()
+    for chunk in whole_response(json.dumps(response).encode()):
+        accumulator.feed(chunk)
+    assert accumulator.finish().message["content"] == "Hello"
+    assert read(encoded([done(MESSAGE, **zeros)]))[0].finish_reason == "stop"
 
 
 def test_items_are_stored_unchanged() -> None:

@@ -22,7 +22,7 @@ from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import as_plain
 from aswarm._values.text import shortened
 from aswarm._wire.accumulator import provider_error
-from aswarm._wire.failures import headers_of, hide_header_values, may_pass, provider_text, retry_after, should_retry
+from aswarm._wire.failures import headers_of, hide_header_values, may_pass, provider_texts, retry_after, should_retry
 from aswarm._wire.request import CompletionRequest
 from aswarm._wire.sse import DONE, whole
 
@@ -286,15 +286,13 @@ def completion_error(error: Exception) -> AswarmError:
 
 def _body_of(error: Exception) -> Any:
     """Return the body of an error response: JSON if possible, a text, or None."""
+    # The SDK sets `body` to the value of "error" only. The response has the keys beside it.
     body: Any = getattr(error, "body", None)
-    if is_object(body):
-        return body
-    text = body
-    # The SDK sets `body` to the value of "error", which may be a text, and to None if there is none.
     with suppress(Exception):  # no response, a response that was not read, or a mock
-        text = getattr(error, "response").text or body  # noqa: B009 - an exception of any library
+        text = error.response.text  # type: ignore[attr-defined] # an exception of any library
+        body = text or body
         body = json.loads(text)
-    return body if is_object(body) or is_array(body) else text if isinstance(text, str) else None
+    return body if is_object(body) or is_array(body) or isinstance(body, str) else None
 
 
 def _code_in(body: Any) -> Any:
@@ -308,10 +306,9 @@ def _code_in(body: Any) -> Any:
 def _with_text_of(body: Any, text: str) -> str:
     """Return the text of an exception with the text of the provider, if it is not in it already. An HTML page is shortened."""
     text = shortened(text, _LONGEST)
-    said = "" if body is None else provider_text(body)
     # openai 2 shows the `repr` of the body, in which quotes and line breaks are escaped.
-    missing = [part for part in said.split(": ", 1) if part not in text and repr(part)[1:-1] not in text]
-    return f"{text} - {': '.join(missing)}" if missing else text
+    missing = [each for each in provider_texts(body) if each not in text and repr(each)[1:-1] not in text]
+    return f"{text} - {shortened('; '.join(missing), _LONGEST // 2)}" if missing else text
 
 
 def _has_base(error: BaseException | None, names: frozenset[str]) -> bool:

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from .errors import ConfigurationError
 from .json import is_array, is_object, sendable_data, shown
-from .sent_back import ANSWER_KEYS, goes_back
+from .sent_back import ANSWER_KEYS, CALL_FIELDS, FIELDS, is_of_model
 from .text import whole_escapes
 
 Message = dict[str, Any]
@@ -427,7 +427,7 @@ def _clean(message: Message) -> Message:
         if key not in _NEVER_SENT
         and value is not None
         and (value != [] or key == "content")
-        and (not is_answer or goes_back(key))
+        and (not is_answer or key in FIELDS or is_of_model(key))
     }
 
 
@@ -447,7 +447,9 @@ def _clean_fields(fields: Mapping[str, Any], *, is_answer: bool) -> Message:
     return {
         key: value
         for key, value in fields.items()
-        if value is not None and key not in ANSWER_KEYS and (not is_answer or goes_back(key))
+        if value is not None
+        and key not in ANSWER_KEYS
+        and (not is_answer or key in CALL_FIELDS or is_of_model(key))
     }
 
 

@@ -15,19 +15,12 @@ from functools import lru_cache
 ANSWER_KEYS = frozenset(
     {"annotations", "channel", "executed_tools", "padding", "parsed", "parsed_arguments", "provider_metadata", "token_id"}
 )
-# The fields of an assistant message, of its calls, and of a function.
-_FIELDS = frozenset(
-    {"role", "content", "refusal", "tool_calls", "function_call", "audio", "responses_output"}
-    | {"id", "type", "function", "custom", "name", "arguments", "input"}
-)
+# The fields of the API: of an assistant message, and of its calls and their functions.
+FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "audio", "responses_output"})
+CALL_FIELDS = frozenset({"id", "type", "function", "custom", "name", "arguments", "input"})
 _OF_MODEL = ("reasoning", "thinking", "thought", "signature", "encrypted", "opaque")
 # `extra_content` (Gemini) and `provider_specific_fields` (LiteLLM) contain signatures. `images` (OpenRouter) are content.
 _CARRIERS = frozenset({"extra_content", "images", "provider_specific_fields"})
-
-
-def goes_back(key: str) -> bool:
-    """Return whether this key of an answer, of its calls or of their functions is sent back."""
-    return key in _FIELDS or is_of_model(key)
 
 
 @lru_cache(maxsize=1000)  # the keys come from servers

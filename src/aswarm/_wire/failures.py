@@ -48,9 +48,11 @@ _PASSING_CODES = (
 _ADVICE = {"true": True, "false": False}
 # A longer Retry-After is ignored. It must be a mistake, such as a timestamp instead of seconds.
 _LONGEST_WAIT = 86_400.0
-# The keys of an error body under which providers put their text, the best first. FastAPI sends `detail` (a text, an object, or a
-# list with `msg`), Gemini a list of errors, OAuth `error_description`; the other keys are those of proxies.
-_SAID = ("message", "error", "detail", "details", "errors", "msg", "error_description", "description", "title", "reason")
+# The keys of an error body under which providers put their texts, the best first. FastAPI sends `detail` (a text, an object, or a
+# list with `msg`), OAuth `error_description`; other keys are those of gateways. `_SAID_BESIDE`: only if there is no other text.
+_SAID = ("message", "error_description", "error", "detail", "details", "errors", "msg")
+_SAID_BESIDE = ("description", "title", "reason")
+_MOST_ITEMS = 5  # items of a list of errors that are read
 _CODES = frozenset({"code", "type", "param", "status", "status_code"})
 _DEEPEST = 5
 _MOST_SAID = 1000  # characters of a provider's text
@@ -129,36 +131,42 @@ def _innermost(error: Any) -> Any:
 
 def provider_text(body: Any) -> str:
     """Return what the provider says in the body of an error: a text, or JSON of any form. At most 1,000 characters."""
+    return shortened("; ".join(provider_texts(body)), _MOST_SAID)
+
+
+def provider_texts(body: Any) -> list[str]:
+    """Return the different texts in the body of an error, the most important first. If there is none, return its JSON."""
     said = _said(body, _DEEPEST)
-    has_more = not is_object(body) or any(body[key] for key in body.keys() - _CODES)
-    if not said and has_more and not is_zero(body):
-        said = body if isinstance(body, str) else json.dumps(body, default=str, ensure_ascii=False)
-    return shortened(said, _MOST_SAID)
+    if not said and not is_zero({key: body[key] for key in body.keys() - _CODES} if is_object(body) else body):
+        said = [body if isinstance(body, str) else json.dumps(body, default=str, ensure_ascii=False)]
+    return [text for at, text in enumerate(said) if not any(text in earlier for earlier in said[:at])]
 
 
-def _said(value: Any, depth: int) -> str:
+def _said(value: Any, depth: int) -> list[str]:
     if isinstance(value, str):
-        return _plain_text(value, depth)
+        return _in_text(value, depth)
     if is_array(value):
-        return "; ".join(filter(None, (_said(item, depth - 1) for item in value[:5]))) if depth else ""
+        return [text for item in value[:_MOST_ITEMS] for text in _said(item, depth - 1)] if depth else []
     if not (is_object(value) and depth):
-        return ""
-    said = next(filter(None, (_said(value.get(key), depth - 1) for key in _SAID)), "")
-    metadata = value.get("metadata")
-    # OpenRouter: the text of the provider behind it. `message` only says that the provider returned an error.
-    raw = _said(metadata.get("raw"), depth - 1) if is_object(metadata) else ""
+        return []
+    said = [text for key in _SAID for text in _said(value.get(key), depth - 1)]
+    said = said or [text for key in _SAID_BESIDE for text in _said(value.get(key), depth - 1)]
     place = value.get("loc")  # FastAPI: the field that is wrong
-    where = f"{'.'.join(map(str, place))}: " if is_array(place) and place and said else ""
-    return f"{where}{said}" + (f": {raw}" if raw and raw not in said else "")
+    if said and is_array(place) and place:
+        said[0] = f"{'.'.join(map(str, place))}: {said[0]}"
+    # OpenRouter: the text of the provider behind it. `message` only says that the provider returned an error.
+    metadata = value.get("metadata")
+    return said + (_said(metadata.get("raw"), depth - 1) if is_object(metadata) else [])
 
 
-def _plain_text(text: str, depth: int) -> str:
-    """Return a text of a provider. It may be an HTML page, or JSON that a gateway passes on as a text."""
+def _in_text(text: str, depth: int) -> list[str]:
+    """Return what a text says. It may be an HTML page, or JSON that a gateway passes on as a text."""
     text = text.strip()
     if text[:1] in ("{", "[") and depth:
         with suppress(ValueError, RecursionError):
-            return _said(json.loads(text), depth - 1) or text
-    return " ".join(_TAGS.sub(" ", text[:_MOST_READ]).split()) if text[:1] == "<" else text
+            return _said(json.loads(text), depth - 1) or [text]
+    text = " ".join(_TAGS.sub(" ", text[:_MOST_READ]).split()) if text[:1] == "<" else text
+    return [text] if text else []
 
 
 def is_retryable_status(status: int | None) -> bool:

@@ -55,7 +55,7 @@ class ResponsesDecoder:
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
         """Add bytes; yield the complete chunks. Raises the errors of `AnswerDecoder` and `ResponseReader`."""
-        for event in self._decoder.feed(piece):
+        for event in () if self.is_done else self._decoder.feed(piece):
             yield from self._reader.read(event)
             if self._reader.is_done:
                 return

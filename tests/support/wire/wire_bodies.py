@@ -40,6 +40,7 @@ HELLO: dict[str, list[Json]] = {
     "36 no DONE": [*text("Hello"), *end()],
 }
 
+NO_CUSTOM = {"input": "", "name": ""}
 ONE, TWO = [("get_weather", PARIS)], [("get_weather", PARIS), ("get_time", ROME)]
 # With the calls of the message.
 CALLS: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
@@ -147,6 +148,14 @@ CALLS: dict[str, tuple[list[Json], list[tuple[str, str]]]] = {
     "26 no arguments": (asks(fragment("get_weather", None, id="1", index=0)), [("get_weather", "")]),
     "27 finish stop": ([*asks(fragment("get_weather", PARIS, id="1", index=0)), *end("stop")], ONE),
     "28 finish length, the call whole": ([*asks(fragment("get_weather", PARIS, id="1", index=0)), *end("length")], ONE),
+    "a custom of zero values beside the function": (
+        [
+            chunk({"tool_calls": [{**fragment("get_weather", "", id="1", index=0), "custom": NO_CUSTOM}]}),
+            chunk({"tool_calls": [{**fragment("", PARIS, id="", index=0, type=""), "custom": NO_CUSTOM}]}),
+            chunk({"tool_calls": [{**fragment("", "", id="", index=0, type=""), "custom": NO_CUSTOM}]}),
+        ],
+        ONE,
+    ),
     "30 function_call beside it": (
         [
             chunk(
@@ -179,7 +188,7 @@ ERRORS: dict[str, list[bytes]] = {
 # With the text until then.
 NO_ANSWERS: dict[str, tuple[Sequence[bytes], str]] = {
     "35 no finish reason": (HALF, "Hello"),
-    "35 no finish reason, DONE": (sse(*text("Hel", "lo")), "Hello"),
+    "35 no finish reason and no usage, DONE": (sse(*text("Hel", "lo")), "Hello"),
     "35 a cut line": ([*HALF, b'data: {"choices": [{"del'], "Hello"),
     "35 cut within a character": ([*HALF, 'data: {"choices": [{"delta": {"content": "ü'.encode()[:-1]], "Hello"),
     "35 an empty 200": ([], ""),
