@@ -9,6 +9,7 @@ import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from cli_runs import model
@@ -212,10 +213,13 @@ async def test_a_create_without_a_signature_is_called_without_stream_options() -
 # --- errors and ends of a stream --------------------------------------------------------------------------------------
 
 
-def instrumented(step: Step, *, is_blocking: bool = False) -> Any:
+def instrumented(step: Step) -> Any:
     """Return a client whose `create` is wrapped, so that the stream has objects of the SDK."""
-    model = ScriptedModel([step] * 2)
-    client = model.sync_client() if is_blocking else model.client()
+    return wrapped(ScriptedModel([step]).client())
+
+
+def wrapped(client: Any) -> Any:
+    """Return the client with a wrapped `create` of both APIs."""
     for resource in (client.chat.completions, client.responses):
         resource.create = FunctionLike(resource.create, [])
     return client
@@ -249,9 +253,12 @@ async def test_an_error_inside_a_stream_is_the_same_as_without_instrumentation(c
 
 def test_an_error_inside_a_stream_of_a_blocking_client() -> None:
     """The same for a blocking client in a `Swarm`."""
-    client = instrumented(RawAnswer(ERRORS["a code"]), is_blocking=True)
-    with pytest.raises(CompletionError, match="Token limit reached") as caught:
-        list(Swarm(client, api="chat").run(Agent(), "Hi", stream=True))
+    answer = b"".join(ERRORS["a code"])
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=answer))
+    http_client: Any = httpx.Client(transport=transport)
+    client = openai.OpenAI(api_key="x", base_url="http://a.test/v1", http_client=http_client)
+    with Swarm(wrapped(client), api="chat") as swarm, pytest.raises(CompletionError, match="Token limit") as caught:
+        list(swarm.run(Agent(), "Hi", stream=True))
     assert (type(caught.value), caught.value.status_code) == (CompletionError, 400)
 
 

@@ -19,7 +19,7 @@ from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.text import whole_escapes
-from aswarm._values.usage import Usage, latest_usage
+from aswarm._values.usage import Usage, latest_usage, usage_of_answer
 
 from .characters import CutCharacters
 from .failures import failure_in
@@ -216,7 +216,7 @@ class Accumulator:
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._whole}
         if self._cut is not None or self._whole:
             message = sendable_data(message)
-        return Completion(message, self._finish_reason, Usage.of_completion(self._usage))
+        return Completion(message, self._finish_reason, usage_of_answer(self._usage))
 
     def _has_ended(self) -> bool:
         """Return whether the stream is whole without a finish reason, as from Snowflake and from Novita.
