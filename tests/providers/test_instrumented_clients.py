@@ -278,7 +278,12 @@ async def test_a_cut_stream_of_an_instrumented_client_is_interrupted() -> None:
 @pytest.mark.asyncio
 async def test_a_delta_beside_the_message_of_an_object() -> None:
     """Perplexity's whole answer as an object of the SDK."""
-    both = {"index": 0, "message": {"role": "assistant", "content": "pong"}, "delta": {"content": ""}, "finish_reason": "stop"}
+    both = {
+        "index": 0,
+        "message": {"role": "assistant", "content": "pong"},
+        "delta": {"content": ""},
+        "finish_reason": "stop",
+    }
     body = json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [both]}).encode()
     client = instrumented(RawAnswer([body], "application/json"))
     assert (await AsyncSwarm(client, api="chat").run(Agent(), "Hi")).text == "pong"

@@ -52,19 +52,19 @@ async def test_the_text_of_the_provider_is_shown(api: Any, transport: Transport)
     """Each of these bodies has the same text, and the error shows it once; streamed and whole."""
     shown: dict[str, str] = {}
     body = b""
-    async with serve(lambda _: Reply([body], status="400 Bad Request", content_type="application/json")) as server:
-        async with client_at(server.base_url, transport, api) as client:
-            swarm = AsyncSwarm(client, api=api)
-            for name, each in BODIES.items():
-                body = each if isinstance(each, bytes) else json.dumps(each).encode()
-                with pytest.raises(CompletionError) as caught:
-                    await swarm.run(Agent(), "Hi")
-                shown[name] = str(caught.value)
-                assert (caught.value.status_code, caught.value.retryable) == (400, False)
-                with pytest.raises(CompletionError) as streamed:
-                    async for _ in swarm.run(Agent(), "Hi", stream=True):
-                        pass
-                assert str(streamed.value) == shown[name]
+    refusal = lambda _: Reply([body], status="400 Bad Request", content_type="application/json")  # noqa: E731
+    async with serve(refusal) as server, client_at(server.base_url, transport, api) as client:
+        swarm = AsyncSwarm(client, api=api)
+        for name, each in BODIES.items():
+            body = each if isinstance(each, bytes) else json.dumps(each).encode()
+            with pytest.raises(CompletionError) as caught:
+                await swarm.run(Agent(), "Hi")
+            shown[name] = str(caught.value)
+            assert (caught.value.status_code, caught.value.retryable) == (400, False)
+            with pytest.raises(CompletionError) as streamed:
+                async for _ in swarm.run(Agent(), "Hi", stream=True):
+                    pass
+            assert str(streamed.value) == shown[name]
     most = 2 if openai.__version__.startswith("2.") else 1  # openai 2 shows the `repr` of the body
     assert {name for name, text in shown.items() if not 1 <= text.count(SAID) <= most} == set()
 
@@ -77,7 +77,14 @@ def test_a_code_beside_the_text_is_shown() -> None:
 
 def test_a_long_text_is_shortened() -> None:
     """An HTML page or a text of any length gives a short error, in linear time."""
-    for body in ("<p>x</p>" * 100_000, "<script" * 100_000, "<!--" * 100_000, "x" * 1_000_000, "[" * 100_000, '{"a": ' * 9_999):
+    for body in (
+        "<p>x</p>" * 100_000,
+        "<script" * 100_000,
+        "<!--" * 100_000,
+        "x" * 1_000_000,
+        "[" * 100_000,
+        '{"a": ' * 9_999,
+    ):
         response = httpx.Response(502, text=body, request=httpx.Request("POST", "http://x"))
         assert len(str(completion_error(StatusError(response)))) < 2_000
         assert len(str(completion_error(StatusError(response, body)))) < 4_000
@@ -91,7 +98,9 @@ class StatusError(Exception):
         self.response = response
 
 
-@pytest.mark.parametrize("body", [None, "", {}, [], {"error": None}, {"error": {}}, {"code": 1}, 0, {"metadata": {"raw": ""}}])
+@pytest.mark.parametrize(
+    "body", [None, "", {}, [], {"error": None}, {"error": {}}, {"code": 1}, 0, {"metadata": {"raw": ""}}]
+)
 def test_a_body_that_says_nothing(body: object) -> None:
     """There is no text then."""
     assert provider_text(body) == ""
@@ -100,7 +109,9 @@ def test_a_body_that_says_nothing(body: object) -> None:
 @pytest.mark.asyncio
 async def test_the_advice_reads_the_text() -> None:
     """The usual cause is found in each form of the body."""
-    refusal = Reply([b'{"error": "The model m-9 does not exist"}'], status="404 Not Found", content_type="application/json")
+    refusal = Reply(
+        [b'{"error": "The model m-9 does not exist"}'], status="404 Not Found", content_type="application/json"
+    )
     async with serve(lambda _: refusal) as server, client_at(server.base_url) as client:
         with pytest.raises(CompletionError, match=r"choose another one with Agent\(model=...\)"):
             await AsyncSwarm(client).run(Agent(model="m-9"), "Hi")

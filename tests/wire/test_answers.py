@@ -80,7 +80,12 @@ async def test_row_4_a_total_that_is_less_than_its_parts(names: tuple[str, str],
 async def test_a_budget_of_tokens_stops_although_the_last_usage_is_zero() -> None:
     """Otherwise a server that sends zeros at the end of its streams would never reach the budget."""
     zeros = {"choices": [], "usage": dict.fromkeys(FULL, 0)}
-    chunks = [*asks(fragment("missing", "{}", id="1", index=0)), *end("tool_calls"), {"choices": [], "usage": FULL}, zeros]
+    chunks = [
+        *asks(fragment("missing", "{}", id="1", index=0)),
+        *end("tool_calls"),
+        {"choices": [], "usage": FULL},
+        zeros,
+    ]
     model = ScriptedModel([RawAnswer(sse(*chunks))] * 5)
     async with AsyncSwarm(client=model.client()).stream(Agent(), "Hi", budget=Budget(tokens=9)) as run:
         async for _ in run:
@@ -151,7 +156,10 @@ BOTH: dict[str, list[bytes]] = {
     "whole, the same in both": body({"role": "assistant", "content": "Hello"}, delta={"content": "Hello"}),
     "streamed": sse(
         chunk({"content": "Hel"}),
-        *({"choices": [{"delta": {"content": new}, "message": {"content": so_far}}]} for new, so_far in [("lo", "Hello")]),
+        *(
+            {"choices": [{"delta": {"content": new}, "message": {"content": so_far}}]}
+            for new, so_far in [("lo", "Hello")]
+        ),
         {"choices": [{"delta": EMPTY, "message": {"content": "Hello"}, "finish_reason": "stop"}]},
         done=False,
     ),
@@ -192,7 +200,10 @@ async def test_a_stream_that_ends_with_its_usage(way: str) -> None:
     usage = {"choices": [], "usage": FULL}
     seen = await watch(way, [RawAnswer(sse(*text("Hel", "lo"), usage))])
     assert (seen.error, seen.response.text, seen.response.usage.total_tokens) == (None, "Hello", 9)
-    for cut in (sse(*text("Hel"), usage, done=False), sse(*text("Hel"), {"choices": [], "usage": dict.fromkeys(FULL, 0)})):
+    for cut in (
+        sse(*text("Hel"), usage, done=False),
+        sse(*text("Hel"), {"choices": [], "usage": dict.fromkeys(FULL, 0)}),
+    ):
         assert isinstance((await watch(way, [RawAnswer(cut)])).error, StreamInterrupted)
     assert isinstance((await watch(way, [RawAnswer(sse(*text(""), usage))])).error, StreamInterrupted)
 
@@ -207,7 +218,10 @@ DETAILS: dict[str, tuple[list[list[Json]], list[Json]]] = {
         [[{**SUMMARY, "summary": "Ask "}], [ENCRYPTED], [{**SUMMARY, "summary": "the tool."}]],
         [SUMMARY, ENCRYPTED],
     ),
-    "signatures of two calls": ([[{**ENCRYPTED, "id": id_}] for id_ in "ab"], [{**ENCRYPTED, "id": id_} for id_ in "ab"]),
+    "signatures of two calls": (
+        [[{**ENCRYPTED, "id": id_}] for id_ in "ab"],
+        [{**ENCRYPTED, "id": id_} for id_ in "ab"],
+    ),
     "encrypted items without ids": (
         [[{"type": "reasoning.encrypted", "data": data, "index": 0}] for data in ("AAA", "BBB", "BBB")],
         [{"type": "reasoning.encrypted", "data": data, "index": 0} for data in ("AAA", "BBB")],

@@ -70,13 +70,23 @@ async def test_keys_that_only_an_answer_has(way: str) -> None:
     """Of an answer, the fields of the API go back, and what the model thought and signed; the recorded message keeps the other
     keys."""
     beside = {
-        **{"channel": "analysis", "padding": "abc", "token_id": 7, "parsed": {"a": 1}, "provider_metadata": {"cost": 1}},
-        **{"executed_tools": [{"index": 0}], "name": "assistant", "x_vendor": "y", "annotations": [{"url": "u"}]},
+        "channel": "analysis",
+        "padding": "abc",
+        "token_id": 7,
+        "parsed": {"a": 1},
+        "provider_metadata": {"cost": 1},
+        "executed_tools": [{"index": 0}],
+        "name": "assistant",
+        "x_vendor": "y",
+        "annotations": [{"url": "u"}],
     }
     thought = {
-        **{"reasoning": "Hm.", "reasoning_details": [{"type": "reasoning.encrypted", "data": "A"}]},
-        **{"reasoning_opaque": "B", "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "C"}]},
-        **{"thought_signature": "D", "extra_content": {"google": {"thought_signature": "E"}}},
+        "reasoning": "Hm.",
+        "reasoning_details": [{"type": "reasoning.encrypted", "data": "A"}],
+        "reasoning_opaque": "B",
+        "thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "C"}],
+        "thought_signature": "D",
+        "extra_content": {"google": {"thought_signature": "E"}},
     }
     part = {**fragment("get_weather", PARIS, id="1", index=0), "extra_content": {"google": {}}, "x_call": 1}
     part["function"] |= {"parsed_arguments": {"city": "Paris"}, "thought_signature": "F"}

@@ -180,7 +180,11 @@ SHELL = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "outpu
 OF_A_TOOL: dict[str, Json] = {
     "output": {"type": "response.shell_call_output_content.done", "output": SHELL["output"], "item_id": "sho_1"},
     "no output": {"type": "response.some_tool.done", "output": []},
-    "error": {"type": "response.mcp_call.failed", "error": {"code": 7, "message": "The tool failed."}, "item_id": "mcp_1"},
+    "error": {
+        "type": "response.mcp_call.failed",
+        "error": {"code": 7, "message": "The tool failed."},
+        "item_id": "mcp_1",
+    },
     "status": {"type": "response.some_tool.done", "status": "failed", "output": [], "response": {"status": "failed"}},
     "choices": {"type": "response.some_tool.done", "choices": [{"message": {"content": "No"}}], "usage": {"total": 1}},
 }

@@ -288,11 +288,12 @@ def _body_of(error: Exception) -> Any:
     """Return the body of an error response: JSON if possible, a text, or None."""
     # The SDK sets `body` to the value of "error" only. The response has the keys beside it.
     body: Any = getattr(error, "body", None)
+    response: Any = getattr(error, "response", None)
     with suppress(Exception):  # no response, a response that was not read, or a mock
-        text = error.response.text  # type: ignore[attr-defined] # an exception of any library
-        body = text or body
-        body = json.loads(text)
-    return body if is_object(body) or is_array(body) or isinstance(body, str) else None
+        body = response.text or body
+        body = json.loads(response.text)
+    found: Any = body
+    return found if is_object(found) or is_array(found) or isinstance(found, str) else None
 
 
 def _code_in(body: Any) -> Any:

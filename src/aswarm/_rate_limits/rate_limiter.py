@@ -35,7 +35,7 @@ from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from .adaptive import AdaptiveLimit
 from .policy import MINUTE, Admission, RateLimits, RatePolicy, Rejections
-from .tokens import TokenEstimate, size_of, usage_of, used_tokens
+from .tokens import TokenEstimate, latest_report, size_of, usage_of, used_tokens
 
 logger = logging.getLogger("aswarm")
 
@@ -206,7 +206,8 @@ class RateLimiter:
                     async for chunk in chunks:
                         if not pending.has_started:
                             self._answer_started(pending, admission, chunk)
-                        reported = chunk.get("usage") or reported
+                        if usage := chunk.get("usage"):
+                            reported = latest_report(reported, usage)
                         yield chunk
             except CompletionError as error:
                 on_sending(False)

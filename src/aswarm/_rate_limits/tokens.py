@@ -13,7 +13,7 @@ from typing import Any
 
 from aswarm._values.json import is_array, is_object
 from aswarm._values.messages import Message, as_plain
-from aswarm._values.usage import Usage
+from aswarm._values.usage import Usage, latest_usage
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 
 _MOST = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -89,6 +89,12 @@ def _media_size(part: Any) -> int:
 def used_tokens(usage: Usage) -> int:
     """Return the used tokens; 0 if the provider did not count them."""
     return usage.total_tokens or usage.prompt_tokens + usage.completion_tokens
+
+
+def latest_report(earlier: object, reported: object) -> object:
+    """Return the usage of a stream after its next report, of which some fields may be missing or 0."""
+    plain: object = as_plain(reported)
+    return latest_usage(earlier, plain) if is_object(earlier) and is_object(plain) else plain
 
 
 def usage_of(reported: object) -> Usage:

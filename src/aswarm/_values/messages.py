@@ -447,9 +447,7 @@ def _clean_fields(fields: Mapping[str, Any], *, is_answer: bool) -> Message:
     return {
         key: value
         for key, value in fields.items()
-        if value is not None
-        and key not in ANSWER_KEYS
-        and (not is_answer or key in CALL_FIELDS or is_of_model(key))
+        if value is not None and key not in ANSWER_KEYS and (not is_answer or key in CALL_FIELDS or is_of_model(key))
     }
 
 

@@ -13,7 +13,16 @@ from functools import lru_cache
 # Keys that providers and SDKs add to answers: citations, padding, the channel and the hosted tools of Groq, the form of a parsed
 # answer, the routing of a gateway. They are never sent, also if the caller has added the answer of an SDK to the history.
 ANSWER_KEYS = frozenset(
-    {"annotations", "channel", "executed_tools", "padding", "parsed", "parsed_arguments", "provider_metadata", "token_id"}
+    {
+        "annotations",
+        "channel",
+        "executed_tools",
+        "padding",
+        "parsed",
+        "parsed_arguments",
+        "provider_metadata",
+        "token_id",
+    }
 )
 # The fields of the API: of an assistant message, and of its calls and their functions.
 FIELDS = frozenset({"role", "content", "refusal", "tool_calls", "function_call", "audio", "responses_output"})

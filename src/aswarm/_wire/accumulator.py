@@ -187,17 +187,18 @@ class Accumulator:
 
     def _add_parts(self, content: Any) -> Any:
         """Add content that is not a text. Return the content to show."""
-        if is_object(content) and content.get("type") not in content:  # Cloudflare sends a JSON answer as an object
+        if _is_json_answer(content):
             text = json.dumps(content, ensure_ascii=False)
             self._add_text(text)
             return text
         check_parts(content)
+        parts: Any = content
         if self._parts is None:
             earlier = self.text
             self._parts = [{"type": "text", "text": Pieces([earlier])}] if earlier else []
-        self._text.append(text_of(content))
-        merge_parts(self._parts, content)
-        return content
+        self._text.append(text_of(parts))
+        merge_parts(self._parts, parts)
+        return parts
 
     def finish(self) -> Completion:
         """Return the whole completion. Raises StreamInterrupted if the end of the completion has not arrived."""
@@ -237,6 +238,12 @@ def provider_error(error: Any) -> CompletionError:
     """Return the CompletionError for an error inside an answer of a provider."""
     text, status, retryable = failure_in(as_plain(error))
     return CompletionError(f"the provider reported an error: {text}", status_code=status, retryable=retryable)
+
+
+def _is_json_answer(content: Any) -> bool:
+    """Return whether a content is the object of a JSON answer, as from Cloudflare, and not a single part."""
+    kind = content.get("type") if is_object(content) else None
+    return is_object(content) and not (isinstance(kind, str) and kind in content)
 
 
 def _is_empty(message: Mapping[str, Any]) -> bool:

@@ -145,7 +145,9 @@ def _is_cut_terminator(line: bytes) -> bool:
 def whole(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an answer that was not streamed. Its choices have no `delta`: Perplexity sends an empty one beside `message`."""
     choices: Any = answer.get("choices")
-    if is_array(choices) and any(is_object(choice) and choice.get("message") and "delta" in choice for choice in choices):
+    if is_array(choices) and any(
+        is_object(choice) and choice.get("message") and "delta" in choice for choice in choices
+    ):
         return {**answer, "choices": [*map(_without_delta, choices)]}
     return answer
 
@@ -163,7 +165,9 @@ def _error_line(value: bytes) -> StreamInterrupted:
         error = value.decode(errors="replace").strip()
     text, status, retryable = failure_in(error)
     retryable = retryable or status is None
-    return StreamInterrupted(f"the provider ended the stream with an error: {text}", status_code=status, retryable=retryable)
+    return StreamInterrupted(
+        f"the provider ended the stream with an error: {text}", status_code=status, retryable=retryable
+    )
 
 
 def _json(data: bytes) -> dict[str, Any]:
