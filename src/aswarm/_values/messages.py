@@ -39,6 +39,7 @@ WAITING = "waiting"
 SENT_INPUT = "sent_input"
 _OWN_KEYS = frozenset({"sender", "tool_name", WAITING, SENT_INPUT})
 _NEVER_SENT = _OWN_KEYS | ANSWER_KEYS
+_PLAIN_CALL, _PLAIN_FUNCTION = {"id", "type", "function"}, {"name", "arguments"}  # most calls have only these keys
 # An assistant message without calls is sent only if it has one of these keys, because Mistral rejects an empty message.
 _SUBSTANCE = ("content", "refusal", "audio", "function_call", "responses_output")
 INTERRUPTED = "not run: interrupted"
@@ -404,9 +405,10 @@ def _wire_assistant(
     head: Message, answers: list[Message], empty_content: str | None, behind: Iterable[Message]
 ) -> Iterator[Message]:
     calls: list[Message] = head.get("tool_calls") or []
-    message = _clean(head)
+    is_answer = "sender" in head
+    message = _clean_answer(head) if is_answer else _clean(head)
     if calls:
-        message["tool_calls"] = [_clean_call(call, is_answer="sender" in head) for call in calls]
+        message["tool_calls"] = [_clean_call(call, is_answer=is_answer) for call in calls]
         message["content"] = message.get("content") or empty_content
         yield message
     elif any(message.get(key) for key in _SUBSTANCE):
@@ -419,35 +421,38 @@ def _wire_assistant(
 
 
 def _clean(message: Message) -> Message:
-    is_answer = "sender" in message and _is_assistant(message)
     return {
         key: value
         for key, value in message.items()
         # OpenAI rejects an empty list of tool calls (openai-node#1341). No server needs an empty list in another key.
-        if key not in _NEVER_SENT
-        and value is not None
-        and (value != [] or key == "content")
-        and (not is_answer or key in FIELDS or is_of_model(key))
+        if key not in _NEVER_SENT and value is not None and (value != [] or key == "content")
+    }
+
+
+def _clean_answer(message: Message) -> Message:
+    return {
+        key: value
+        for key, value in message.items()
+        if value is not None and (key in FIELDS or is_of_model(key)) and (value != [] or key == "content")
     }
 
 
 def _clean_call(call: Message, *, is_answer: bool) -> Message:
-    cleaned = _clean_fields(call, is_answer=is_answer)
-    for kind in ("function", "custom"):
-        if is_object(named := call.get(kind)):
-            cleaned[kind] = _clean_fields(named, is_answer=is_answer)
-    function = cleaned.get("function")
+    function = call.get("function")
+    is_plain = call.keys() == _PLAIN_CALL and type(function) is dict and function.keys() == _PLAIN_FUNCTION
+    cleaned = {**call} if is_plain else _clean_fields(call, is_answer=is_answer)
     if function is not None and not is_json_object(text := function.get("arguments")):
         whole = whole_escapes(text) if isinstance(text, str) else ""
-        function["arguments"] = whole if is_json_object(whole) else "{}"
+        cleaned["function"] = {**cleaned["function"], "arguments": whole if is_json_object(whole) else "{}"}
     return cleaned
 
 
 def _clean_fields(fields: Mapping[str, Any], *, is_answer: bool) -> Message:
+    """Return the fields of a call, or of its function, that are sent."""
     return {
-        key: value
+        key: _clean_fields(value, is_answer=is_answer) if key in ("function", "custom") and is_object(value) else value
         for key, value in fields.items()
-        if value is not None and key not in ANSWER_KEYS and (not is_answer or key in CALL_FIELDS or is_of_model(key))
+        if value is not None and (key in CALL_FIELDS or (is_of_model(key) if is_answer else key not in ANSWER_KEYS))
     }
 
 

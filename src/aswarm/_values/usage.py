@@ -4,7 +4,7 @@ Nothing is estimated. If a provider reports nothing, the counts stay 0; then 0 m
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from .json import is_object
@@ -34,13 +34,18 @@ class Usage:
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
-    def of_completion(cls, reported: Mapping[str, Any] | None) -> "Usage":
-        """Return the usage of one completion. `reported`: the `usage` object of the provider, or None."""
+    def of_completion(cls, reported: Mapping[str, Any] | None, *, is_checked: bool = False) -> "Usage":
+        """Return the usage of one completion. `reported`: the `usage` object of the provider, or None.
+
+        `is_checked`: if the total is unknown or less than its parts, it becomes their sum.
+        """
         if not reported:
             return cls(requests=1)
-        prompt = _count(reported.get("prompt_tokens")) or _count(reported.get("input_tokens"))
-        completion = _count(reported.get("completion_tokens")) or _count(reported.get("output_tokens"))
-        total = _count(reported.get("total_tokens"))
+        prompt, completion, total = map(_count, map(reported.get, _COUNTS))
+        if is_checked and (not prompt or total < prompt + completion):
+            prompt = prompt or _count(reported.get("input_tokens"))  # the names of Anthropic and of the Responses API
+            completion = completion or _count(reported.get("output_tokens"))
+            total = max(total, prompt + completion)
         details = {key: value for key, value in reported.items() if key not in _COUNTS}
         return cls(prompt, completion, total, 1, _sum({}, details) if details else details)
 
@@ -53,12 +58,6 @@ class Usage:
             self.requests + other.requests,
             _sum(self.details, other.details) if self.details or other.details else {},
         )
-
-
-def usage_of_answer(reported: Mapping[str, Any] | None) -> Usage:
-    """Return the usage of a whole answer. If the total is unknown or less than its parts, it becomes their sum."""
-    usage = Usage.of_completion(reported)
-    return replace(usage, total_tokens=max(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens))
 
 
 def latest_usage(earlier: Mapping[str, Any], reported: Mapping[str, Any]) -> dict[str, Any]:

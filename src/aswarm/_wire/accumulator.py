@@ -19,7 +19,7 @@ from aswarm._values.errors import CompletionError, StreamInterrupted
 from aswarm._values.json import is_array, is_object, is_zero, sendable_data, shown
 from aswarm._values.messages import SENT_INPUT, Message, as_plain, text_of
 from aswarm._values.text import whole_escapes
-from aswarm._values.usage import Usage, latest_usage, usage_of_answer
+from aswarm._values.usage import Usage, latest_usage
 
 from .characters import CutCharacters
 from .failures import failure_in
@@ -55,6 +55,7 @@ class Accumulator:
 
     # The halves of characters so far; None if UTF-8 can encode each delta. A class attribute, because most answers need none.
     _cut: CutCharacters | None = None
+    _is_done = False  # whether the server has reported the end of the stream
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -66,7 +67,6 @@ class Accumulator:
         self._finish_reason: str | None = None
         self._started = False
         self._is_whole = False  # whether a chunk with `message` has arrived
-        self._is_done = False  # whether the server has reported the end of the stream
         self._odd: Mapping[str, Any] | None = None  # the first chunk without choices and without an error
 
     @property
@@ -124,7 +124,10 @@ class Accumulator:
                 self._feed_usage(usage)
         wire = choice.get("delta")
         if message := choice.get("message"):
-            wire = self._delta_or_message(wire, message)
+            if wire is None:
+                self._is_whole, wire = True, message
+            else:
+                wire = self._delta_or_message(wire, message)
         if wire and (OUTPUT_ITEMS in wire or SENT_INPUT in wire):
             # These values are recorded unchanged. The shown delta omits them, because its other keys have the same content.
             whole = self._whole | {key: value for key, value in wire.items() if key in _WHOLE}
@@ -139,11 +142,10 @@ class Accumulator:
     def _delta_or_message(self, delta: Any, message: Mapping[str, Any]) -> Any:
         """Return the part of a choice to read. Perplexity streams both; then `message` has the text so far."""
         # One chunk may also be a whole completion with an empty delta. A cut stream must not pass for one.
-        is_first = not (self._text or self._parts or self._calls.calls or self._extra)
-        if delta is None or (is_first and self._finish_reason and not _is_empty(message)):
-            self._is_whole = True
-            return message
-        return delta
+        return message if self._finish_reason and not self._has_content() and not _is_empty(message) else delta
+
+    def _has_content(self) -> bool:
+        return bool(self._text or self._parts or self._calls.calls or self._extra)
 
     def _feed_delta(self, wire: Mapping[str, Any]) -> Delta:
         try:  # in C, and without a function of Python, because each delta is checked
@@ -155,10 +157,11 @@ class Accumulator:
             self._cut = self._cut or CutCharacters()
             wire = self._cut.joined(wire)
         content = wire.get("content") or None
-        if isinstance(content, str):
-            self._add_text(content)
-        elif content is not None:
-            content = self._add_parts(content)
+        if content is not None:
+            if isinstance(content, str):
+                self._add_text(content)
+            else:
+                content = self._add_parts(content)
         delta: Delta = {"role": None, "content": content, "tool_calls": None}
         if not self._started:
             self._started = True
@@ -205,10 +208,7 @@ class Accumulator:
         if not (self._finish_reason or self._is_whole or self._has_ended()):
             raise StreamInterrupted(self._missing_part())
         calls = [call.message() for call in self._calls.calls]
-        extra: dict[str, Any] = join_pieces(self._extra) if self._extra else {}
-        for key in _OPTIONAL:
-            if key in extra and is_zero(extra[key]):
-                del extra[key]
+        extra: dict[str, Any] = _without_zeros(join_pieces(self._extra)) if self._extra else {}
         if calls:
             extra.pop("function_call", None)  # the deprecated form of the first call; llama-cpp-python sends both forms
         content: Any = self.text if self._parts is None or all(map(is_text, self._parts)) else join_pieces(self._parts)
@@ -217,14 +217,14 @@ class Accumulator:
         message = {"role": "assistant", "content": content, "tool_calls": calls or None, **extra, **self._whole}
         if self._cut is not None or self._whole:
             message = sendable_data(message)
-        return Completion(message, self._finish_reason, usage_of_answer(self._usage))
+        return Completion(message, self._finish_reason, Usage.of_completion(self._usage, is_checked=True))
 
     def _has_ended(self) -> bool:
         """Return whether the stream is whole without a finish reason, as from Snowflake and from Novita.
 
         Such a stream has an answer, its usage and `[DONE]`. A proxy may send `[DONE]` after a cut, but it does not know the usage.
         """
-        return self._is_done and not is_zero(self._usage) and bool(self._text or self._calls.calls or self._extra)
+        return self._is_done and not is_zero(self._usage) and self._has_content()
 
     def _missing_part(self) -> str:
         if self._started:
@@ -238,6 +238,10 @@ def provider_error(error: Any) -> CompletionError:
     """Return the CompletionError for an error inside an answer of a provider."""
     text, status, retryable = failure_in(as_plain(error))
     return CompletionError(f"the provider reported an error: {text}", status_code=status, retryable=retryable)
+
+
+def _without_zeros(extra: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in extra.items() if key not in _OPTIONAL or not is_zero(value)}
 
 
 def _is_json_answer(content: Any) -> bool:
@@ -360,7 +364,7 @@ class _Fragment:
 
     def __init__(self, wire: Mapping[str, Any]) -> None:
         self.wire = wire
-        self.kind = "function" if (custom := wire.get("custom")) is None else _kind_of(wire, custom)
+        self.kind = _kind_of(wire) if wire.get("custom") else "function"
         self.named: Mapping[str, Any] = wire.get(self.kind) or {}
         # Some servers send the id as a number. But the next request needs a text, in the call and in its answer.
         self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
@@ -372,9 +376,9 @@ class _Fragment:
         self.text: str = sent or "" if sent is None or isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
 
 
-def _kind_of(wire: Mapping[str, Any], custom: Any) -> str:
+def _kind_of(wire: Mapping[str, Any]) -> str:
     """Return the kind of a fragment with `custom`. Snowflake sends an empty `custom` beside each `function`."""
-    return "custom" if not is_zero(custom) or wire.get("function") is None else "function"
+    return "custom" if not is_zero(wire["custom"]) or wire.get("function") is None else "function"
 
 
 class CallAccumulator:

@@ -19,7 +19,6 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
-from aswarm._values.json import is_array, is_object
 from aswarm._values.text import whole_escapes
 
 from .failures import failure_in
@@ -131,7 +130,7 @@ class AnswerDecoder:
 def whole_answer(body: bytes) -> list[Mapping[str, Any]]:
     """Return the objects of a whole body. Raises the errors of the decoder."""
     if body.startswith(b"{") and len(body) <= _MAX_SIZE:  # the usual answer is one object
-        return [whole(_json(body))]
+        return [whole(_json(body)) if b'"delta"' in body else _json(body)]
     decoder = AnswerDecoder(reports_done=True)
     return [*decoder.feed(body), *decoder.end()]
 
@@ -145,15 +144,14 @@ def _is_cut_terminator(line: bytes) -> bool:
 def whole(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an answer that was not streamed. Its choices have no `delta`: Perplexity sends an empty one beside `message`."""
     choices: Any = answer.get("choices")
-    if is_array(choices) and any(
-        is_object(choice) and choice.get("message") and "delta" in choice for choice in choices
-    ):
-        return {**answer, "choices": [*map(_without_delta, choices)]}
+    for choice in choices if isinstance(choices, list | tuple) else ():
+        if isinstance(choice, dict) and "delta" in choice and choice.get("message"):
+            return {**answer, "choices": [*map(_without_delta, choices)]}
     return answer
 
 
 def _without_delta(choice: Any) -> Any:
-    has_both = is_object(choice) and bool(choice.get("message"))
+    has_both = isinstance(choice, dict) and bool(choice.get("message"))
     return {key: choice[key] for key in choice if key != "delta"} if has_both else choice
 
 
