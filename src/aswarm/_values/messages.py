@@ -10,7 +10,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import dropwhile, groupby, islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias, TypeGuard
@@ -408,7 +408,7 @@ def _wire_assistant(
     is_answer = "sender" in head
     message = _clean_answer(head) if is_answer else _clean(head)
     if calls:
-        message["tool_calls"] = [_clean_call(call, is_answer=is_answer) for call in calls]
+        message["tool_calls"] = [*map(_clean_answer_call if is_answer else _clean_own_call, calls)]
         message["content"] = message.get("content") or empty_content
         yield message
     elif any(message.get(key) for key in _SUBSTANCE):
@@ -439,12 +439,15 @@ def _clean_answer(message: Message) -> Message:
 
 def _clean_call(call: Message, *, is_answer: bool) -> Message:
     function = call.get("function")
-    is_plain = call.keys() == _PLAIN_CALL and type(function) is dict and function.keys() == _PLAIN_FUNCTION
+    is_plain = call.keys() == _PLAIN_CALL and function and function.keys() == _PLAIN_FUNCTION
     cleaned = {**call} if is_plain else _clean_fields(call, is_answer=is_answer)
     if function is not None and not is_json_object(text := function.get("arguments")):
         whole = whole_escapes(text) if isinstance(text, str) else ""
         cleaned["function"] = {**cleaned["function"], "arguments": whole if is_json_object(whole) else "{}"}
     return cleaned
+
+
+_clean_answer_call, _clean_own_call = partial(_clean_call, is_answer=True), partial(_clean_call, is_answer=False)
 
 
 def _clean_fields(fields: Mapping[str, Any], *, is_answer: bool) -> Message:

@@ -42,7 +42,7 @@ class Usage:
         if not reported:
             return cls(requests=1)
         prompt, completion, total = map(_count, map(reported.get, _COUNTS))
-        if is_checked and (not prompt or total < prompt + completion):
+        if (total < prompt + completion or not prompt) and is_checked:
             prompt = prompt or _count(reported.get("input_tokens"))  # the names of Anthropic and of the Responses API
             completion = completion or _count(reported.get("output_tokens"))
             total = max(total, prompt + completion)

@@ -111,7 +111,7 @@ class Accumulator:
 
     def _feed_usage(self, usage: Any) -> None:
         if is_object(reported := as_plain(usage)):
-            self._usage = reported if self._usage is None else latest_usage(self._usage, reported)
+            self._usage = latest_usage(self._usage, reported) if self._usage else reported
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
         if (error := choice.get("error")) and not is_zero(error):
