@@ -19,6 +19,7 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from aswarm._values.errors import CompletionError, StreamInterrupted
+from aswarm._values.json import is_array, is_object
 from aswarm._values.text import whole_escapes
 
 from .failures import failure_in
@@ -144,14 +145,14 @@ def _is_cut_terminator(line: bytes) -> bool:
 def whole(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an answer that was not streamed. Its choices have no `delta`: Perplexity sends an empty one beside `message`."""
     choices: Any = answer.get("choices")
-    for choice in choices if isinstance(choices, list | tuple) else ():
-        if isinstance(choice, dict) and "delta" in choice and choice.get("message"):
+    for choice in choices if is_array(choices) else ():
+        if is_object(choice) and "delta" in choice and choice.get("message"):
             return {**answer, "choices": [*map(_without_delta, choices)]}
     return answer
 
 
 def _without_delta(choice: Any) -> Any:
-    has_both = isinstance(choice, dict) and bool(choice.get("message"))
+    has_both = is_object(choice) and bool(choice.get("message"))
     return {key: choice[key] for key in choice if key != "delta"} if has_both else choice
 
 
