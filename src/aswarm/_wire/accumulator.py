@@ -158,10 +158,7 @@ class Accumulator:
             wire = self._cut.joined(wire)
         content = wire.get("content") or None
         if content is not None:
-            if isinstance(content, str):
-                self._add_text(content)
-            else:
-                content = self._add_parts(content)
+            content = self._add_text(content) if isinstance(content, str) else self._add_parts(content)
         delta: Delta = {"role": None, "content": content, "tool_calls": None}
         if not self._started:
             self._started = True
@@ -183,10 +180,11 @@ class Accumulator:
         else:
             merge_own_key(self._extra, key, value)
 
-    def _add_text(self, text: str) -> None:
+    def _add_text(self, text: str) -> str:
         self._text.append(text)
         if self._parts is not None:
             merge_parts(self._parts, [{"type": "text", "text": text}])
+        return text
 
     def _add_parts(self, content: Any) -> Any:
         """Add content that is not a text. Return the content to show."""

@@ -12,7 +12,6 @@ Security: An event of a stream has at most 64 MiB, and its decoding takes time i
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
