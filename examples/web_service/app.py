@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 
 from agents import concierge
@@ -36,10 +37,10 @@ def public_text(_: BaseException) -> str:
 runs = LocalRuns(
     store=os.environ.get("CHATS_FILE"),  # an SQLite file; without one, conversations end with the process
     agents=concierge,
-    limits=Limits(body_bytes=20_000, text_characters=4000, max_turns=10, runs_per_user=2),
+    limits=replace(Limits.web(), max_turns=10, runs_per_user=2),
     error_text=public_text,
 )
-service = Service(runs, auth=guest_of, drain_seconds=3)
+service = Service(runs, auth=guest_of, drain_seconds=3, body_bytes=20_000, text_characters=4000)
 
 
 async def page(request: Request) -> Response:

@@ -19,6 +19,7 @@ from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
 from aswarm._record import log
 from aswarm._record.entries import now
 from aswarm._record.log import Ending, LogRow, RunToStart
+from aswarm._sql.transactions import single
 from aswarm._values.errors import StoreError
 from aswarm.conversations import Change, MemoryStore, SQLiteStore, Stored, _statements
 from aswarm.runs import (
@@ -32,6 +33,7 @@ from aswarm.runs import (
     RunNotFound,
     RunRecord,
     ShuttingDown,
+    _deleting,
     fold,
 )
 from aswarm.runs._live import LiveRun
@@ -272,14 +274,15 @@ async def test_failures_of_the_background_end_nothing(
     monkeypatch.setattr("aswarm.runs._changes._SECONDS_AFTER_FAILURE", 0.01)
     monkeypatch.setattr("aswarm.runs._readers._TOUCH_EVERY", 0.01)
     monkeypatch.setattr("aswarm.runs._logged_runs._FORGET_EVERY", 0.0)
-    failures = {name: [""] * 4 for name in ("cancel_requests", "last_read", "owners", "old", "touch")}
+    failures = {name: [""] * 4 for name in ("cancel_requests", "last_read", "owners", "surplus", "touch")}
     script = [call("slow"), call("slow")]
     async with (
         opened(tmp_path, script, workshop, failover_seconds=0.02) as one,
         opened(tmp_path, [], workshop) as two,
     ):
         for name, each in failures.items():
-            monkeypatch.setattr(log, name, failing(getattr(log, name), each))
+            module = _deleting if name == "surplus" else log
+            monkeypatch.setattr(module, name, failing(getattr(module, name), each))
         run, unread = await one.start(), await one.start(conversation="d", on_disconnect=0.01)
         one.runs._readers._foreign["other"] = 1  # type: ignore[attr-defined]
         with anyio.fail_after(120):
@@ -501,6 +504,33 @@ async def test_a_record_costs_the_same_however_long_the_log_is() -> None:
     assert len(steps) < 10
 
 
+async def test_the_end_of_a_log_costs_the_same_however_long_the_log_is() -> None:
+    """The rows that have only deltas are not read, neither for the last entry nor for the messages of the response."""
+    it, steps = Log(), list[None]()
+    await it.insert("1")
+    for number in range(1, 2_000):
+        delta = b'{"seq":%d,"at":0,"type":"TextDelta","text":"\\n{\\"type\\":\\"TurnStarted\\"}"}' % number
+        await it(log.append, "1", 1, LogRow(number, number, delta))
+    end = LogRow(2_000, 2_001, b'{"seq":2000,"at":0,"type":"TextDelta"}\n{"seq":2001,"at":0,"type":"RunFinished"}')
+    await it(log.end, "1", 1, end, Ending("finished"), now())
+    await it(single_step, lambda connection: connection.set_progress_handler(lambda: steps.append(None), 100))
+    assert [row.first for row in await it(log.facts, "1")] == [0, 2_000]
+    for after in (1_999, 2_000):
+        rows, _ = await it(log.read, "1", after)
+        assert [row.first for row in rows] == [2_000]
+    assert len(steps) < 10
+
+
+async def test_the_newest_runs_of_a_user_are_found_by_an_index() -> None:
+    """The database sorts nothing, and reads no other run."""
+    it = Log()
+    for conversation in (None, "c"):
+        statement, parameters = next(log.of_user("ann", conversation, 100))
+        plan = await it(single, f"EXPLAIN QUERY PLAN {statement}", *parameters)
+        assert any("USING INDEX aswarm_run_" in step[-1] for step in plan)
+        assert not [step for step in plan if "TEMP B-TREE" in step[-1] or step[-1].startswith("SCAN")]
+
+
 def single_step(function: Any) -> Any:
     """Give the connection of SQLite to a function."""
     yield function, ()
@@ -524,13 +554,15 @@ async def test_the_kept_logs_have_a_size() -> None:
     for name in "2345":
         await it(log.end, name, 1, LogRow(1, 1, b"x" * 98), Ending("finished"), now())
 
-    async def kept(before: int, keep: int, size: int) -> set[str]:
-        await it(log.delete, await it(log.old, before, keep, size))
+    async def kept(**limits: float) -> set[str]:
+        found = await it(_deleting.surplus, Limits(**limits))
+        await it(_deleting.delete, found.old)
         return {row.id for row in await it(log.of_user, "ann", None, 9)}
 
-    assert await kept(0, 10, 250) == {"1", "4", "5"}
-    assert await kept(0, 1, 250) == {"1", "5"}
-    assert await kept(now() + 1_000, 1, 250) == {"1"}
+    assert await kept() == {"1", "2", "3", "4", "5"}
+    assert await kept(kept_seconds=60, kept_runs=10, kept_bytes=250) == {"1", "4", "5"}
+    assert await kept(kept_runs=1) == {"1", "5"}
+    assert await kept(kept_seconds=-1) == {"1"}
 
 
 async def test_the_last_entry_is_written_once() -> None:

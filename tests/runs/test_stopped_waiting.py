@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ToolFailure, UnknownCall, agent_tool, tool
+from aswarm import Agent, Answer, AsyncSwarm, Hold, ToolFailure, UnknownCall, agent_tool, current_call, tool
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
 from aswarm.conversations import Conversation, MemoryStore, Stored
 from aswarm.conversations._recorded_run import closed
@@ -34,10 +34,10 @@ async def test_a_stopped_run_has_each_answer_once() -> None:
         messages = (await run.last_entry()).response["messages"]
         stored = await runs.store.load("ann/c")
     assert stored is not None
-    assert [message.get("tool_call_id") for message in messages] == [None, "2", "1"]
+    assert [message.get("tool_call_id") for message in messages] == [None, "1", "2"]
     assert [message.get("tool_call_id") for message in stored.messages] == [None, None, "1", "2"]
     for history in (messages, stored.messages):
-        check_history(history, ordered=False)
+        check_history(history)
 
 
 async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_no_call_open() -> None:
@@ -65,7 +65,7 @@ async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_
     for history in (response.messages, stored.messages[1:]):
         answers = {each["tool_call_id"]: each["content"] for each in history if each["role"] == "tool"}
         assert answers == {"1": INTERRUPTED, "2": OUTCOME_UNKNOWN, "3": "looked"}
-        check_history(history, ordered=False)
+        check_history(history)
     assert [each.id for each in response.unknown_calls] == ["2"]
     assert stored.unknown_calls == response.unknown_calls
 
@@ -132,8 +132,31 @@ async def test_a_stopped_run_without_a_conversation_has_an_answer_for_each_call(
         assert (await run.last_entry()).response["stop"] == "waiting"
         await run.cancel()
         response = await run.result()
-    assert [message.get("tool_call_id") for message in response.messages] == [None, "2", "1"]
-    check_history(response.messages, ordered=False)
+    assert [message.get("tool_call_id") for message in response.messages] == [None, "1", "2"]
+    check_history(response.messages)
+
+
+async def test_a_resumed_run_has_its_answers_in_the_order_of_the_calls() -> None:
+    """It has answered the last call, and its first two calls wait again."""
+
+    async def ask(number: int) -> str:
+        if current_call().answer != "go":
+            raise Hold(f"{number}?")
+        return f"{number}!"
+
+    model = ScriptedModel([[call("ask", call_id=str(number), number=number) for number in (1, 2, 3)]])
+    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[ask])) as runs:
+        first = Run(runs, await runs.start(NewRun("ann", "c", "Hi")))
+        await first.result()
+        second = await first.answer({"1": Answer("wait"), "2": Answer("wait"), "3": Answer("go")})
+        assert [each.id for each in (await second.result()).waiting] == ["1", "2"]
+        await second.cancel()
+        response, stored = await second.result(), await runs.store.load("ann/c")
+    assert stored is not None
+    assert [message["tool_call_id"] for message in response.messages] == ["1", "2", "3"]
+    assert response.messages == stored.messages[2:]
+    assert [message["content"] for message in response.messages] == [INTERRUPTED, INTERRUPTED, "3!"]
+    check_history(stored.messages)
 
 
 async def test_a_run_that_a_conversation_has_answered_is_not_stopped() -> None:

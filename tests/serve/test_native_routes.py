@@ -578,8 +578,8 @@ async def test_a_body_that_is_no_request_is_refused(body: bytes, code: str) -> N
 
 async def test_other_refusals() -> None:
     """415, 413, 404 and 422: each with a code."""
-    limits = Limits(body_bytes=200, text_characters=20)
-    async with served(LONG, limits=limits) as it:
+    limits = {"body_bytes": 200, "text_characters": 20}
+    async with served(LONG, **limits) as it:
         place, text = "/conversations/c/runs", {"text": "Hi!"}
         plain = await it.ann.post(place, content=b"{}", headers={"content-type": "text/plain"})
         huge = await it.ann.post(place, json={"text": "x" * 300})

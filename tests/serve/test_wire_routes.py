@@ -17,7 +17,7 @@ from starlette.routing import Mount
 from aswarm import Agent, Hold, ToolError, agent_tool, current_call, tool
 from aswarm.conversations import _statements
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool
-from aswarm.runs import CallAnswer, ClientTool, LocalRuns, NewRun, show_answers, show_everything
+from aswarm.runs import CallAnswer, ClientTool, Limits, LocalRuns, NewRun, show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
 
 pytestmark = pytest.mark.asyncio
@@ -596,9 +596,9 @@ def vercel_answer(parts: list[dict[str, Any]], output: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wire", ["native", "agui", "vercel"])
 async def test_an_answer_that_is_sent_twice_answers_one_question(wire: str) -> None:
-    """A retry, a second click or an old tab: the next question of the same call stays open."""
-    shop = Shop()
-    async with served([call("book", call_id="b"), "Done."], wires=WIRES, agents=shop.agent) as it:
+    """A retry, a second click or an old tab: the next question of the same call stays open, also after its log was deleted."""
+    shop, limits = Shop(), Limits(kept_runs=0)
+    async with served([call("book", call_id="b"), "Done."], wires=WIRES, agents=shop.agent, limits=limits) as it:
         if wire == "native":
             run = await it.say("Book.", "t")
             await it.ended(run)
@@ -618,6 +618,8 @@ async def test_an_answer_that_is_sent_twice_answers_one_question(wire: str) -> N
             assert answer.status_code in ({200, 202} if number == 0 else {200, 409}), answer.text
             for each in await it.service.runs.list(user="ann"):
                 await it.ended(each.id)
+            await it.service.runs._forget_old()  # type: ignore[attr-defined]
+            assert len(await it.service.runs.list(user="ann")) == 1
             (open_call,) = (await history(it, "t")).waiting
             assert (open_call.reason, open_call.data, shop.booked) == ("Which hour?", {"day": "Monday"}, [])
 

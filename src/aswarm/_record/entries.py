@@ -52,10 +52,12 @@ STOPS = {
     "time_limit": "The run took longer than the service allows.",
     "log_too_long": "The log of the run became longer than the service allows.",
     "no_reader": "The last reader of the run has left.",
+    "too_many_waiting": "The user has too many later runs that wait for an answer.",
     "process_died": "The process of the run ended before the end of the run.",
 }
 ENDINGS = frozenset({"RunFinished", "RunFailed", "RunStopped"})
 JOINED = frozenset({"TextDelta", "ReasoningDelta", "RefusalDelta"})
+DELTAS = JOINED | {"ToolCallDelta", "ToolProgress"}  # the messages of a run do not depend on these entries
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ALSO_IN_RESPONSE = ("messages", "text")  # not stored in the last entry, because earlier entries have the messages
 
@@ -126,8 +128,13 @@ class Entry:
 def entries_of(rows: Iterable[tuple[int, int, bytes]], after: int = -1) -> list[Entry]:
     """Return the entries with numbers above `after` from rows of a log."""
     entries: list[Entry] = []
-    for _, _, data in rows:
-        of_row = map(Entry.from_dict, map(json.loads, data.split(b"\n")))
+    for first, last, data in rows:
+        lines = data.split(b"\n")
+        if (
+            first <= after and len(lines) == last - first + 1
+        ):  # no numbers are missing, so earlier entries need not be parsed
+            del lines[: after + 1 - first]
+        of_row = map(Entry.from_dict, map(json.loads, lines))
         entries += of_row if after < 0 else [entry for entry in of_row if entry.seq > after]
     return entries
 

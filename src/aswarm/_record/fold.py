@@ -19,6 +19,8 @@ from aswarm._values.messages import (
     WAITING,
     Message,
     has_started_inside,
+    last_head,
+    match_answers,
     text_of,
     tool_message,
 )
@@ -218,15 +220,33 @@ def fold(entries: Iterable[Entry]) -> Folded:
 
 
 def whole_end(entries: Sequence[Entry]) -> Entry:
-    """Return the last entry of a complete log. Add the messages of its response, which come from the other entries."""
+    """Return the last entry of a complete log. Add the messages of its response, which come from the other entries.
+
+    `entries`: the log, or only its entries that are not deltas.
+    """
     folded, last = fold(entries[:-1]), entries[-1]
     if not last.response:
         return last
-    messages = [*folded.response_messages, *last.fields.get("_closing", ())]
+    messages = folded.response_messages
+    if closing := last.fields.get("_closing"):
+        messages = _closed(messages, closing, entries[0].fields["calls"])
     contents = (message.get("content") for message in reversed(messages) if message.get("role") == "assistant")
     response = {**last.response, "messages": messages, "text": text_of(next(contents, None))}
     fields = {key: value for key, value in last.fields.items() if key != "_closing"}
     return Entry(last.seq, last.at_ms, last.type, {**fields, "response": response})
+
+
+def _closed(messages: list[Message], closing: Sequence[Message], resumed: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return the messages of a run with the answers that closed its last calls, in the order of the calls.
+
+    `resumed`: the open calls that the run has started with. They are its last calls if it made no completion.
+    """
+    end = last_head(messages)
+    calls: Sequence[Message] = messages[end].get("tool_calls") or ()
+    if not calls:
+        end, calls = -1, [_call_message(call) for call in resumed]
+    answers = [message for message in (*messages[end + 1 :], *closing) if WAITING not in message]
+    return [*messages[: end + 1], *(answer for answer in match_answers(calls, answers) if answer is not None)]
 
 
 def _call_message(fields: Mapping[str, Any]) -> Message:

@@ -10,13 +10,15 @@ written together.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import NamedTuple, TypedDict
 
 from aswarm._sql.transactions import Transaction, chunks, marks
 
-from .entries import now
+from .entries import DELTAS, now
 
 ACTIVE = "status IN ('queued', 'running')"
 TABLES = (
@@ -36,6 +38,16 @@ TABLES = (
         run {text} NOT NULL, first {big} NOT NULL, last {big} NOT NULL, data {blob} NOT NULL, PRIMARY KEY (run, first)
     )""",
 )
+# The store has these statements after its first tables, and as the migration of its format 3. A journal does not need them.
+# `waits`: whether the run left calls open when it ended. `has_facts`: whether a row has entries other than deltas.
+ADDED_IN_FORMAT_4 = (
+    "ALTER TABLE aswarm_run ADD COLUMN waits INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE aswarm_entry ADD COLUMN has_facts INTEGER NOT NULL DEFAULT 1",
+    "UPDATE aswarm_run SET waits = 1 WHERE status = 'finished' AND reason = 'waiting'",
+    'CREATE INDEX aswarm_run_newest ON aswarm_run ("user", number)',
+    "CREATE INDEX aswarm_run_open ON aswarm_run (number) WHERE waits = 1",
+    "CREATE INDEX aswarm_entry_facts ON aswarm_entry (run, first) WHERE has_facts = 1",
+)
 # The entry numbers of an attempt start at a multiple of this number. Readers may have got entries of an earlier attempt that
 # were never written, so the next attempt must not use the same numbers.
 ATTEMPT_NUMBERS = 1_000_000
@@ -43,17 +55,21 @@ ATTEMPT_NUMBERS = 1_000_000
 # An owner is the name of a process, "#" and the token of an attempt. All owners of a process are between "name#" and "name$",
 # because "$" is the next character after "#" in ASCII.
 _OF_OWNER = "owner >= ? AND owner < ?"
-_OR_REPLACE = "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data"
+_ROW = "aswarm_entry (run, first, last, data, has_facts)"
+_OR_REPLACE = (
+    "ON CONFLICT (run, first) DO UPDATE SET last = excluded.last, data = excluded.data, has_facts = excluded.has_facts"
+)
+_A_FACT = re.compile(rb'^(?!\{"seq":\d+,"at":\d+,"type":"(?:%b)")' % "|".join(sorted(DELTAS)).encode(), re.MULTILINE)
 _DEATHS = "deaths + CASE status WHEN 'running' THEN 1 ELSE 0 END"
-_ROWS_AT_ONCE = 200
+ROWS_AT_ONCE = 200
 _BYTES_AT_ONCE = 256_000
-_HAS_LATER_RUN = (
+HAS_LATER_RUN = (
     'EXISTS (SELECT 1 FROM aswarm_run later WHERE later."user" = aswarm_run."user" '
     "AND later.conversation = aswarm_run.conversation AND later.number > aswarm_run.number)"
 )
 _COLUMNS = (
     'id, "user", conversation, agent, status, started, ended, '
-    f"CASE WHEN status = 'finished' AND reason = 'waiting' AND {_HAS_LATER_RUN} THEN 'continued' ELSE reason END, digest, on_disconnect, "
+    f"CASE WHEN status = 'finished' AND reason = 'waiting' AND {HAS_LATER_RUN} THEN 'continued' ELSE reason END, digest, on_disconnect, "
     "coalesce((SELECT last FROM aswarm_entry WHERE run = id ORDER BY first DESC LIMIT 1), -1), key, attempt, deaths, cancel, "
     "version, owner"
 )
@@ -88,12 +104,18 @@ class LogRow(NamedTuple):
     last: int
     data: bytes
 
+    @property
+    def has_facts(self) -> int:
+        """1 if the row has entries other than deltas, otherwise 0."""
+        return int(_A_FACT.search(self.data) is not None)
+
 
 class Ending(NamedTuple):
-    """The end of a run: its status and the reason, see `RunRecord`."""
+    """The end of a run: its status and the reason, see `RunRecord`. `waits`: whether it leaves calls open."""
 
     status: str
     reason: str | None = None
+    waits: bool = False
 
 
 class RunToStart(NamedTuple):
@@ -122,7 +144,7 @@ def insert(run: RunToStart, started: int, first: LogRow) -> Transaction[bool]:
         (*run, status, started, attempt, 0),
     )
     if rows[0][0]:
-        yield "INSERT INTO aswarm_entry VALUES (?, ?, ?, ?)", (run.id, *first)
+        yield f"INSERT INTO {_ROW} VALUES (?, ?, ?, ?, ?)", (run.id, *first, first.has_facts)
         return True
     # The insert may be a repetition: the first insert was committed, but the answer of the database was lost.
     mine = yield "SELECT 1 FROM aswarm_run WHERE id = ? AND owner = ?", (run.id, run.owner)
@@ -143,6 +165,8 @@ def existing(
 
 def count(user: str | None, most: float) -> Transaction[int]:
     """Return the number of active runs of a user, or of all users, but at most `most`."""
+    if most == math.inf:
+        return 0
     of_user, values = ("", ()) if user is None else ('AND "user" = ? ', (user,))
     statement = f"SELECT count(*) FROM (SELECT 1 FROM aswarm_run WHERE {ACTIVE} {of_user}LIMIT ?) counted"
     rows = yield statement, (*values, int(most))
@@ -156,9 +180,9 @@ def append(run_id: str, attempt: int, row: LogRow) -> Transaction[bool]:
     reads these entries.
     """
     rows = yield (
-        f"""INSERT INTO aswarm_entry SELECT id, ?, ?, ? FROM aswarm_run
+        f"""INSERT INTO {_ROW} SELECT id, ?, ?, ?, ? FROM aswarm_run
         WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE {_OR_REPLACE}""",
-        (*row, run_id, attempt),
+        (*row, row.has_facts, run_id, attempt),
     )
     return bool(rows[0][0])
 
@@ -168,19 +192,21 @@ def end(run_id: str, attempt: int, row: LogRow, ending: Ending, at: int) -> Tran
 
     `at`: the time of the last entry.
     """
-    statement = f"UPDATE aswarm_run SET status = ?, reason = ?, ended = ? WHERE id = ? AND attempt = ? AND {ACTIVE}"
-    rows = yield statement, (*ending, at, run_id, attempt)
+    set_end = "UPDATE aswarm_run SET status = ?, reason = ?, waits = ?, ended = ?"
+    values = (ending.status, ending.reason, int(ending.waits), at, run_id, attempt)
+    rows = yield f"{set_end} WHERE id = ? AND attempt = ? AND {ACTIVE}", values
     if not rows[0][0]:
         # This transaction may be a repetition: the first one was committed, but the answer of the database was lost.
         written = yield "SELECT data FROM aswarm_entry WHERE run = ? AND first = ?", (run_id, row.first)
         return [bytes(data) for (data,) in written] == [row.data]
-    yield f"INSERT INTO aswarm_entry VALUES (?, ?, ?, ?) {_OR_REPLACE}", (run_id, *row)
+    yield f"INSERT INTO {_ROW} VALUES (?, ?, ?, ?, ?) {_OR_REPLACE}", (run_id, *row, row.has_facts)
     return True
 
 
 def replace_last(run_id: str, row: LogRow, ending: Ending) -> Transaction[None]:
     """Replace the end of an ended run."""
-    yield "UPDATE aswarm_run SET status = ?, reason = ? WHERE id = ?", (*ending, run_id)
+    values = (ending.status, ending.reason, int(ending.waits), run_id)
+    yield "UPDATE aswarm_run SET status = ?, reason = ?, waits = ? WHERE id = ?", values
     yield "UPDATE aswarm_entry SET data = ? WHERE run = ? AND first = ?", (row.data, run_id, row.first)
 
 
@@ -252,7 +278,7 @@ def request_cancel(run_id: str, reason: str) -> Transaction[None]:
 def cancel_requests(run_ids: Sequence[str]) -> Transaction[dict[str, str]]:
     """Return the reasons of the requests to cancel these runs, by id."""
     reasons: dict[str, str] = {}
-    for some in chunks(run_ids, _ROWS_AT_ONCE):
+    for some in chunks(run_ids, ROWS_AT_ONCE):
         rows = yield f"SELECT id, cancel FROM aswarm_run WHERE id IN ({marks(some)}) AND cancel IS NOT NULL", some
         reasons |= dict(rows)
     return reasons
@@ -288,7 +314,7 @@ def of_user(user: str, conversation: str | None, limit: int) -> Transaction[list
 
 
 # A run that still waits for an answer: its conversation has no later run.
-WAITS = f"status = 'finished' AND coalesce(reason, '') = 'waiting' AND NOT {_HAS_LATER_RUN}"
+WAITS = f"status = 'finished' AND coalesce(reason, '') = 'waiting' AND NOT {HAS_LATER_RUN}"
 _CONDITIONS = {"waiting": WAITS, "finished": f"status = 'finished' AND NOT ({WAITS})", "running": ACTIVE}
 
 
@@ -303,7 +329,7 @@ def of_all(status: str | None, limit: int) -> Transaction[list[RunRow]]:
 def is_newest(run_id: str) -> Transaction[bool]:
     """Return whether a run has ended and its conversation has no later run. Locks the row of the run."""
     rows = yield (
-        f"SELECT 1 FROM aswarm_run WHERE id = ? AND ended IS NOT NULL AND NOT {_HAS_LATER_RUN} FOR UPDATE",
+        f"SELECT 1 FROM aswarm_run WHERE id = ? AND ended IS NOT NULL AND NOT {HAS_LATER_RUN} FOR UPDATE",
         (run_id,),
     )
     return bool(rows)
@@ -338,9 +364,12 @@ def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
     """Return the next rows with entries above `after`, and whether the run is active."""
     # Query the status first. If the run is not active, the second query returns all its entries.
     status = yield f"SELECT 1 FROM aswarm_run WHERE id = ? AND {ACTIVE}", (run_id,)
+    # The subquery finds the row of the first entry in the index. Otherwise the database would read all earlier rows.
     rows = yield (
-        "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND last > ? ORDER BY first LIMIT ?",
-        (run_id, after, _ROWS_AT_ONCE),
+        """SELECT first, last, data FROM aswarm_entry WHERE run = ? AND first >= coalesce(
+            (SELECT max(first) FROM aswarm_entry WHERE run = ? AND first <= ?), 0
+        ) AND last > ? ORDER BY first LIMIT ?""",
+        (run_id, run_id, after + 1, after, ROWS_AT_ONCE),
     )
     result, size = list[LogRow](), 0
     for first, last, data in rows:
@@ -350,71 +379,12 @@ def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
     return result, bool(status)
 
 
-def entries(run_id: str) -> Transaction[list[LogRow]]:
-    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? ORDER BY first", (run_id,)
+def facts(run_id: str) -> Transaction[list[LogRow]]:
+    """Return the rows with entries other than deltas."""
+    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND has_facts = 1 ORDER BY first", (run_id,)
     return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]
 
 
-# --- deleting ---
-
-
-def old(
-    before: int, keep: int, size: int, *, but_user: str = "", keeps_waiting: bool = False
-) -> Transaction[list[str]]:
-    """Return the ended runs to delete, because they are too old, or because there are too many runs or entries.
-
-    `before`: runs that ended before this time are too old. `keep`: the maximum number of runs. `size`: the maximum of bytes.
-    `but_user`: a user whose runs are not deleted. `keeps_waiting`: whether to keep runs that wait for an answer.
-    """
-    waiting = f" AND NOT ({WAITS})" if keeps_waiting else ""
-    rows = yield (
-        f"""SELECT id, ended, (SELECT coalesce(sum(length(data)), 0) FROM aswarm_entry WHERE run = id) FROM aswarm_run
-        WHERE ended IS NOT NULL AND "user" <> ?{waiting} ORDER BY ended DESC, number DESC""",
-        (but_user,),
-    )
-    totals = accumulate(row[2] for row in rows)
-    return [
-        run_id
-        for at, ((run_id, ended_at, _), total) in enumerate(zip(rows, totals, strict=True))
-        if ended_at < before or at >= keep or total > size
-    ]
-
-
-def of_conversation(user: str, conversation: str) -> Transaction[list[tuple[str, str]]]:
-    """Return the ids and statuses of all runs of a conversation."""
-    statement = 'SELECT id, status FROM aswarm_run WHERE "user" = ? AND conversation = ?'
-    rows: list[tuple[str, str]] = yield statement, (user, conversation)
-    return rows
-
-
-def delete(run_ids: Sequence[str]) -> Transaction[None]:
-    for some in chunks(run_ids, _ROWS_AT_ONCE):
-        # The rows of runs first: a transaction that changes the end of a run locks them in this order too.
-        yield f"DELETE FROM aswarm_run WHERE id IN ({marks(some)})", some
-        yield f"DELETE FROM aswarm_entry WHERE run IN ({marks(some)})", some
-
-
-class Purgeable(NamedTuple):
-    """Data that may be deleted: runs, and conversations by user and id."""
-
-    run_ids: list[str]
-    conversations: list[tuple[str, str]]
-
-
-def purgeable(seconds: float) -> Transaction[Purgeable]:
-    """Return the runs that ended at least `seconds` ago, and the conversations that these runs created.
-
-    The result does not contain runs that wait for an answer. It contains the run that created a conversation only if it
-    contains all other runs of this conversation.
-    """
-    statement = f'SELECT id, "user", conversation FROM aswarm_run WHERE ended <= ? AND NOT ({WAITS})'
-    rows = yield statement, (now() - int(seconds * 1000),)
-    old_runs = {run_id: (user, conversation) for run_id, user, conversation in rows}
-    own = yield (
-        """SELECT first.id, each.id FROM aswarm_run first JOIN aswarm_run each
-        ON each."user" = first."user" AND each.conversation = first.conversation WHERE first.id = first.conversation""",
-        (),
-    )
-    kept = {first for first, run_id in own if run_id not in old_runs}
-    run_ids = [run_id for run_id in old_runs if run_id not in kept]
-    return Purgeable(run_ids, [old_runs[run_id] for run_id in run_ids if old_runs[run_id][1] == run_id])
+def entries(run_id: str) -> Transaction[list[LogRow]]:
+    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? ORDER BY first", (run_id,)
+    return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOOPBACK = "127.0.0.1"
+_BODY_BYTES = 10_000_000  # the playground sends images
 _LOCAL_HOSTS = (LOOPBACK, "::1", "localhost")
 
 
@@ -97,7 +98,9 @@ def serve_until_stopped(
 
         runs = _runs(swarm, agents, store, code_version)
     auth, user = (local_only, "local") if token is None else (bearer(token), "user")
-    service = Service(runs, auth=auth, wires=("agui", "vercel", "openai"), page=True, show=show_everything)
+    service = Service(
+        runs, auth=auth, wires=("agui", "vercel", "openai"), page=True, show=show_everything, body_bytes=_BODY_BYTES
+    )
     server = uvicorn.Server(uvicorn.Config(service, log_level="warning", lifespan="on"))
     with listening(host, port) as listener:
 
@@ -116,16 +119,15 @@ def serve_until_stopped(
 def _runs(swarm: AsyncSwarm, agents: list[Agent], store: str | None, version: str | None) -> Runs:
     from aswarm.runs import Limits, LocalRuns  # noqa: PLC0415 - it needs starlette
 
-    limits = Limits(body_bytes=10_000_000)  # the playground sends images
     if store is None or "://" not in store:
-        return LocalRuns(swarm, store=store, agents=agents, limits=limits)
+        return LocalRuns(swarm, store=store, agents=agents, limits=Limits.web())
     if version is None:
         raise SetupError(
             "durable runs need --code-version: a process continues only runs of its own version of the agents' code"
         )
     with extra("durable", "durable runs need"):
         from aswarm.durable import DurableRuns  # noqa: PLC0415 - of another extra
-    return DurableRuns(swarm, agents=agents, store=store, version=version, limits=limits)
+    return DurableRuns(swarm, agents=agents, store=store, version=version, limits=Limits.web())
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -10,16 +10,16 @@ from itertools import chain
 
 from pydantic_core import from_json
 
+from aswarm._record.log import ADDED_IN_FORMAT_4
 from aswarm._record.log import TABLES as RUN_TABLES
 from aswarm._sql.transactions import Schema, Statement, Transaction, chunks, marks
 from aswarm._values.agent import UnknownCall
 from aswarm._values.content import described
-from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import from_fields
 from aswarm._values.messages import Message, text_of
 
 from ._records import encode, message_text
-from ._store import Change, Conflict, ConversationSummary, Stored
+from ._store import Change, Conflict, ConversationSummary, Stored, UnknownConversation
 
 # A row of a conversation has its current agent and context, and the agent and context before its first message. If a write
 # changes the agent or the context, the row of the last written message has the new values. So a fork can restore them.
@@ -35,8 +35,15 @@ TABLES = (
         position INTEGER NOT NULL, data TEXT NOT NULL, agent TEXT, context TEXT, PRIMARY KEY (conversation, position)
     )""",
 )
+
+
+def _to_format_4() -> Transaction[None]:
+    for statement in ADDED_IN_FORMAT_4:
+        yield statement, ()
+
+
 # The store also has the tables of the runs, so that one transaction can write to a run and to its conversation.
-SCHEMA = Schema(0x61737763, 3, "the store", (*TABLES, *RUN_TABLES))
+SCHEMA = Schema(0x61737763, 4, "the store", (*TABLES, *RUN_TABLES, *ADDED_IN_FORMAT_4), {3: _to_format_4})
 
 _LAST, _BEFORE_SURROGATES, _AFTER_SURROGATES = "\U0010ffff", "\ud7ff", "\ue000"
 _ROWS_AT_ONCE = 150  # of five values each: before 3.32, SQLite allowed only 999 values (https://sqlite.org/limits.html)
@@ -152,11 +159,11 @@ def _inserts(
 
 
 def fork(conversation_id: str, new_id: str, until: int | None, revision: str, now: float) -> Transaction[None]:
-    """Copy a conversation. Raises Conflict, or ConfigurationError for an unknown id."""
+    """Copy a conversation. Raises Conflict, or UnknownConversation."""
     yield "SELECT id FROM aswarm_conversation WHERE id = ? FOR UPDATE", (conversation_id,)
     source = yield from load(conversation_id, until)
     if source is None:
-        raise ConfigurationError(f"there is no conversation {conversation_id!r} to fork")
+        raise UnknownConversation(f"there is no conversation {conversation_id!r} to fork")
     end = len(source.messages)
     inserted = yield (
         """INSERT INTO aswarm_conversation SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, first_agent, first_context, title

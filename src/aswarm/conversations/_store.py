@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from aswarm._values.agent import StopReason, UnknownCall
 from aswarm._values.decisions import OpenCall, waiting
-from aswarm._values.errors import RunError
+from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.messages import Message
 
 
@@ -105,6 +105,10 @@ class Conflict(RunError):  # noqa: N818 - named after the event
         )
         self.stored = stored
         self.messages: list[Message] = []
+
+
+class UnknownConversation(ConfigurationError):  # noqa: N818 - named after the event
+    """The store has no conversation with this id, for example because another program has just deleted it."""
 
 
 class Store(Protocol):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from aswarm._record.entries import Entry
-from aswarm._record.fold import whole_end
 from aswarm._values.decisions import Decisions
 from aswarm.runs._run import Run
-from aswarm.runs._runs import AnswersRefused, RunActive, RunNotFound, RunRecord
+from aswarm.runs._runs import AnswersRefused, RunActive, RunRecord
 
 if TYPE_CHECKING:
     from ._durable_runs import DurableRuns
@@ -40,10 +39,7 @@ class DurableRun(Run):
         """
         last = await self._durable_runs._wait_for(self.record)
         if last is None:
-            entries = await self._durable_runs._recorded(self.id)
-            if not entries:
-                raise RunNotFound(self.id)
-            last = whole_end(entries)
+            last = await self._durable_runs._last_of(self.id)
         self._note_end(last)
         return last
 

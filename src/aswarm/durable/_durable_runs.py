@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Unpack, overload
@@ -32,12 +31,13 @@ from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, RunError
 from aswarm._values.messages import normalize
 from aswarm.batch import Item
+from aswarm.runs import _deleting
 from aswarm.runs._attempt import REQUEUED, RunAttempt
 from aswarm.runs._live import LiveRun
 from aswarm.runs._logged_runs import LoggedRuns, record_of
-from aswarm.runs._prepared import RunFactory, conversation_key
+from aswarm.runs._prepared import RunFactory
 from aswarm.runs._readers import logged
-from aswarm.runs._runs import Limits, NewRun, RunRecord, RunStatus
+from aswarm.runs._runs import ConversationNotFound, Limits, NewRun, RunActive, RunRecord, RunStatus
 from aswarm.runs._starting import Taken
 
 from ._database import store_of
@@ -49,8 +49,6 @@ from ._map import named, run_all
 logger = logging.getLogger("aswarm")
 
 NO_USER = "-"  # the user of a run that was started without a user; an empty id is not allowed
-_IDS_AT_ONCE = 500
-_LIMITS = Limits(runs_per_user=1_000_000, runs=10_000_000, max_turns=math.inf, run_seconds=24 * 3600, kept_runs=10_000_000, kept_bytes=2**60, kept_seconds=10 * 365 * 86400)  # fmt: skip
 
 
 class DurableRuns(LoggedRuns):
@@ -79,7 +77,7 @@ class DurableRuns(LoggedRuns):
         threads: The number of threads of DBOS.
         sync: When SQLite waits for the disk. "full": at each commit. "normal": at the start and the end of a run, and at the
             start of a call.
-        limits: See `Limits`. By default, the only limit is 24 hours for a run. Each attempt counts this time from 0.
+        limits: See `Limits`. By default, there is no limit.
         error_text: See `LocalRuns`.
         task_agent: See `LocalRuns`.
 
@@ -89,6 +87,7 @@ class DurableRuns(LoggedRuns):
     """
 
     _stop_reason = REQUEUED
+    _unlimited_user = NO_USER
 
     def __init__(
         self,
@@ -106,7 +105,7 @@ class DurableRuns(LoggedRuns):
         poll_seconds: float = 0.1,
         threads: int = 32,
         sync: Literal["normal", "full"] = "normal",
-        limits: Limits = _LIMITS,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
         error_text: ErrorText | None = None,
         task_agent: Agent | None = None,
     ) -> None:
@@ -384,31 +383,23 @@ class DurableRuns(LoggedRuns):
 
     # --- deleting ---
 
-    async def _old(self, before: int) -> Sequence[str]:
-        limits = self.limits
-        if limits is _LIMITS:
-            return ()
-        old = partial(log.old, before, limits.kept_runs, limits.kept_bytes, but_user=NO_USER, keeps_waiting=True)
-        return await self._database.submit(old, reads_only=True)
-
     async def purge(self, *, older_than_seconds: float) -> int:
         """Delete the runs that ended at least `older_than_seconds` ago, with their logs. Returns their number.
 
         A conversation that `start` created is deleted with the last of its runs; `runs.store.purge(...)` deletes the
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
-        run_ids, conversations = await self._database.submit(lambda: log.purgeable(older_than_seconds), reads_only=True)
+        purgeable = partial(_deleting.purgeable, older_than_seconds)
+        run_ids, conversations = await self._database.submit(purgeable, reads_only=True, snapshot=True)
         for user, conversation in conversations:
-            await self.store.delete(conversation_key(user, conversation))
+            with suppress(ConversationNotFound, RunActive):  # a new message keeps its conversation
+                await self._clear(conversation, user, only=run_ids)
         await self._delete(run_ids)
         return len(run_ids)
 
-    async def _delete(self, run_ids: Sequence[str]) -> None:
+    async def _before_delete(self, run_ids: Sequence[str]) -> None:
         # Delete the rows of DBOS before the log: if `purge` fails in between, a repeated purge still finds the runs in the log.
-        for at in range(0, len(run_ids), _IDS_AT_ONCE):
-            some = run_ids[at : at + _IDS_AT_ONCE]
-            await self._engine.delete(some)
-            await super()._delete(some)
+        await self._engine.delete(run_ids)
 
     # --- many runs ---
 

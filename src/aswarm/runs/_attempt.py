@@ -157,7 +157,7 @@ class RunAttempt:
         for entry in more:
             self.add(entry)
         last = replace(last, seq=live.last + 1)
-        finish = partial(_starting.finish, live, last, self._run.key, change)
+        finish = partial(_starting.finish, live, last, self._run, change)
         return last if await self._runs._write_end(finish, live.fail) else None
 
     # --- the sink of the recorder ---
@@ -166,7 +166,8 @@ class RunAttempt:
         """Add an entry to the log of the run. A log that is too long stops the run."""
         live = self.live
         live.add(replace(entry, seq=live.last + 1))
-        if live.bytes > self._runs.limits.log_bytes:
+        most = self._runs.limits.log_bytes
+        if most is not None and live.bytes > most:
             live.cancel("log_too_long")
 
     async def commit(self) -> None:

@@ -9,11 +9,13 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import replace
 from functools import partial
 
 import anyio
 
 from aswarm._record import log
+from aswarm._record.entries import Entry
 from aswarm._record.entry_maker import ErrorText
 from aswarm._record.log import RunRow
 from aswarm._sql.processes import Processes
@@ -23,6 +25,8 @@ from aswarm._values.errors import ConfigurationError
 from aswarm.conversations import MemoryStore, SQLiteStore, Store
 from aswarm.conversations._base import SQLStore
 
+from . import _deleting
+from ._live import LiveRun
 from ._logged_runs import LoggedRuns, task_group
 from ._prepared import RunFactory
 from ._runs import Limits
@@ -30,6 +34,8 @@ from ._runs import Limits
 logger = logging.getLogger("aswarm")
 
 _DIED = "process_died"
+_MOST_IN_MEMORY = 10_000
+_FORGET_AFTER = 1_000  # ended runs
 _MOST_DEATHS = 3  # a run is closed after so many of its processes died, because it may be the cause
 
 
@@ -44,7 +50,8 @@ class LocalRuns(LoggedRuns):
         agents: A list, or a dict by name. A new conversation starts with the first agent.
         store: The store of the conversations and the runs: an open `SQLiteStore`, `PostgresStore` or `MemoryStore`, the path
             of a SQLite file, or None for memory.
-        limits: The limits for clients.
+        limits: The limits of the runs. In memory, at most 10,000 ended runs are kept by default. Without a `store`, the oldest
+            conversations are then deleted with the last of their runs.
         version: The version of the agents' code. Without a version, the runs of a dead process are closed with RunStopped.
         failover_seconds: The interval of the check for dead processes. A message to a conversation with an active run also
             starts this check.
@@ -67,8 +74,14 @@ class LocalRuns(LoggedRuns):
         error_text: ErrorText | None = None,
         task_agent: Agent | None = None,
     ) -> None:
+        kept_in = _store(store)
+        self._is_in_memory, self._ended_runs = isinstance(kept_in, MemoryStore), 0
+        if store is None and isinstance(limits, Limits) and limits.kept_runs is None:  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+            self._delete_statements = _deleting.delete_with_conversations
         factory = RunFactory(swarm or AsyncSwarm(), agents, limits, error_text, task_agent)
-        super().__init__(factory, _store(store), failover_seconds)
+        if self._is_in_memory:
+            factory.limits = _bounded(limits)
+        super().__init__(factory, kept_in, failover_seconds)
         self._owned: list[AbstractAsyncContextManager[object]] = [factory.swarm] if swarm is None else []
         if self.store is not store:
             self._owned.append(self.store)
@@ -88,6 +101,13 @@ class LocalRuns(LoggedRuns):
         await self._take_over()
         self._watch()
         self._readers.background.start_soon(self._processes.watch)
+
+    def _detach(self, live: LiveRun, last: Entry | None = None) -> None:
+        """See `LoggedRuns`. In memory, this also deletes old runs, because many runs may end before the next regular check."""
+        super()._detach(live, last)
+        self._ended_runs += 1
+        if self._is_in_memory and self._ended_runs % _FORGET_AFTER == 0:
+            self._readers.background.start_soon(self._forget_old)
 
     async def _take_over(self) -> bool:
         is_over = False
@@ -117,6 +137,12 @@ class LocalRuns(LoggedRuns):
             return False
         await attempt.close(row.cancel or _DIED)
         return True
+
+
+def _bounded(limits: Limits) -> Limits:
+    """Return the limits for runs in memory, where the number of kept runs always has a limit."""
+    most = {name: _MOST_IN_MEMORY for name in ("kept_runs", "waiting_runs_per_user") if getattr(limits, name) is None}
+    return replace(limits, **most)
 
 
 def _store(store: Store | str | os.PathLike[str] | None) -> SQLStore:

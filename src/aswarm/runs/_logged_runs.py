@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar, Unpack
+from typing import Any, Self, TypeAlias, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -28,7 +28,7 @@ from aswarm._run.handlers import NO_RUN
 from aswarm._runtime import clocks
 from aswarm._sql.liveness import Liveness
 from aswarm._sql.processes import Processes
-from aswarm._sql.transactions import Transaction
+from aswarm._sql.transactions import Transaction, chunks
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
@@ -36,7 +36,7 @@ from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
 from aswarm.conversations._records import database_text
 
-from . import _starting
+from . import _deleting, _starting
 from ._attempt import RunAttempt
 from ._changes import Changes
 from ._live import LiveRun
@@ -66,6 +66,7 @@ T = TypeVar("T")
 _POLICIES: Mapping[str, DisconnectPolicy] = {"finish": "finish", "cancel": "cancel"}
 _SECONDS_AFTER_FAILURE = 1.0
 _FORGET_EVERY = 60.0
+_DELETED_AT_ONCE = 500
 
 
 class LoggedRuns(ABC):
@@ -76,6 +77,8 @@ class LoggedRuns(ABC):
     """
 
     _stop_reason = "shutdown"
+    _unlimited_user = ""  # whose runs are never deleted because of the limits
+    _delete_statements = staticmethod(_deleting.delete)
     version = ""
     store: SQLStore
     _changes: Changes
@@ -207,24 +210,24 @@ class LoggedRuns(ABC):
                 f"start() needs a NewRun, such as NewRun('a user', 'a conversation', 'Hi!'), not {type(new).__name__}"
             )
         self._factory.agent(new.agent)
-        has_changed = False
+        tries = _starting.Tries()
         while True:
             self._check_open()
             try:
                 # Otherwise a cancellation could leave a recorded run that nothing executes.
                 with anyio.CancelScope(shield=True):
-                    started = await self._start(new, has_changed=has_changed)
+                    started = await self._start(new, tries)
             except RunActive as active:
                 await self._after_active(active, new)
             except Conflict:
-                has_changed = True
+                tries.has_changed = True
             except _starting.StartAgain:
                 pass
             else:
                 await anyio.lowlevel.checkpoint_if_cancelled()
                 return started  # pyright: ignore[reportPossiblyUnboundVariable] - nothing cancels the shielded scope
 
-    async def _start(self, new: NewRun, *, has_changed: bool) -> RunRecord:
+    async def _start(self, new: NewRun, tries: _starting.Tries) -> RunRecord:
         run_id, key = new.run_id or clocks.urandom(16).hex(), ""
         if new.conversation is not None:
             key = conversation_key(new.user, new.conversation)
@@ -233,11 +236,12 @@ class LoggedRuns(ABC):
             if same.user != new.user or same.digest != new.digest:
                 raise KeyReused(same.id)
             return record_of(same)
+        tries.note(new, found)
         if found.active is not None:
             raise RunActive(found.active)
         stored = found.stored or self._factory.new_conversation(new, key)
         try:
-            if has_changed and new.answers:  # the open calls may be different now
+            if tries.has_changed and new.answers:  # the open calls may be different now
                 text = "another program has just changed the conversation; load its open calls again, and answer these"
                 raise AnswersRefused(text, code="conflict", status_code=409)
             run = self._factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
@@ -278,7 +282,8 @@ class LoggedRuns(ABC):
             return
         if new.while_running == "refuse":
             raise active
-        if self._waiting[new.user] >= self.limits.runs_per_user:
+        most = self.limits.runs_per_user
+        if most is not None and self._waiting[new.user] >= most:
             raise TooManyRuns("user")
         self._waiting[new.user] += 1
         try:
@@ -360,14 +365,25 @@ class LoggedRuns(ABC):
             wait = self._changes.waiter()
             rows, is_active = await self._database.submit(lambda: log.read(run_id, after), reads_only=True)
             await anyio.lowlevel.checkpoint()  # `submit` of the database in memory has no checkpoint
-            if rows or not is_active:
+            if rows:
                 entries = entries_of(rows, after)
-                if entries and entries[-1].is_last:  # in the log, the last entry has no messages
-                    if not (whole := await self._recorded(run_id)):  # it was deleted between the two queries
-                        raise RunNotFound(run_id)
-                    entries[-1] = whole_end(whole)
+                if entries[-1].is_last:
+                    entries[-1] = await self._last_of(run_id)
                 return entries
+            if not is_active:
+                await self._find(run_id, user)  # it may have been deleted meanwhile
+                return ()
             await wait()
+
+    async def _last_of(self, run_id: str) -> Entry:
+        """Return the last entry of an ended run with its messages, which only the earlier entries contain.
+
+        Raises RunNotFound if the run was deleted.
+        """
+        entries = entries_of(await self._database.submit(lambda: log.facts(run_id), reads_only=True))
+        if not entries:
+            raise RunNotFound(run_id)
+        return whole_end(entries)
 
     async def _recorded(self, run_id: str) -> _Entries:
         """Return all entries of the log of a run."""
@@ -395,16 +411,29 @@ class LoggedRuns(ABC):
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """See `Runs.forget`."""
-        rows = await self._database.submit(lambda: log.of_conversation(user, conversation), reads_only=True)
-        for run_id, status in rows:
-            if status in ("queued", "running"):
-                raise RunActive(run_id)
-        await self._delete([run_id for run_id, _ in rows])
+        await self._clear(conversation, user, with_conversation=False)
+
+    async def delete_conversation(self, conversation: str, *, user: str) -> None:
+        """See `Runs.delete_conversation`."""
+        await self._clear(conversation, user)
+
+    async def _clear(self, conversation: str, user: str, **options: Any) -> None:
+        """Delete the runs of a conversation in one transaction. `options`: see `_deleting.clear`."""
+        conversation_key(user, conversation)  # raises for an invalid id
+        ended = await self._database.submit(lambda: _deleting.ended_of(user, conversation), reads_only=True)
+        await self._before_delete(ended)
+        clear = partial(_deleting.clear, user, conversation, **options)
+        deleted = await self._database.submit(clear, durable=True, notifies=True)
+        await self._before_delete([run_id for run_id in deleted if run_id not in ended])  # they have ended meanwhile
+
+    async def _before_delete(self, run_ids: Sequence[str]) -> None:  # noqa: B027 - for a subclass with a queue
+        """Delete what another library has about these ended runs. After a failure, the caller may repeat this."""
 
     async def _delete(self, run_ids: Sequence[str]) -> None:
         """Delete ended runs. After a failure, the caller may repeat this."""
-        if run_ids:
-            await self._database.run(log.delete, run_ids)
+        for some in chunks(run_ids, _DELETED_AT_ONCE):
+            await self._before_delete(some)
+            await self._database.run(self._delete_statements, some)
 
     def _reading(self, record: RunRecord) -> AbstractContextManager[LiveRun | None]:
         """See `Runs._reading`."""
@@ -421,8 +450,7 @@ class LoggedRuns(ABC):
                 await self._take_over()
             if anyio.current_time() - forgotten > _FORGET_EVERY:
                 forgotten = anyio.current_time()
-                with logged("old runs cannot be deleted"):
-                    await self._forget_old()
+                await self._forget_old()
 
     async def _take_run(self, run_id: str, **options: Unpack[log.TakeOptions]) -> Taken | None:
         """Start the next attempt of a run in this process. Returns None for an ended run. `options`: see `log.take`."""
@@ -450,12 +478,15 @@ class LoggedRuns(ABC):
                 live.cancel(reason)
 
     async def _forget_old(self) -> None:
-        await self._delete(await self._old(now() - int(self.limits.kept_seconds * 1000)))
-
-    async def _old(self, before: int) -> Sequence[str]:
-        limits = self.limits
-        old = partial(log.old, before, limits.kept_runs, limits.kept_bytes)
-        return await self._database.submit(old, reads_only=True)
+        """Delete the ended runs, and stop the waiting runs, that are beyond the limits."""
+        with logged("old runs cannot be deleted"):
+            surplus = partial(_deleting.surplus, self.limits, but_user=self._unlimited_user)
+            old, waiting = await self._database.submit(surplus, reads_only=True, snapshot=True)
+            await self._delete(old)
+            for run_id in waiting:
+                with suppress(RunNotFound):
+                    record = await self._find(run_id, None)
+                    await _starting.close_open_calls(self._database, record, "too_many_waiting")
 
 
 async def task_group(stack: AsyncExitStack) -> TaskGroup:

@@ -7,6 +7,7 @@ the caller has already loaded the conversation.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -278,7 +279,7 @@ class PreparedRun:
             self.agent,
             start.messages,
             start.context,
-            max_turns=factory.limits.max_turns,
+            max_turns=math.inf if factory.limits.max_turns is None else factory.limits.max_turns,
             resume=start.resume,
             run_id=start.run_id,
         )
@@ -340,6 +341,20 @@ def revision_of(run_id: str, number: int) -> str:
     return hashlib.blake2b(f"{run_id}/{number}".encode(), digest_size=8).hexdigest()
 
 
+def revisions_of(run_id: str) -> tuple[str, str]:
+    """Return the revisions of a conversation after the start and after the end of a run."""
+    return revision_of(run_id, 0), revision_of(run_id, 1)
+
+
+def asker(stored: Stored, last_run: str | None) -> str | None:
+    """Return the id of the run that has left the open calls of the conversation.
+
+    None if no run has left them: another program has changed the conversation since, or it is a copy of another conversation.
+    `last_run`: the id of the last run of the conversation, or None.
+    """
+    return last_run if last_run is not None and stored.revision in revisions_of(last_run) else None
+
+
 def _resume_of(fields: Mapping[str, Any]) -> Mapping[int, Decision] | bool:
     recorded: Any = fields.get("_resume", False)
     return {int(index): decision for index, decision in recorded.items()} if is_object(recorded) else recorded
@@ -351,7 +366,11 @@ def _resumed(new: NewRun, stored: Stored, last_run: str | None) -> Mapping[int, 
         raise ConversationNotFound(str(new.conversation))
     try:
         decided = decisions(
-            new.answers, stored.messages, strict=new.strict, complete=bool(new.answers), last_run=last_run
+            new.answers,
+            stored.messages,
+            strict=new.strict,
+            complete=bool(new.answers),
+            last_run=asker(stored, last_run),
         )
     except InvalidRequest as error:
         raise AnswersRefused(error.message, code=error.code, status_code=error.status_code) from error

@@ -167,8 +167,9 @@ def decisions(
 ) -> dict[int, Decision]:
     """Return the decisions about the open calls of a stored history, for the `resume=` of the next run.
 
-    `last_run`: the id of the last run; an answer to an earlier run is not accepted. An answer to the last run may have the
-    provider's id of the call, even if earlier calls had the same id. `complete`: whether each waiting call needs an answer.
+    `last_run`: the id of the run that has left the calls open, or None if no run has left them; an answer that names another
+    run is not accepted. An answer to this run may have the provider's id of the call, even if earlier calls had the same id.
+    `complete`: whether each waiting call needs an answer.
 
     Raises InvalidRequest with the status 409 for a call that is not open. The status is 422 if an answer is missing, does not
     name its run, or has the wrong form.
@@ -180,7 +181,8 @@ def decisions(
     for answer in answers:
         index = ids.get(answer.call_id, _index_of(answer, open_calls.values(), last_run))
         mark = marks.get(index, {})
-        is_current = last_run is None or answer.run_id == last_run or (answer.run_id is None and _takes_a_result(mark))
+        # An answer that names a run is never an answer to another run, or to calls that no run has left.
+        is_current = (answer.run_id or None) == last_run or (answer.run_id is None and _takes_a_result(mark))
         if index in open_calls and is_current:
             by_index[index] = _decision(answer, open_calls[index], mark)
         elif strict and index in open_calls and answer.run_id is None:

@@ -120,11 +120,11 @@ class Run:
         return type(self)(self._runs, await self._runs.start(new))
 
     def _note_end(self, last: Entry) -> None:
-        status, reason = ending_of(last)
+        ending = ending_of(last)
         self.record = replace(
             self.record,
-            status=status_of(status, reason),
-            reason=reason,
+            status=status_of(ending.status, ending.reason),
+            reason=ending.reason,
             ended_ms=last.at_ms,
             last=last.seq,
             is_queued=False,

@@ -6,7 +6,7 @@ repeated call has no further effect.
 
 Each implementation must pass `tests/runs/test_runs_contract.py`. This module does no I/O.
 
-Security: `Limits` bounds the bytes of a request, the characters of a message, and the runs of a user and of the service.
+Security: `Limits` bounds the runs of a user and of the service.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import KW_ONLY, asdict, dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, Self, TypeAlias, cast
 
 from aswarm._record.entries import Entry
 from aswarm._swarm import AsyncSwarm
@@ -44,31 +44,51 @@ end of the active run. "replace": the active run is stopped.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of a service for its users: sizes, seconds, concurrent runs, and kept logs.
+    """The limits of runs: their number, their seconds, and their kept logs. None, the default, means no limit.
+
+    Only `LocalRuns` in memory always keep a limited number of runs: without `kept_runs` and `waiting_runs_per_user`, both are
+    10,000.
+
+    A run that waits for an answer is kept as long as it waits, whatever the limits for ended runs are. It does not count as a
+    kept run. `waiting_runs_per_user` limits the number of such runs.
 
     Args:
-        body_bytes: Bytes of one request.
         runs_per_user: Concurrent runs of one user. The same number of messages may wait for these runs.
         runs: Concurrent runs of all users.
-        run_seconds: Seconds of one run.
+        run_seconds: Seconds of one run. If another process continues the run, its seconds start again from 0.
         max_turns: Completions of one run.
         log_bytes: Bytes of the log of one run; a run with a longer log is stopped.
         kept_seconds: Seconds after which the log of an ended run is deleted.
         kept_runs: Number of kept logs of ended runs; the oldest logs are deleted first.
         kept_bytes: Bytes of all kept logs of ended runs; the oldest logs are deleted first.
-        text_characters: Characters of one message.
+        waiting_runs_per_user: Number of runs of one user that wait for an answer. The oldest of them are stopped first, and
+            their calls are closed: a later answer is refused.
     """
 
-    body_bytes: int = 1_000_000
-    runs_per_user: int = 4
-    runs: int = 1_000
-    run_seconds: float = 3600
-    max_turns: float = 50
-    log_bytes: int = 20_000_000
-    kept_seconds: float = 24 * 3600
-    kept_runs: int = 10_000
-    kept_bytes: int = 1_000_000_000
-    text_characters: int = 100_000
+    runs_per_user: float | None = None
+    runs: float | None = None
+    run_seconds: float | None = None
+    max_turns: float | None = None
+    log_bytes: float | None = None
+    kept_seconds: float | None = None
+    kept_runs: float | None = None
+    kept_bytes: float | None = None
+    waiting_runs_per_user: float | None = None
+
+    @classmethod
+    def web(cls) -> Self:
+        """Return the limits of a web service. To change one: `dataclasses.replace(Limits.web(), max_turns=10)`."""
+        return cls(
+            runs_per_user=4,
+            runs=1_000,
+            run_seconds=3600,
+            max_turns=50,
+            log_bytes=20_000_000,
+            kept_seconds=24 * 3600,
+            kept_runs=10_000,
+            kept_bytes=1_000_000_000,
+            waiting_runs_per_user=1_000,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +320,15 @@ class Runs(AbstractAsyncContextManager[Any], Protocol):
         ...
 
     async def forget(self, conversation: str, *, user: str) -> None:
-        """Delete the runs of a conversation. Raises RunActive if one of them is running."""
+        """Delete the runs of a conversation. If one of them is running, this raises RunActive and deletes nothing."""
+        ...
+
+    async def delete_conversation(self, conversation: str, *, user: str) -> None:
+        """Delete a conversation with its runs, in one transaction.
+
+        Raises ConversationNotFound. If a run of the conversation is running, this raises RunActive and deletes nothing. A
+        message or an answer that arrives at the same time either starts its run first, or is refused.
+        """
         ...
 
     @property

@@ -22,10 +22,8 @@ from aswarm.conversations._recorded_run import closed
 from aswarm.conversations._recorder import common_messages
 
 from ._live import LiveRun
-from ._prepared import PreparedRun, conversation_key, revision_of
-from ._runs import AnswersRefused, Limits, NewRun, RunRecord, TooManyRuns
-
-_COUNTED = 1_000_000  # a limit of this number or more means "no limit", and needs no query
+from ._prepared import PreparedRun, conversation_key, revisions_of
+from ._runs import AnswersRefused, ConversationNotFound, Limits, NewRun, RunRecord, TooManyRuns
 
 
 class StartAgain(Exception):  # noqa: N818 - it is no error
@@ -43,6 +41,21 @@ class Found(NamedTuple):
     active: str | None = None
     last: RunRow | None = None
     stored: Stored | None = None
+
+
+@dataclass
+class Tries:
+    """The tries to start one run. `has_changed`: whether another program has changed the conversation meanwhile."""
+
+    has_changed: bool = False
+    has_existed: bool = False
+
+    def note(self, new: NewRun, found: Found) -> None:
+        """Raise ConversationNotFound if the conversation was deleted since an earlier try. Then nothing may start in it."""
+        exists = found.stored is not None or found.active is not None
+        if self.has_existed and not exists:
+            raise ConversationNotFound(str(new.conversation))
+        self.has_existed = exists
 
 
 def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
@@ -128,36 +141,40 @@ def insert(start: Start, enqueue: Callable[[str], Transaction[None]]) -> Transac
 
 
 def _check_limits(user: str, limits: Limits) -> Transaction[None]:
-    if limits.runs_per_user < _COUNTED and (yield from log.count(user, limits.runs_per_user)) >= limits.runs_per_user:
+    if (most := limits.runs_per_user) is not None and (yield from log.count(user, most)) >= most:
         raise TooManyRuns("user")
-    if limits.runs < _COUNTED and (yield from log.count(None, limits.runs)) >= limits.runs:
+    if (most := limits.runs) is not None and (yield from log.count(None, most)) >= most:
         raise TooManyRuns("service")
 
 
-def finish(live: LiveRun, last: Entry, key: str, change: Change | None) -> Transaction[bool]:
+def finish(live: LiveRun, last: Entry, run: PreparedRun, change: Change | None) -> Transaction[bool]:
     """Record the end of a run: its last entries, its row, and its messages in the conversation.
 
     Returns False if another attempt has taken over the run. Raises Conflict if another program has changed the conversation.
     """
     row = live.unwritten(last)
     assert row is not None  # noqa: S101 - the row has at least the last entry
-    if not (yield from log.end(live.record.id, live.attempt, row, ending_of(last), last.at_ms)):
+    ending = ending_of(last)
+    if not last.response:  # the run has not started, so the open calls of its conversation are still open
+        ending = ending._replace(waits=bool(run.first.fields["calls"]))
+    if not (yield from log.end(live.record.id, live.attempt, row, ending, last.at_ms)):
         return False
     if change is not None:
-        yield from _statements.write(key, change, clocks.time())
+        yield from _statements.write(run.key, change, clocks.time())
     return True
 
 
 def ending_of(last: Entry) -> Ending:
-    """Return the status and the reason of a run with this last entry."""
+    """Return the end of a run with this last entry."""
+    waits = bool(last.response.get("waiting"))
     match last.type:
         case "RunFinished":
             stop = last.response["stop"] if last.response else "answer"
-            return Ending("finished", None if stop == "answer" else stop)
+            return Ending("finished", None if stop == "answer" else stop, waits)
         case "RunFailed":
-            return Ending("failed", last.fields["error"]["type"])
+            return Ending("failed", last.fields["error"]["type"], waits)
         case _:
-            return Ending("stopped", last.fields["reason"])
+            return Ending("stopped", last.fields["reason"], waits)
 
 
 # --- open calls of an ended run ---
@@ -225,7 +242,7 @@ def _close_in_conversation(key: str, run_id: str, revision: str, response: Mappi
     stored = yield from _statements.load(key)
     if stored is None:  # it was deleted
         return True
-    if stored.revision not in (revision_of(run_id, 0), revision_of(run_id, 1)):
+    if stored.revision not in revisions_of(run_id):
         return False
     history = closed(stored.messages, stored)
     if history == stored.messages:  # the run has ended without a response, and left nothing open

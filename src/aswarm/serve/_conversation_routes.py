@@ -17,7 +17,8 @@ from aswarm._record.entry_maker import kind_of
 from aswarm._runtime import clocks
 from aswarm._values.decisions import waiting_entries
 from aswarm.conversations import Conflict, Stored
-from aswarm.runs._prepared import conversation_id, conversation_key, user_prefix
+from aswarm.conversations._store import UnknownConversation
+from aswarm.runs._prepared import asker, conversation_id, conversation_key, user_prefix
 from aswarm.runs._requests import a_string, an_object, an_optional_text, invalid
 from aswarm.runs._runs import ConversationNotFound
 from aswarm.runs._show import show_everything, shown_messages
@@ -72,7 +73,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
     stored = await stored_conversation(service, user, name)
     runs = await service.runs.list(user=user, conversation=name, limit=1)
     shows_all = service._show is show_everything
-    waiting = _waiting(service, stored, runs[0].id if runs else None)
+    waiting = _waiting(service, stored, asker(stored, runs[0].id if runs else None))
     content = {
         "id": name,
         "revision": stored.revision,
@@ -91,7 +92,7 @@ async def _get(service: Service, request: Request, user: str) -> Response:
 
 
 def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str, Any]]:
-    """Return the open calls with their public ids.
+    """Return the open calls with their public ids. `run`: the id of the run that has left them, or None.
 
     `kind` is null for a call that needs no answer, and only waits until the other calls have their answers.
     """
@@ -113,7 +114,7 @@ def _waiting(service: Service, stored: Stored, run: str | None) -> list[dict[str
 async def _rename(service: Service, request: Request, user: str) -> Response:
     """Set the title. An empty title restores the default title, which is the start of the first message."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service.runs.limits.body_bytes), "body")
+    body = an_object(await read_json(request, service._body_bytes), "body")
     title = a_string(body.get("title"), "title")
     if len(title) > _LONGEST_TITLE or "\0" in title:  # PostgreSQL cannot store the NUL character
         raise invalid("title", f"a text of at most {_LONGEST_TITLE} characters", title)
@@ -124,17 +125,14 @@ async def _rename(service: Service, request: Request, user: str) -> Response:
 
 async def _delete(service: Service, request: Request, user: str) -> Response:
     name = request.path_params["conversation"]
-    await stored_conversation(service, user, name)
-    # Delete the runs first: if a run is active, `forget` raises RunActive, and nothing is deleted.
-    await service.runs.forget(name, user=user)
-    await service.runs.store.delete(conversation_key(user, name))
+    await service.runs.delete_conversation(name, user=user)
     return Response(status_code=204)
 
 
 async def _fork(service: Service, request: Request, user: str) -> Response:
     """Fork a conversation. The body has `after`, the number of messages to keep (default: all), and `id` (default: random)."""
     name = request.path_params["conversation"]
-    body = an_object(await read_json(request, service.runs.limits.body_bytes), "body")
+    body = an_object(await read_json(request, service._body_bytes), "body")
     after, new_name = body.get("after"), an_optional_text(body.get("id"), "id") or clocks.urandom(12).hex()
     if not body.keys() <= {"after", "id"}:
         raise invalid("body", "an object with only the keys after and id", body)
@@ -145,6 +143,8 @@ async def _fork(service: Service, request: Request, user: str) -> Response:
         raise Refusal(422, "invalid_request", f"after must be at most {length}, the number of messages, not {after}")
     try:
         await service.runs.store.fork(conversation_key(user, name), conversation_key(user, new_name), until=after)
+    except UnknownConversation as error:  # it was deleted meanwhile
+        raise ConversationNotFound(name) from error
     except Conflict as error:
         raise Refusal(409, "exists", f"the conversation {new_name!r} already exists; choose another id") from error
     location = place_of(request, f"/conversations/{quote(new_name, safe='')}")

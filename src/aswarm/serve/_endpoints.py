@@ -234,7 +234,7 @@ async def new_run(
 
 def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:
     """Raise Refusal with 413 for a message that is too long, InvalidRequest for a part that the model's API does not have."""
-    limit = service.runs.limits.text_characters
+    limit = service._text_characters
     for message in messages:
         if len(text_of(message.content)) > limit:
             raise Refusal(413, "too_large", f"a message has more than {limit} characters")
@@ -266,7 +266,7 @@ def notes_of(service: Service, notes: Sequence[str]) -> Sequence[Message]:
         )
         raise InvalidRequest(text, code="unsupported_context", status_code=422, param="context[0]")
     text = "The page of the user shows:\n" + "\n".join(f"- {note}" for note in notes)
-    limit = service.runs.limits.text_characters
+    limit = service._text_characters
     if len(text) > limit:
         raise Refusal(413, "too_large", f"the context has more than {limit} characters")
     return [{"role": "system" if service._agui_context == "system" else "user", "content": text}]

@@ -16,9 +16,10 @@ import anyio
 from starlette.responses import Response as HttpResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from aswarm._record.entries import Entry, joined
+from aswarm._record.entries import Entry, joined, now
 from aswarm.runs._live import LiveEntries
 from aswarm.runs._run import Run
+from aswarm.runs._runs import RunNotFound
 from aswarm.runs._show import Show, check_show, show_answers
 from aswarm.runs._shutdown import Draining
 
@@ -112,9 +113,17 @@ async def read_frames(
 
 
 async def _read_log(run: Run | LiveEntries, after: int, seconds: float, draining: Draining) -> Sequence[Entry] | None:
-    """Return the next entries; an empty list after the last entry; None if no entry comes within this number of seconds."""
+    """Return the next entries; an empty list after the last entry; None if no entry comes within this number of seconds.
+
+    If the run was deleted, the result is a last entry: the response has started, so the client cannot get a 404.
+    """
     with draining.interrupts(seconds):
-        return await run.read(after)
+        try:
+            return await run.read(after)
+        except RunNotFound as error:
+            text = str(error)
+            fields = {"error": {"type": type(error).__name__, "message": text, "public_message": text}}
+            return [Entry(after + 1, now(), "RunFailed", fields)]
     return None
 
 

@@ -4,10 +4,13 @@
 `Runs` has the agents, the conversations and the limits, and decides everything about runs.
 
 Security: A user reads and changes only their own runs and conversations; for all others the response is 404.
+
+Security: `Service` bounds the bytes of a request and the characters of a message.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -26,6 +29,7 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aswarm._record.entry_maker import ErrorText
+from aswarm._run.handlers import NO_RUN
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
@@ -52,9 +56,12 @@ from .wires.native.routes import native_routes
 from .wires.openai.routes import openai_error, openai_routes
 from .wires.vercel.routes import vercel_routes
 
+logger = logging.getLogger("aswarm")
+
 WireName: TypeAlias = Literal["agui", "vercel", "openai"]
 ClientNotes: TypeAlias = Literal["refuse", "message", "system"]
 ContextHook: TypeAlias = Callable[[Request], Awaitable[Mapping[str, Any]]]
+_EXPECTED_LIMITS = ("runs_per_user", "run_seconds", "max_turns")
 _SAFE = ("GET", "HEAD", "OPTIONS")  # https://www.rfc-editor.org/rfc/rfc9110#section-9.2.1
 
 
@@ -96,6 +103,11 @@ class Service:
             (`useAgentContext`). "refuse": the request gets 422. "message": each request to the model has them as a message
             of the user. "system": as a system message; use it only if you trust the text of every client. They are not
             stored in the conversation.
+        body_bytes: The limit for the bytes of a request. A larger request gets 413.
+        text_characters: The limit for the characters of a message. A longer message gets 413.
+
+    The limits of the runs belong to `runs`. A service logs one warning if its runs have no limit for the runs of a user, for the
+    seconds or for the completions of a run. `Limits.web()` has such limits.
 
     Raises:
         ConfigurationError: If an argument is invalid.
@@ -121,8 +133,11 @@ class Service:
         client_tools: Literal["ignore", "offer"] = "ignore",
         client_system: bool = False,
         agui_context: ClientNotes = "refuse",
+        body_bytes: int = 1_000_000,
+        text_characters: int = 100_000,
     ) -> None:
         _check(runs, auth, wires, origins, agui_context)
+        _warn_without_limits(runs)
         check_show(show)
         self._auth = auth
         self._wires, self._page = frozenset(wires), page
@@ -137,6 +152,7 @@ class Service:
         self._agui_context: ClientNotes = agui_context
         self._told: set[str] = set()  # what the log has named as left out of requests
         self._drain_seconds = drain_seconds
+        self._body_bytes, self._text_characters = body_bytes, text_characters
         self._origins, self._hosts = frozenset(origins), frozenset(map(without_port, hosts))
         self._runs, self._has_started = runs, False
         # One search of a user at a time, so that their searches do not delay those of others.
@@ -292,6 +308,17 @@ def _check(
         raise ConfigurationError('origins must not contain "*"; list each origin, such as "https://example.com"')
 
 
+def _warn_without_limits(runs: Runs) -> None:
+    missing = [name for name in _EXPECTED_LIMITS if getattr(runs.limits, name) is None]
+    if missing:
+        logger.warning(
+            "the runs of this service have no limit for %s, so one user can use the whole service; pass limits=Limits.web() to the "
+            "runs, or your own values",
+            ", ".join(missing),
+            extra=NO_RUN,
+        )
+
+
 # --- a service in one call ---
 
 
@@ -313,6 +340,8 @@ class ServiceSettings(TypedDict, total=False):
     client_tools: Literal["ignore", "offer"]
     client_system: bool
     agui_context: ClientNotes
+    body_bytes: int
+    text_characters: int
 
 
 def create_app(
@@ -321,7 +350,7 @@ def create_app(
     agents: Agent | Iterable[Agent] | Mapping[str, Agent],
     auth: Auth,
     store: Store | str | os.PathLike[str] | None = None,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    limits: Limits = Limits.web(),  # noqa: B008 - frozen
     error_text: ErrorText | None = None,
     task_agent: Agent | None = None,
     **settings: Unpack[ServiceSettings],
@@ -334,7 +363,7 @@ def create_app(
         auth: See `Service`.
         store: The place for the conversations and the runs: the path of a SQLite file, a store that you open and close, or
             None for memory.
-        limits: The limits for clients.
+        limits: The limits of the runs; by default the values for a web service.
         error_text: A function that gets an exception and returns the error text for readers.
         task_agent: An agent for titles and similar tasks; the OpenAI wire offers it as the model "helper".
         settings: Keywords of `Service`.

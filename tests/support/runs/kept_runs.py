@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 from stores import emptied_database, empty_schema
 
-from aswarm import Agent, AsyncSwarm, Resource, tool
+from aswarm import Agent, AsyncSwarm, Hold, Resource, current_call, tool
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
 from aswarm.runs import Entry, Limits, LocalRuns, NewRun, Run, Runs
 from aswarm.testing import ScriptedModel
@@ -52,11 +52,15 @@ class Bench:
 
 @dataclass
 class Workshop:
-    """Agents for the tests: Boss hands off to Clerk. `slow` runs until `go` is set; `erase` needs an approval."""
+    """Agents for the tests: Boss hands off to Clerk. `slow` runs until `go` is set; `erase` needs an approval.
+
+    `book` asks for a day and then for an hour, in one call.
+    """
 
     began: anyio.Event = field(default_factory=anyio.Event)
     go: anyio.Event = field(default_factory=anyio.Event)
     erased: list[str] = field(default_factory=list[str])
+    booked: list[tuple[Any, Any]] = field(default_factory=list[tuple[Any, Any]])
 
     def agents(self) -> list[Agent]:
         async def look(number: int) -> str:
@@ -75,13 +79,23 @@ class Workshop:
             self.erased.append(name)
             return f"erased {name}"
 
+        async def book() -> str:
+            """Book a table."""
+            decided = current_call()
+            if decided.answer is None:
+                raise Hold("Which day?")
+            if decided.data is None:
+                raise Hold("Which hour?", data={"day": decided.answer})
+            self.booked.append((decided.data["day"], decided.answer))
+            return "Booked."
+
         async def note(text: str, context_variables: Bench, workshop: Resource[Workshop | None] = None) -> str:
             """Write a note."""
             context_variables.notes.append(text)
             return f"{len(context_variables.notes)} notes, {workshop is self}"
 
         clerk = Agent(name="Clerk", functions=[look, slow])
-        return [Agent(name="Boss", functions=[look, slow, erase, note, clerk]), clerk]
+        return [Agent(name="Boss", functions=[look, slow, erase, book, note, clerk]), clerk]
 
 
 LIMITS = Limits()

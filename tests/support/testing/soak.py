@@ -26,6 +26,7 @@ import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ class Soak:
         return otel(tracer_provider=provider, meter_provider=MeterProvider([self.metrics]))
 
     def _service(self, swarm: AsyncSwarm, functions: list[Any]) -> Service:
-        limits = Limits(kept_seconds=_KEPT_HOURS * self.day.hour, run_seconds=30, runs_per_user=4)
+        limits = replace(Limits.web(), kept_seconds=_KEPT_HOURS * self.day.hour, run_seconds=30)
         path = self.folder / "service.sqlite"
         self.local = LocalRuns(swarm, store=path, agents=agents(*functions), limits=limits, version="1")
         self.sources["service"] = partial(soak_measures.sqlite_rows, path)

@@ -33,7 +33,7 @@ def agui_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _start(service: Service, request: Request, user: str) -> Response:
-    asked = agui_request(await read_json(request, service.runs.limits.body_bytes))
+    asked = agui_request(await read_json(request, service._body_bytes))
     thread, run_id = asked.conversation or "", asked.run_id or ""
     new = await new_run(service, request, user, asked, thread, agent=request.path_params["agent"])
     key = f"{_KEY}{thread}\n{run_id}" if new.key is None else new.key

@@ -22,6 +22,8 @@ from .input import native_request
 if TYPE_CHECKING:
     from aswarm.serve._service import Service
 
+_LONGEST_SECONDS = 365 * 86400.0
+
 
 def native_routes(service: Service) -> list[BaseRoute]:
     """Return the native routes."""
@@ -35,7 +37,7 @@ def native_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _start(service: Service, request: Request, user: str) -> Response:
-    body = await read_json(request, service.runs.limits.body_bytes)
+    body = await read_json(request, service._body_bytes)
     asked = native_request(body)
     new = await new_run(service, request, user, asked, request.path_params["conversation"])
     run = await start(service, request, replace(new, on_disconnect=_policy(body, service)))
@@ -50,8 +52,11 @@ def _policy(body: Any, service: Service) -> DisconnectPolicy:
     value = body.get("on_disconnect")
     if value is None:
         return service._on_disconnect
+    most = service.runs.limits.run_seconds
     is_seconds = (
-        isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= service.runs.limits.run_seconds
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and 0 <= value <= (_LONGEST_SECONDS if most is None else most)
     )
     if not (is_seconds or value in ("finish", "cancel")):
         raise invalid("on_disconnect", '"finish", "cancel" or a number of seconds', value)

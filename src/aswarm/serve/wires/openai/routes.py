@@ -89,7 +89,7 @@ def openai_error(refusal: Refusal) -> Response:
 
 
 async def _complete(service: Service, request: Request, user: str) -> Response:
-    asked = chat_request(await read_json(request, service.runs.limits.body_bytes))
+    asked = chat_request(await read_json(request, service._body_bytes))
     if uses_responses(service.runs.swarm):
         check_for_responses(asked.settings)
     try:

@@ -26,7 +26,7 @@ def vercel_routes(service: Service) -> list[BaseRoute]:
 
 
 async def _start(service: Service, request: Request, user: str) -> Response:
-    asked = vercel_request(await read_json(request, service.runs.limits.body_bytes))
+    asked = vercel_request(await read_json(request, service._body_bytes))
     agent = request.path_params["agent"]
     new = await new_run(service, request, user, asked, asked.conversation or "", agent=agent)
     return stream(service, await start(service, request, new), VercelWire())
