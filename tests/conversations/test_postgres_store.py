@@ -85,7 +85,7 @@ async def test_a_newer_version_is_refused(conninfo: str, admin: psycopg.Connecti
     async with PostgresStore(conninfo):
         pass
     admin.execute("UPDATE aswarm_format_61737763 SET version = 99")
-    with pytest.raises(ConfigurationError, match="its format is 99, this version reads 3"):
+    with pytest.raises(ConfigurationError, match="its format is 99, this version reads 4"):
         async with PostgresStore(conninfo):
             pass
 

@@ -82,7 +82,7 @@ async def test_a_newer_version_is_refused(path: Path) -> None:
         pass
     with closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA user_version = 99")
-    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 3\)"):
+    with pytest.raises(ConfigurationError, match=r"newer version of aswarm \(its format is 99, this version reads 4\)"):
         async with SQLiteStore(path):
             pass
 
