@@ -30,6 +30,25 @@ def test_the_adaptive_limit_halves_at_a_pause_and_then_adds_one_for_each_round()
     assert seen == [8, 9, 10]
 
 
+def test_the_adaptive_limit_comes_back_when_a_pause_ends_early() -> None:
+    """As high as before the pause, or as it has grown since; and it grows as fast. Nothing is restored after an overload."""
+    limit, said = AdaptiveLimit(16), list[int]()
+    limit.watch(lambda: limit.limit, lambda: said.append(limit.limit))
+    limit.resumed()
+    assert said == []
+    limit.paused()
+    limit.resumed()
+    limit.answered()
+    assert said == [16, 17]
+    limit.paused()
+    limit.overloaded()
+    for _ in range(20):
+        limit.overloaded()
+    before = limit.limit
+    limit.resumed()
+    assert limit.limit == before < 8
+
+
 def test_the_adaptive_limit_falls_by_a_quarter_at_overload_once_for_a_round() -> None:
     """Requests in flight at the cut say nothing about the new limit; after that it grows slowly."""
     limit, seen = AdaptiveLimit(16), []

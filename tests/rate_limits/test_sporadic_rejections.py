@@ -76,6 +76,16 @@ async def test_a_rejection_of_the_first_burst_does_not_stop_the_next_requests() 
 
 
 @in_virtual_time
+async def test_a_pause_that_ends_early_leaves_no_trace_on_an_automatic_concurrency() -> None:
+    """`concurrency="auto"` is as high after such a pause as before it, and grows as fast."""
+    model = TimedModel(lambda _: busy(30, delay=0.1) if len(model.times) == 1 else ScriptedAnswer("Hi", delay=0.25))
+    swarm = AsyncSwarm(client_of(model))
+    async with swarm.batch(Agent(), ["Hi"] * 600, concurrency="auto") as outcomes:
+        assert [outcome.error async for outcome in outcomes] == [None] * 600
+    assert sum(at < 3 for at in model.times) == 600
+
+
+@in_virtual_time
 async def test_after_enough_answers_a_rejection_stops_no_other_request() -> None:
     """The rejected request waits for its Retry-After, even if it has no successor in flight."""
     model = TimedModel(lambda _: busy(20) if len(model.times) == 31 else ScriptedAnswer("Hi", delay=0.1))
@@ -179,6 +189,18 @@ def test_a_pause_ends_when_two_later_requests_are_answered(answers: list[int], i
     if is_over:
         together = [policy.admit(0, 0.2) for _ in range(50) if policy.wait(0, 0.2) == 0]
         assert len(together) == 50, "no slow start after a pause that was wrong"
+
+
+def test_a_late_rejection_of_an_old_request_stops_no_other_request() -> None:
+    """It was sent before a pause, and is rejected long after it, while the requests after the pause succeed."""
+    policy = policy_after(0)
+    old, cause = policy.admit(0, 0.0), policy.admit(0, 0.0)
+    assert policy.rejected(cause, 0.1, 1.0, Rejections()) == 1
+    for _ in range(8):
+        policy.answered(policy.admit(0, 2.0))
+    past = Rejections()
+    assert policy.rejected(old, 3.0, 30.0, past) is None
+    assert (past.wait, past.own_wait(3.0), policy.wait(0, 3.0)) == (30.0, 30.0, 0.0)
 
 
 @settings(max_examples=200)

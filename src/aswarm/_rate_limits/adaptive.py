@@ -15,7 +15,7 @@ class AdaptiveLimit:
 
     The limit grows by one after each round of answers; before the first rejection or overload, even after each answer. It grows
     only while at least half of it is used, because otherwise no result tests a higher limit (RFC 7661). A pause of the swarm
-    halves the limit. An overload reduces it by a quarter, but only once in a round. The limit stays between 1 and `ceiling`.
+    halves the limit, until the pause ends early. An overload reduces it by a quarter, but only once in a round. The limit stays between 1 and `ceiling`.
     Any thread may report results, and reporting does not block.
     """
 
@@ -25,6 +25,8 @@ class AdaptiveLimit:
         self._has_had_trouble = False
         # The number of requests that were in flight when the limit was reduced. Their results do not depend on the new limit.
         self._in_flight_at_cut = 0
+        # The size and `_has_had_trouble` before the last pause, if nothing has reduced the limit since.
+        self._before_pause: tuple[float, bool] | None = None
         self._running: Callable[[], int] = lambda: self.limit
         self._grown: Callable[[], object] = lambda: None
 
@@ -54,9 +56,21 @@ class AdaptiveLimit:
 
     def paused(self) -> None:
         """Report a rate rejection, after which all requests wait."""
+        before = (self._size, self._has_had_trouble)
         self._cut(_AFTER_PAUSE)
+        self._before_pause = before
+
+    def resumed(self) -> None:
+        """Report that the last pause ends early, because other requests have succeeded: it was no reason to reduce the limit."""
+        if self._before_pause is not None:
+            size, self._has_had_trouble = self._before_pause
+            self._size = max(self._size, size)
+            self._in_flight_at_cut = 0
+            self._before_pause = None
+            self._grown()
 
     def _cut(self, share: float) -> None:
         self._has_had_trouble = True
+        self._before_pause = None
         self._in_flight_at_cut = max(0, min(self.limit, self._running()) - 1)
         self._size = max(1.0, self._size * share)

@@ -327,11 +327,13 @@ class RatePolicy:
         """Replace the estimate by the number of used tokens."""
         self._window.correct(admission, tokens)
 
-    def answered(self, admission: Admission) -> None:
-        """Report that the answer to a request has started."""
+    def answered(self, admission: Admission) -> bool:
+        """Report that the answer to a request has started. Return whether a pause ends early."""
+        pause = self._pause
         self._accept(admission)
         if admission.number >= self._first_after_pause:
             self._pauses_in_a_row = 0
+        return pause is not None and self._pause is None
 
     def finished(self, admission: Admission) -> None:
         """Report the end of a request, so that it is no longer in flight, even without an answer or a rejection."""
@@ -356,7 +358,8 @@ class RatePolicy:
             return None
         self._rejected += 1
         rejections.rejected = self._rejected
-        if is_news and self._paid >= 1:
+        # During a pause, the other rejections of requests that were in flight together need not be paid.
+        if (is_news or now >= self._paused_until) and self._paid >= 1:
             self._paid -= 1
             rejections.wait = max(requested, self._backoff(rejections.times - (1 if requested else 0)))
             return None
@@ -391,7 +394,6 @@ class RatePolicy:
         self._pause = None
         self._first_after_pause = pause.first_after_earlier
         self._paused_until = -math.inf
-        self._pauses_in_a_row -= 1
         self._start.undo_restart()
 
     def _backoff(self, failures: int) -> float:

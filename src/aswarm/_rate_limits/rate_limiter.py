@@ -225,8 +225,10 @@ class RateLimiter:
             raise provider_error(error)  # some servers send a rejection with status 200
         pending.has_started = True
         with self._lock:
-            self._policy.answered(admission)
+            ends_pause = self._policy.answered(admission)
             for limit in self._adaptive:
+                if ends_pause:
+                    limit.resumed()
                 limit.answered()
         self._wake()
 
