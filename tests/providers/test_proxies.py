@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,7 +19,8 @@ from click.testing import CliRunner
 from loopback import LoopbackServer, Reply, serve, spoken, whole
 from proxies import KEY_AND_CERTIFICATE, Proxy, proxy
 
-from aswarm import Agent, AsyncSwarm, CompletionError, HTTPSource
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource, Swarm
+from aswarm._providers.redirects import Outgoing, redirected
 from aswarm.cli._app import app
 from aswarm.testing import ScriptedAnswer
 
@@ -232,3 +234,91 @@ async def test_redirects_without_an_end_are_an_error() -> None:
         with pytest.raises(CompletionError, match="Error code: 307"):
             await AsyncSwarm(source).run(Agent(), "hi")
     assert len(server.requests) == 11
+
+
+UNUSABLE = [
+    "ftp://u:sk-P@h:9",
+    "http://u:sk-P/x@h:9",
+    "http://u:12#sk-P@h:9",
+    "http://u:sk-P@h:x",
+    "http://u:sk-P@[h",
+    "//u:sk-P@h",
+]
+
+
+@pytest.mark.parametrize("proxy_url", UNUSABLE)
+@pytest.mark.parametrize("way", [way for way in SWARMS if not way.startswith("openai")])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_unusable_proxy_is_a_wrong_setting(way: str, proxy_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the variables, and does not show the password. The HTTP libraries show it."""
+    monkeypatch.setenv("http_proxy", proxy_url)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(ConfigurationError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY") as caught:
+        await answers(way)
+    assert "sk-P" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("proxy_url", UNUSABLE)
+def test_a_blocking_swarm_checks_its_proxy_too(proxy_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its first request."""
+    monkeypatch.setenv("all_proxy", proxy_url)
+    with pytest.raises(ConfigurationError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"):
+        Swarm().run(Agent(), "hi")
+    monkeypatch.setenv("no_proxy", "h, *")  # then no proxy is used
+    with Swarm() as swarm:
+        assert swarm.client.api_key == KEY
+
+
+@pytest.mark.parametrize("swarm", ["httpx", "auto", "direct", "blocking"])
+async def test_a_socks_proxy_needs_a_package(swarm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is a wrong setting, without the password."""
+    monkeypatch.setenv("all_proxy", "socks5://user:sk-P@127.0.0.1:9")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    with pytest.raises(ConfigurationError, match="SOCKS proxy of the environment cannot be used") as caught:
+        _ = Swarm().client if swarm == "blocking" else await answers(swarm)
+    assert "sk-P" not in str(caught.value)
+
+
+@on_each_way
+async def test_a_user_without_a_password_is_sent_as_the_standard_says(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a colon (RFC 7617); `%3A` and `%25` of the URL are decoded."""
+    async with between(True, monkeypatch) as (seen, _):
+        for credentials in ("us%25er@", "user:p%3A%25@"):
+            monkeypatch.setenv("https_proxy", f"http://{credentials}{seen.address}")
+            assert await answers(way) == ["hello", "hello"]
+    sent = {base64.b64decode(values(head, "proxy-authorization")[0].split()[1]) for head in seen.heads}
+    assert sent == {b"us%er:", b"user:p:%"}
+
+
+@on_each_way
+async def test_a_redirect_to_https_reads_the_certificates_of_the_environment(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The base URL has no TLS, so a source has loaded no certificates before."""
+    async with between(True, monkeypatch) as (_, target):
+        moved = Reply([], status="308 Permanent Redirect", headers={"location": f"{target.base_url}/chat/completions"})
+        async with serve(lambda _: moved) as server:
+            monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+            assert await answers(way) == ["hello", "hello"]
+    assert not any(KEY in head for head in target.heads)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keeps"),
+    [
+        ("http://h/v1", "https://h/v1", True),
+        ("http://h:80/v1", "https://H:443/v2", True),
+        ("http://h/v1", "https://h:8443/v1", False),
+        ("http://h:8000/v1", "https://h/v1", False),
+        ("https://h/v1", "http://h/v1", False),
+        ("http://h/v1", "https://api.h/v1", False),
+    ],
+)
+def test_the_same_host_over_tls_gets_the_headers(old: str, new: str, keeps: bool) -> None:
+    """As with openai: a server may redirect http to https, at the standard ports."""
+    following = redirected(Outgoing("POST", old, b"{}", {"api-key": KEY}, None), 308, new)
+    assert following is not None
+    assert (following.url, following.headers) == (new, {"api-key": KEY} if keeps else {})

@@ -18,7 +18,7 @@ import anyio
 import pytest
 from transports import Transport, client_at
 
-from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, ConfigurationError, HTTPSource, tool
+from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, ConfigurationError, HTTPSource, Swarm, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.testing._scripted_model import completion
 
@@ -305,3 +305,17 @@ def test_a_swarm_without_a_key_cannot_be_entered(transport: Any, backend: str, m
             await swarm.run(Agent(), "Hi")
 
     anyio.run(work, backend=backend)
+
+
+@pytest.mark.parametrize("variable", [None, "OPENAI_ADMIN_KEY"])
+def test_a_blocking_swarm_without_a_key_cannot_be_entered(
+    variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An admin key is none: it is not for completions."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    if variable is not None:
+        monkeypatch.setenv(variable, "k")
+    with pytest.raises(ConfigurationError, match="no client: set OPENAI_API_KEY"), Swarm():
+        pytest.fail("the block was entered")
+    with Swarm(Source()) as swarm:
+        assert swarm.run(Agent(), "Hi").stop == "answer"

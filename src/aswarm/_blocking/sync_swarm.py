@@ -42,8 +42,8 @@ class Swarm:
         response = Swarm().run(Agent(instructions="You help the guests of a hotel."), "Good evening!")
 
     `client`: a blocking `OpenAI` or an `AsyncOpenAI` (or a subclass, such as the clients for Azure), an object with a plain or
-    async `chat.completions.create`, or a `CompletionSource`. Without a client, the Swarm makes a blocking `OpenAI()` on first
-    use, one for each process, and `close()` closes it. Your own client is never closed: make it with `with OpenAI(...) as
+    async `chat.completions.create`, or a `CompletionSource`. Without a client, the Swarm makes a blocking `OpenAI()` in `with`
+    or on first use, one for each process, and `close()` closes it. Your own client is never closed: make it with `with OpenAI(...) as
     client`.
 
     Plain functions, plain instructions, a plain `tool_error` and a blocking client run in the caller's thread. Functions
@@ -332,6 +332,8 @@ class Swarm:
         return stream
 
     def __enter__(self) -> Self:
+        """Open the Swarm. Raises ConfigurationError if there is no client, and no key to create one."""
+        _ = self.client
         return self
 
     def __exit__(self, *_: object) -> None:

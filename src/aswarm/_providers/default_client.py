@@ -17,7 +17,7 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
 from .apis import ApiName
-from .environment import CONNECT_SECONDS, REQUEST_SECONDS, close_forgotten
+from .environment import CONNECT_SECONDS, REQUEST_SECONDS, check_proxies, close_forgotten
 from .http import HTTPSource
 from .keys import clean_key, missing_key
 
@@ -47,6 +47,7 @@ def make_client(transport: Transport = "auto", api: ApiName = "auto") -> AsyncOp
 
     Raises ConfigurationError if the client cannot be made, or if the transport "aiohttp" cannot be used.
     """
+    check_proxies()
     if transport == "direct":
         return HTTPSource(api=api)
     options: dict[str, Any] = {}
@@ -71,6 +72,7 @@ async def close_client(client: Any) -> None:
 
 def make_blocking_client() -> OpenAI:
     """Return an `OpenAI()` from the environment. Raises ConfigurationError if the environment has no credentials."""
+    check_proxies()
     return cast("OpenAI", _made("Swarm", "OpenAI"))
 
 
@@ -82,6 +84,10 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
         raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # the text contains it
+    except ImportError as error:
+        raise ConfigurationError(f"the SOCKS proxy of the environment cannot be used: {error}") from error
+    if not client.api_key:  # the openai package accepts OPENAI_ADMIN_KEY instead, but not for completions
+        raise missing_key(swarm, kind, " OPENAI_ADMIN_KEY is not for requests to models.")
     client.api_key = clean_key(client.api_key, swarm, kind)
     return client
 

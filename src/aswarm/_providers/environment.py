@@ -17,6 +17,7 @@ from aswarm._values.errors import ConfigurationError
 # The SDK allows 5 s to open a connection. If thousands of runs start at once, the event loop may be busy for a longer time.
 CONNECT_SECONDS = 60.0
 REQUEST_SECONDS = 600.0  # as in the SDK
+_PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")  # as in httpx
 
 
 class Timeout(NamedTuple):
@@ -50,7 +51,10 @@ def ssl_context() -> ssl.SSLContext:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy for an address, or None. The proxy comes from the environment or the system settings."""
+    """Return the proxy for an address, or None. The proxy comes from the environment or the system settings.
+
+    Raises ConfigurationError if the proxy cannot be used.
+    """
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - most programs have not imported it
 
     parts = urlsplit(url)
@@ -58,7 +62,34 @@ def proxy_for(url: str) -> str | None:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+    return _checked_proxy(proxy)
+
+
+def check_proxies() -> None:
+    """Raise ConfigurationError if a proxy of the environment cannot be used. The HTTP libraries show its password then."""
+    from urllib.request import getproxies  # noqa: PLC0415 - as above
+
+    proxies = getproxies()
+    is_unused = "*" in (host.strip() for host in proxies.get("no", "").split(","))
+    for scheme in ("http", "https", "all"):
+        if (proxy := proxies.get(scheme)) and not is_unused:
+            _checked_proxy(proxy)
+
+
+def _checked_proxy(proxy: str) -> str:
+    """Return the URL of a proxy, with its scheme."""
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    with suppress(ValueError):  # the port is no number, or an IPv6 address has no end
+        parts = urlsplit(proxy)
+        # With an `@` behind the host, a part of the password would be the host: "http://user:pass/word@host".
+        is_whole = "@" not in parts.path + parts.query + parts.fragment
+        if parts.scheme in _PROXY_SCHEMES and parts.hostname and parts.port != 0 and is_whole:
+            return proxy
+    raise ConfigurationError(
+        "a proxy of the environment (HTTP_PROXY, HTTPS_PROXY or ALL_PROXY) is not a URL such as http://user:password@host:8080, "
+        "with the scheme http, https, socks5 or socks5h; encode the characters : / ? # @ % of its user and password as %3A %2F "
+        "%3F %23 %40 %25 (it is not shown here, because it may contain a password)"
+    )
 
 
 def without_credentials(proxy: str | None) -> tuple[str | None, dict[str, str]]:
@@ -67,7 +98,8 @@ def without_credentials(proxy: str | None) -> tuple[str | None, dict[str, str]]:
     credentials, at, host = parts.netloc.rpartition("@")
     if not at:
         return proxy, {}
-    encoded = base64.b64encode(unquote(credentials).encode()).decode()
+    user, _, password = credentials.partition(":")
+    encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()
     return parts._replace(netloc=host).geturl(), {"Proxy-Authorization": f"Basic {encoded}"}
 
 

@@ -65,6 +65,8 @@ class AiohttpConnections:
         # the URL of the proxy, so the URL has no password.
         proxy, self._credentials = without_credentials(proxy)
         connector = _Connector(limit=0, ssl=ssl_context() if is_tls else True)
+        # The certificates are slow to load. So they are loaded only for TLS: above, or after a redirect from http to https.
+        self._late_context = None if is_tls else functools.cache(ssl_context)
         session = self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=_timeout(timeout),
@@ -82,6 +84,8 @@ class AiohttpConnections:
         method, address, content, headers, limit = request
         url = self._url(address)
         options: dict[str, Any] = {} if limit is None else {"timeout": _timeout(limit)}
+        if url.scheme == "https" and self._late_context is not None:
+            options["ssl"] = self._late_context()
         if self._credentials:
             # The proxy of a request over TLS is a tunnel: it reads only the headers of CONNECT.
             if url.scheme == "https":

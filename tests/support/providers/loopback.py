@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,10 @@ async def serve(
     seen = LoopbackServer(scheme="https" if tls else "http")
 
     async def handle(stream: anyio.abc.ByteStream) -> None:
+        with suppress(anyio.BrokenResourceError):  # over TLS: the client left without saying so
+            await answer_one(stream)
+
+    async def answer_one(stream: anyio.abc.ByteStream) -> None:
         async with stream:
             try:
                 head, body = await read_request(stream)
