@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import weakref
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import sniffio
@@ -17,7 +18,7 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.text import how_to_install
 
 from .apis import ApiName
-from .environment import CONNECT_SECONDS, REQUEST_SECONDS, check_proxies, close_forgotten
+from .environment import CONNECT_SECONDS, REQUEST_SECONDS, check_proxies, close_forgotten, used_proxies
 from .http import HTTPSource
 from .keys import clean_key, missing_key
 
@@ -80,12 +81,13 @@ def _made(swarm: str, kind: str, **options: Any) -> Any:
     # Imported here, because the import of openai takes most of a second, and a program with its own client may not need it.
     import openai  # noqa: PLC0415
 
+    # Checked here, because a client of openai that is only half made logs errors when it is garbage-collected.
+    if any(proxy.lower().startswith("socks") for proxy in used_proxies()) and find_spec("socksio") is None:
+        raise ConfigurationError("the SOCKS proxy of the environment cannot be used: it needs the package socksio")
     try:
         client = getattr(openai, kind)(**options)
     except openai.OpenAIError as error:
         raise missing_key(swarm, kind, f" Error of the openai package: {error}") from None  # the text contains it
-    except ImportError as error:
-        raise ConfigurationError(f"the SOCKS proxy of the environment cannot be used: {error}") from error
     if not client.api_key:  # the openai package accepts OPENAI_ADMIN_KEY instead, but not for completions
         raise missing_key(swarm, kind, " OPENAI_ADMIN_KEY is not for requests to models.")
     client.api_key = clean_key(client.api_key, swarm, kind)

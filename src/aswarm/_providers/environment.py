@@ -67,13 +67,18 @@ def proxy_for(url: str) -> str | None:
 
 def check_proxies() -> None:
     """Raise ConfigurationError if a proxy of the environment cannot be used. The HTTP libraries show its password then."""
+    for proxy in used_proxies():
+        _checked_proxy(proxy)
+
+
+def used_proxies() -> list[str]:
+    """Return the proxies that httpx takes from the environment or the system settings."""
     from urllib.request import getproxies  # noqa: PLC0415 - as above
 
     proxies = getproxies()
-    is_unused = "*" in (host.strip() for host in proxies.get("no", "").split(","))
-    for scheme in ("http", "https", "all"):
-        if (proxy := proxies.get(scheme)) and not is_unused:
-            _checked_proxy(proxy)
+    if "*" in (host.strip() for host in proxies.get("no", "").split(",")):
+        return []
+    return [proxies[scheme] for scheme in ("http", "https", "all") if proxies.get(scheme)]
 
 
 def _checked_proxy(proxy: str) -> str:
