@@ -37,7 +37,7 @@ from ._runtime.backend import PerLoop, PerProcess, current_loop, scheduler
 from ._runtime.threads import FunctionRunner
 from ._values.agent import Agent, Response, default_model
 from ._values.budget import Budget, checked_budget
-from ._values.errors import AswarmError, ConfigurationError
+from ._values.errors import ConfigurationError
 from ._values.events import LoopEvent
 from ._values.output import Output, as_output
 from ._wire.request import CompletionSource, RequestSettings
@@ -515,7 +515,4 @@ def has_rate_limits(swarm: AsyncSwarm) -> bool:
 
 def uses_responses(swarm: AsyncSwarm) -> bool:
     """Return whether the swarm sends its requests to the Responses API. False if only a request would show it."""
-    try:
-        return is_responses(swarm._source_of(swarm.client))
-    except AswarmError:  # there is no client now; the run fails with this error
-        return False
+    return is_responses(swarm._source_of(swarm.client))

@@ -245,6 +245,8 @@ def check_messages(service: Service, messages: Iterable[NewMessage]) -> None:
                 f"{place} is a sound, which the Responses API does not take; this service calls its model over that API"
             )
             raise InvalidRequest(text, code="unsupported_part", status_code=422, param=place)
+        if message.name is not None and uses_responses(service.runs.swarm):
+            tell_left_out(service, ["the name of a message, which the Responses API does not have"])
 
 
 def client_tools(service: Service, tools: Sequence[ClientTool]) -> Sequence[ClientTool]:

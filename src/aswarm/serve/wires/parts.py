@@ -13,6 +13,7 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from aswarm._values.json import shown
 from aswarm.runs._requests import (
@@ -39,7 +40,8 @@ _SOUNDS: Mapping[str, str] = {
 }
 _ENDINGS: Mapping[str, str] = {"text/plain": "txt", "text/markdown": "md"}
 _ENDING = re.compile("[a-z0-9]{1,5}")
-_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
+_MEDIA_TYPE = re.compile(r"[^\s,;/]+/[^\s,;/]+(;[^,]*)?")
+_BASE64 = re.compile("[A-Za-z0-9+/]+={0,2}")
 
 
 def unsupported(place: str, kind: object, advice: str) -> InvalidRequest:
@@ -60,9 +62,19 @@ def check_keys(data: Mapping[str, Any], known: Collection[str], place: str) -> N
 def an_address(value: object, param: str) -> str:
     """Return the value if it is a URL that a provider may get. Raises InvalidRequest."""
     url = a_text(value, param)
-    if not url.startswith(("data:", "https:", "http:")):
+    scheme, _, rest = url.partition(":")
+    if not rest or scheme.lower() not in ("data", "https", "http"):
         raise invalid(param, 'a URL that starts with "data:", "https:" or "http:"', url)
-    return url
+    return f"{scheme.lower()}:{rest}"
+
+
+def a_media_type(value: object, param: str) -> str:
+    """Return the value if it is a media type, such as "image/png", in lower case. Raises InvalidRequest."""
+    media_type = a_text(value, param)
+    if not _MEDIA_TYPE.fullmatch(media_type):
+        raise invalid(param, 'a media type, such as "image/png"', value)
+    kind, *parameters = media_type.split(";")
+    return ";".join([kind.lower(), *parameters])
 
 
 def data_url(media_type: str, data: str) -> str:
@@ -79,6 +91,7 @@ def media_part(media_type: str, url: str, place: str, *, name: str | None = None
     own_type = (
         media_type.lower() if "/" in media_type and not media_type.endswith("/*") else _type_in(url) or media_type
     )
+    url = _in_base64(url, place, own_type)
     match own_type.partition("/")[0]:
         case "image":
             return an_image_part(url)
@@ -87,7 +100,7 @@ def media_part(media_type: str, url: str, place: str, *, name: str | None = None
         case "video":
             raise unsupported(place, kind or media_type, "no provider takes a video; remove the part")
         case _:
-            return a_file_part(name or _name_of(own_type), _in_base64(url))
+            return a_file_part(name or _name_of(own_type), url)
 
 
 def sound_part(data: str, form: str) -> dict[str, Any]:
@@ -106,16 +119,32 @@ def _sound(media_type: str, url: str, place: str, kind: str) -> dict[str, Any]:
         raise unsupported(
             place, kind, "the providers take a sound as base64 data of the media type audio/wav or audio/mpeg"
         )
-    return sound_part(_in_base64(url).partition(",")[2], form)
+    return sound_part(url.partition(",")[2], form)
 
 
-def _in_base64(url: str) -> str:
-    """Return a data URL with base64 data, the only form that the providers take. Other URLs do not change."""
-    head, _, data = url.partition(",")
-    if not head.startswith("data:") or head.endswith(";base64"):
+def _in_base64(url: str, place: str, media_type: str = "") -> str:
+    """Return a data URL with base64 data, the only form that the providers take. Other URLs do not change.
+
+    `media_type`: the type of the data if the URL has none. Raises InvalidRequest for data that is empty or not base64.
+    """
+    if not url.startswith("data:"):
         return url
-    raw = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), data.encode(errors="replace"))
-    return f"{head};base64,{b64encode(raw).decode()}"
+    head, _, text = url[5:].partition(",")
+    own_type, *parameters = head.split(";")
+    data = unquote_to_bytes(text)
+    if parameters and parameters[-1].strip().lower() == "base64":
+        del parameters[-1]
+    else:
+        data = b64encode(data)
+    return data_url(";".join([own_type.lower() or media_type, *parameters]), base64_in(data.decode(errors="replace"), place))
+
+
+def base64_in(text: str, param: str) -> str:
+    """Return a text of base64, without white space. Raises InvalidRequest if it is empty or not base64."""
+    data = "".join(text.split())
+    if not _BASE64.fullmatch(data):
+        raise invalid(param, "an attachment with base64 data that is not empty", text)
+    return data
 
 
 def _name_of(media_type: str) -> str:
@@ -167,7 +196,7 @@ def _inner(data: Mapping[str, Any], kind: str, known: Collection[str], place: st
 
 def _chat_image(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     image = _inner(data, "image_url", ("url", "detail"), place)
-    part = an_image_part(an_address(image.get("url"), f"{place}.image_url.url"))
+    part = an_image_part(_in_base64(an_address(image.get("url"), own := f"{place}.image_url.url"), own))
     if (detail := an_optional_text(image.get("detail"), f"{place}.image_url.detail")) is not None:
         part["image_url"]["detail"] = detail
     return part
@@ -178,7 +207,8 @@ def _chat_sound(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     form = sound.get("format")
     if form not in ("wav", "mp3"):
         raise invalid(f"{place}.input_audio.format", '"wav" or "mp3"', form)
-    return sound_part(a_text(sound.get("data"), f"{place}.input_audio.data"), form)
+    data = a_text(sound.get("data"), own := f"{place}.input_audio.data")
+    return sound_part(base64_in(data, own), form)
 
 
 def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
@@ -186,4 +216,4 @@ def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     if file.get("file_id") is not None:
         raise unsupported(place, "file with a file_id", "send the data of the file as file_data")
     name = a_text(file.get("filename"), f"{place}.file.filename")
-    return a_file_part(name, an_address(file.get("file_data"), f"{place}.file.file_data"))
+    return a_file_part(name, _in_base64(an_address(file.get("file_data"), own := f"{place}.file.file_data"), own))

@@ -26,7 +26,7 @@ from aswarm.runs._requests import (
     last_said,
     user_content,
 )
-from aswarm.serve.wires.parts import an_address, check_keys, data_url, media_part, unsupported
+from aswarm.serve.wires.parts import a_media_type, an_address, check_keys, data_url, media_part, unsupported
 
 _KEYS = ("threadId", "runId", "parentRunId", "protocolVersion", "messages", "resume", "tools", "state", "context")
 _MESSAGE_KEYS = ("content", "name")
@@ -102,10 +102,19 @@ def results_in(messages: Sequence[Any]) -> list[CallAnswer]:
 def _result(message: Mapping[str, Any], place: str, *, is_new: bool) -> Any:
     content, error = message.get("content"), message.get("error")
     if is_array(content):
-        content = _content(content, f"{place}.content") if is_new else None  # an old result is not read
+        content = _result_text(content, f"{place}.content") if is_new else None  # an old result is not read
     if error and isinstance(error, str):
         text = content if isinstance(content, str) else to_text(content)
         return f"Error: {error}" if content in (None, "", error) else f"Error: {error}\n{text}"
+    return content
+
+
+def _result_text(parts: Sequence[Any], place: str) -> str:
+    """Return the text of a result in parts. A tool message of Chat Completions has only text."""
+    content = _content(parts, place)
+    if not isinstance(content, str):
+        at = next(at for at, part in enumerate(content) if part["type"] != "text")
+        raise unsupported(f"{place}[{at}]", parts[at]["type"], "a result of a tool takes only text")
     return content
 
 
@@ -137,11 +146,12 @@ def _part(part: object, place: str) -> dict[str, Any]:
         raise unsupported(place, kind, "it takes text, image, audio and document")
     check_keys(data, ("source",), place)
     source = an_object(data.get("source"), f"{place}.source")
+    check_keys(source, ("value", "mimeType"), f"{place}.source")
     own_type = an_optional_text(source.get("mimeType") or None, f"{place}.source.mimeType")
     value = a_text(source.get("value"), f"{place}.source.value")
     match source.get("type"):
         case "data":
-            url = value if value.startswith("data:") else data_url(a_text(own_type, f"{place}.source.mimeType"), value)
+            url = value if value.startswith("data:") else data_url(a_media_type(own_type, f"{place}.source.mimeType"), value)
         case "url":
             url = an_address(value, f"{place}.source.value")
         case "file":
@@ -153,7 +163,7 @@ def _part(part: object, place: str) -> dict[str, Any]:
 
 def _binary(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     check_keys(data, ("mimeType", "url", "data", "filename"), place)
-    own_type = a_text(data.get("mimeType"), f"{place}.mimeType")
+    own_type = a_media_type(data.get("mimeType"), f"{place}.mimeType")
     content, name = data.get("data"), an_optional_text(data.get("filename") or None, f"{place}.filename")
     if content:
         url = data_url(own_type, a_text(content, f"{place}.data"))

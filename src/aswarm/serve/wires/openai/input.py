@@ -33,6 +33,9 @@ from .parameters import includes_usage, offers_tools, refused, settings_in
 
 _SHOWN = 100
 _USER_KEYS = ("content", "name")
+# Keys of an assistant message with content that the service cannot send to a model.
+_NOT_TAKEN = ("audio", "images", "function_call")
+_OTHER_KEYS = ("role", "id", "content", "refusal", "tool_calls", "tool_call_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +43,15 @@ class ChatRequest:
     """A request of a client.
 
     `history`: the texts of the user and of the assistant, with the calls of the client's tools; used for a request without a
-    conversation on the server. `messages`: the user's messages since the last answer; used for a request with a conversation.
-    `answers`: the results of the client's tools. `system`: the texts of the roles system and developer. `settings`: the
+    conversation on the server. `said`: the messages of the user in it. `messages`: the user's messages since the last answer;
+    used for a request with a conversation. `answers`: the results of the client's tools. `system`: the texts of the roles system and developer. `settings`: the
     parameters for the model. `left_out`: what the service does not use of the request, for its log. `offers_tools`: whether the
     model may call the client's tools.
     """
 
     model: str
     history: Sequence[Message] = ()
+    said: Sequence[NewMessage] = ()
     messages: Sequence[NewMessage] = ()
     answers: Sequence[CallAnswer] = ()
     system: Sequence[str] = ()
@@ -71,7 +75,10 @@ def chat_request(body: object) -> ChatRequest:
     new, _ = last_said(messages, _new_message)
     answers = list(_answers(messages))
     tools = _tools(data)
-    history, left_out = _history(messages, {tool.name for tool in tools})
+    said = {
+        at: _new_message(message, f"messages[{at}]") for at, message in enumerate(messages) if message.get("role") == "user"
+    }
+    history, left_out = _history(messages, said, {tool.name for tool in tools})
     if not any(message["role"] == "user" for message in history):
         raise InvalidRequest(
             "messages must have a message with the role user and a content",
@@ -82,6 +89,7 @@ def chat_request(body: object) -> ChatRequest:
     return ChatRequest(
         model=a_text(data.get("model"), "model"),
         history=history,
+        said=[*said.values()],
         messages=new,
         answers=answers,
         system=_system(messages),
@@ -112,16 +120,17 @@ def _tools(data: Mapping[str, Any]) -> list[ClientTool]:
     return tools
 
 
-def _history(messages: Sequence[Mapping[str, Any]], own_tools: set[str]) -> tuple[list[Message], list[str]]:
-    """Return the history, and what is left out of it for the log."""
+def _history(
+    messages: Sequence[Mapping[str, Any]], said: Mapping[int, NewMessage], own_tools: set[str]
+) -> tuple[list[Message], list[str]]:
+    """Return the history, and what is left out of it for the log. `said`: the messages of the user by their index."""
     history: list[Message] = []
     calls = 0
     for at, message in enumerate(messages):
         place = f"messages[{at}]"
         match message.get("role"):
             case "user":
-                new = _new_message(message, place)
-                history += [new.message] if new.content else []
+                history += [said[at].message] if said[at].content else []
             case "assistant":
                 calls += len(a_list(message.get("tool_calls"), f"{place}.tool_calls"))
                 history += _assistant(message, messages[at + 1 :], own_tools, place)
@@ -132,14 +141,17 @@ def _history(messages: Sequence[Mapping[str, Any]], own_tools: set[str]) -> tupl
     results = [message.get("role") for message in messages].count("tool")
     known = [message["role"] for message in history].count("tool")
     is_whole = known == calls == results
-    return history, [] if is_whole else ["calls and results of functions that are not in tools of the request"]
+    left_out = [] if is_whole else ["calls and results of functions that are not in tools of the request"]
+    others = [message for message in messages if message.get("role") != "user"]
+    left_out += [f"messages.{key}" for each in others for key, value in each.items() if key not in _OTHER_KEYS and value]
+    return history, left_out
 
 
 def _assistant(
     message: Mapping[str, Any], following: Sequence[Mapping[str, Any]], own_tools: set[str], place: str
 ) -> list[Message]:
     """Return the text of an assistant message. If its calls of the client's tools have results, return these calls and results."""
-    for key in ("audio", "function_call"):
+    for key in _NOT_TAKEN:
         if message.get(key):
             raise unsupported(f"{place}.{key}", key, "send the text of the message, and its calls as tool_calls")
     results = {answer.call_id: answer.data for answer in _answers(following)}
@@ -184,6 +196,7 @@ def _text(message: Mapping[str, Any], place: str) -> str:
         data = an_object(part, own := f"{place}.content[{at}]")
         if data.get("type") not in ("text", "refusal"):
             raise unsupported(own, data.get("type"), f"a message with the role {message.get('role')} takes only text")
+        check_keys(data, ("text", "refusal"), own)
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in content or ())
 
 

@@ -109,7 +109,7 @@ async def _new_run(service: Service, request: Request, user: str, asked: ChatReq
         )
         new = await new_run(service, request, user, wanted, conversation, agent=asked.model)
         return replace(new, settings=asked.settings)
-    check_messages(service, asked.messages)
+    check_messages(service, asked.said)
     system = [{"role": "system", "content": text} for text in asked.system] if service._client_system else []
     tell_left_out(service, [*asked.left_out, *(() if service._client_system else _system_text(asked))])
     return NewRun(
