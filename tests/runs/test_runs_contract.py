@@ -481,6 +481,35 @@ async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str |
         assert (await asked.last_entry()).response["stop"] == "waiting"  # what has happened
 
 
+@pytest.mark.parametrize("own", [False, True])
+async def test_settings_and_notes_outlive_a_question(place: Open, own: bool) -> None:
+    """The run that answers continues with those of the run that waits, unless it has its own. Later runs do not have them."""
+    requests: list[Any] = []
+
+    def script(request: Any) -> Any:
+        requests.append(request.body)
+        return call("erase", call_id="e", name="draft") if len(requests) == 1 else "It is gone."
+
+    def notes(text: str) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": text}]
+
+    async with place(script) as it:
+        asked = await it.start("Erase the draft.", settings={"temperature": 0.1}, notes=notes("Page 1"))
+        await asked.last_entry()
+        if own:
+            answer = CallAnswer("e", run_id=asked.id, approve=True)
+            new = NewRun("ann", "c", answers=[answer], settings={"temperature": 0.2}, notes=notes("Page 2"))
+            answered = Run(it.runs, await it.runs.start(new))
+        else:
+            answered = await asked.answer({"e": True})
+        await answered.last_entry()
+        await (await it.start("Thanks.")).last_entry()
+        assert "Page" not in str(await it.history())
+    told = [[each["content"] for each in body["messages"] if "Page" in str(each["content"])] for body in requests]
+    assert told == [["Page 1"], ["Page 2" if own else "Page 1"], []]
+    assert [body.get("temperature") for body in requests] == [0.1, 0.2 if own else 0.1, None]
+
+
 async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, workshop: Workshop) -> None:
     """They did not run, and a later answer is refused. A second cancel changes nothing, and the conversation goes on."""
     async with place([call("erase", call_id="e", name="draft"), "As you like."]) as it:

@@ -379,6 +379,12 @@ def read(run_id: str, after: int) -> Transaction[tuple[list[LogRow], bool]]:
     return result, bool(status)
 
 
+def first(run_id: str) -> Transaction[list[LogRow]]:
+    """Return the row with the first entry of a run, if the run has a log."""
+    rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? ORDER BY first LIMIT 1", (run_id,)
+    return [LogRow(row[0], row[1], bytes(row[2])) for row in rows]
+
+
 def facts(run_id: str) -> Transaction[list[LogRow]]:
     """Return the rows with entries other than deltas."""
     rows = yield "SELECT first, last, data FROM aswarm_entry WHERE run = ? AND has_facts = 1 ORDER BY first", (run_id,)

@@ -244,7 +244,7 @@ class LoggedRuns(ABC):
             if tries.has_changed and new.answers:  # the open calls may be different now
                 text = "another program has just changed the conversation; load its open calls again, and answer these"
                 raise AnswersRefused(text, code="conflict", status_code=409)
-            run = self._factory.prepare(run_id, new, stored, None if found.last is None else found.last.id)
+            run = self._factory.prepare(run_id, new, stored, None if found.last is None else found.last.id, found.asked)
         except AnswersRefused:
             if found.last is not None and new.answers and found.last.digest == new.digest:
                 return record_of(found.last)  # the request was sent twice

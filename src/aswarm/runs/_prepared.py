@@ -149,8 +149,13 @@ class RunFactory:
         context = checked_context(new.context_variables)
         return Stored(key, agent=self.agent(new.agent).name, context_variables=context)
 
-    def prepare(self, run_id: str, new: NewRun, stored: Stored, last_run: str | None) -> PreparedRun:
+    def prepare(
+        self, run_id: str, new: NewRun, stored: Stored, last_run: str | None, asked: Mapping[str, Any]
+    ) -> PreparedRun:
         """Prepare a new run. `stored`: its conversation; `last_run`: the id of the previous run.
+
+        `asked`: the fields of the first entry of the run whose calls the new run answers. The new run continues with its
+        settings and notes, unless it has its own.
 
         Raises ConversationNotFound and AnswersRefused.
         """
@@ -163,7 +168,7 @@ class RunFactory:
             context = new.context_variables or {}
         start = RunStart(
             run_id, stored.id, new.conversation, stored.agent or self.agent(new.agent).name, history, added, resume, context,
-            new.tools, settings=new.settings, notes=new.notes,
+            new.tools, settings=new.settings or asked.get("_settings", {}), notes=new.notes or asked.get("_notes", ()),
         )  # fmt: skip
         return PreparedRun(self, start)
 

@@ -112,7 +112,8 @@ class NewRun:
         tools: The tools of the client.
         settings: Model settings of the client, for each request of the run, such as `temperature`. They replace the settings of
             the agents; the lower limit of output tokens applies.
-        notes: Messages of the client that each request of the run has, and that are not stored.
+        notes: Messages of the client that each request of the run has, and that the conversation does not store. A run that
+            answers calls and has no settings, or no notes, continues with those of the run that waits.
         on_disconnect: See `Service`.
         while_running: See `Service`.
         continues: Whether to call the model without a new message. The history must end with a message of the user or the

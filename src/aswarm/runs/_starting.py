@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Unpack
 
 from aswarm._record import log
@@ -34,13 +35,15 @@ class Found(NamedTuple):
     """The data in the database for a new run.
 
     `same`: the existing run with the id or key of the new run. `active`: the id of the active run of the conversation. `last`:
-    the newest run of the conversation. `stored`: the conversation, None if it is new.
+    the newest run of the conversation. `stored`: the conversation, None if it is new. `asked`: the fields of the first entry of
+    `last`, if the new run answers its calls.
     """
 
     same: RunRow | None
     active: str | None = None
     last: RunRow | None = None
     stored: Stored | None = None
+    asked: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -73,7 +76,8 @@ def look_up(new: NewRun, run_id: str, key: str) -> Transaction[Found]:
     stored = yield from _statements.load(key)
     if new.regenerate and stored is not None:
         stored = yield from _without_answer(stored)
-    return Found(None, None, last, stored)
+    rows = (yield from log.first(last.id)) if last is not None and new.answers else []
+    return Found(None, None, last, stored, entries_of(rows)[0].fields if rows else {})
 
 
 def _without_answer(stored: Stored) -> Transaction[Stored]:
