@@ -364,6 +364,29 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
         assert (await (await runs.get_run("r")).result()).text == "Seen."
 
 
+async def test_settings_and_notes_outlive_the_process(tmp_path: Path, shop: Shop) -> None:
+    """The process that takes a run over sends them with its requests, and so does the run that answers a question."""
+    note, bodies = {"role": "user", "content": "The page shows order 7."}, list[Any]()
+
+    def said(request: Any) -> Any:
+        bodies.append(request.body)
+        return call("pay", call_id="p", amount=5) if len(bodies) == 1 else "Paid."
+
+    async with durable(tmp_path, [call("look")], shop) as runs:
+        new = NewRun("ann", "c", "Pay!", run_id="r", settings={"temperature": 0.1}, notes=[note])
+        await runs.start(new)
+        with anyio.fail_after(60):
+            await shop.began.wait()
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ScriptedModel(said), shop) as runs:
+        asked = await runs.get_run("r", user="ann")
+        assert (await asked.result()).stop == "waiting"
+        assert (await (await asked.answer({"p": True})).result()).text == "Paid."
+    assert [body["temperature"] for body in bodies] == [0.1, 0.1]
+    assert all(note in body["messages"] for body in bodies)
+
+
 async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
     """Each item is a run with an id of its own; the second call finds the results, and asks no model."""
     model = ScriptedModel(lambda request: ScriptedAnswer(request.body["messages"][-1]["content"].upper()))

@@ -47,13 +47,14 @@ async def test_the_records_of_the_file_stay(tmp_path: Path, before: str) -> None
 
 
 @pytest.mark.anyio
-async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["notes", "[" * 100_000], ids=["text", "nested"])
+async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_path: Path, text: str) -> None:
     """And left as it is."""
     path = tmp_path / "results.json"
-    path.write_text("notes", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError, match="is not a results file"):
         await evaluate(desk, [HI], swarm=AsyncSwarm(ScriptedModel([]).client()), results=path)
-    assert path.read_text(encoding="utf-8") == "notes"
+    assert path.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.anyio

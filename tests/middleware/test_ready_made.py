@@ -591,6 +591,18 @@ def test_a_line_that_is_not_an_entry(line: str, tmp_path: Path) -> None:
         replay(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [('{"request": nul}', r"line 3 is not JSON: .* \(column 13\)"), ("[" * 100_000, "line 3 is nested")],
+)
+def test_a_line_that_is_not_json(line: str, fault: str, tmp_path: Path) -> None:
+    """The text names the line of the file and the fault. Lines with only white space do not count as entries."""
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"request": {}, "completion": {}}\n \n' + line)
+    with pytest.raises(ConfigurationError, match=rf"r\.jsonl cannot be read: {fault}"):
+        replay(path)
+
+
 @pytest.mark.anyio
 async def test_a_recording_that_cannot_be_continued(tmp_path: Path) -> None:
     """Here its folder was removed while the model was asked; the error is that of a file that cannot be made."""

@@ -82,11 +82,11 @@ def turn(request: Request) -> ScriptedAnswer:
 
 
 @asynccontextmanager
-async def opened(path: Path, notes: Notes, **settings: Any) -> AsyncGenerator[LocalRuns]:
+async def opened(path: Path, notes: Notes, script: Any = turn, **settings: Any) -> AsyncGenerator[LocalRuns]:
     """Open the runs of a file, as the process does that takes over."""
     async with (
         SQLiteStore(path) as store,
-        AsyncSwarm(ScriptedModel(turn, cut=8).client()) as swarm,
+        AsyncSwarm(ScriptedModel(script, cut=8).client()) as swarm,
         LocalRuns(swarm, store=store, agents=notes.agents(), **settings) as runs,
     ):
         yield runs
@@ -161,6 +161,26 @@ def check_wires(entries: Sequence[Entry]) -> None:
     for entry in entries:
         agui.read(agui_wire.encode(entry))
         vercel.read(vercel_wire.encode(entry))
+
+
+async def test_settings_and_notes_outlive_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that takes over sends them with each further request."""
+    monkeypatch.setattr("aswarm.runs._live._WITHIN", 0.0)
+    path, bodies = tmp_path / "chats.sqlite", list[Any]()
+    note = {"role": "user", "content": "The page shows order 7."}
+
+    def said(request: Request) -> ScriptedAnswer:
+        bodies.append(request.body)
+        return turn(request)
+
+    async with opened(path, Notes(), version="1") as runs:
+        await runs.start(replace(NEW, settings={"temperature": 0.1}, notes=[note]))
+        copy = copied(path, tmp_path / "copy.sqlite")
+        await Run(runs, await runs.get("r", user="ann")).last_entry()
+    async with opened(copy, Notes(), said, version="1") as runs:
+        await left(runs)
+    assert bodies
+    assert all(body["temperature"] == 0.1 and note in body["messages"] for body in bodies)
 
 
 async def test_a_run_without_a_version_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,23 @@ TAKEN = [
     ("vercel", file("text/plain", as_url("text/plain")), pdf("file.txt", as_url("text/plain"))),
     ("vercel", file("application/vnd.ms-excel", as_url("x/y")), pdf("file", as_url("x/y"))),
     ("vercel", file("audio/mpeg", as_url("audio/mpeg")), sound("mp3")),
+    ("agui", media("image", "IMAGE/PNG"), image()),
+    ("agui", media("audio", "Audio/WAV; codecs=1"), sound()),
+    ("agui", media("image", None, "HTTPS://a.test/a.png", "url"), image("https://a.test/a.png")),
+    (
+        "agui",
+        media("image", "image/svg+xml", "data:image/svg+xml,%3Csvg/%3E"),
+        image(as_url("image/svg+xml", "PHN2Zy8+")),
+    ),
+    ("vercel", file("IMAGE/PNG", "DATA:image/png;base64,AAAA"), image()),
+    ("vercel", file("text/plain", "data:,hello"), pdf("file.txt", as_url("text/plain", "aGVsbG8="))),
+    (
+        "vercel",
+        file("application/pdf", "data:application/pdf;BASE64,AA%3D%3D"),
+        pdf(url=as_url("application/pdf", "AA==")),
+    ),
+    ("vercel", file("image/png", as_url("image/png", "AAAA\nAA==")), image(as_url("image/png", "AAAAAA=="))),
+    ("openai", image("data:image/svg+xml,%3Csvg/%3E"), image(as_url("image/svg+xml", "PHN2Zy8+"))),
     ("openai", {"type": "image_url", "image_url": {"url": as_url("image/png"), "detail": "high"}}, None),
     ("openai", sound("mp3"), sound("mp3")),
     ("openai", pdf("bill.pdf"), pdf("bill.pdf")),
@@ -129,6 +146,18 @@ REFUSED = [
     ("agui", {"type": "text"}, "text"),
     ("agui", {"type": "binary", "mimeType": "image/png", "id": "upload-1"}, "type"),
     ("agui", {"type": "binary", "mimeType": "image/png", "url": "file:///etc/passwd"}, "url"),
+    ("agui", media("image", "image/png", as_url("image/png", "")), ""),
+    ("agui", media("image", "image/png", "no base64"), ""),
+    ("agui", media("image", "image/png", ""), "source.value"),
+    ("agui", media("image", "png"), "source.mimeType"),
+    ("agui", media("document", "text/plain,more"), "source.mimeType"),
+    ("agui", media("document", None, "data:application/pdf", "url"), ""),
+    (
+        "agui",
+        {"type": "image", "source": {"type": "data", "value": DATA, "mimeType": "image/png", "alt": "A"}},
+        "source.alt",
+    ),
+    ("agui", {"type": "binary", "mimeType": "audio/wav", "url": "https://a.test/a.wav"}, "type"),
     ("agui", {"type": "hologram"}, "type"),
     ("agui", "no part", ""),
     ("vercel", file("video/mp4", as_url("video/mp4")), "type"),
@@ -149,6 +178,11 @@ REFUSED = [
     ("openai", {"type": "video_url", "video_url": {"url": "https://a.test"}}, "type"),
     ("openai", {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "image_url.url"),
     ("openai", {"type": "file", "file": {"file_id": "file-1"}}, "type"),
+    ("vercel", file("image/png", "data:image/png;base64,"), ""),
+    ("openai", {"type": "input_audio", "input_audio": {"data": "***", "format": "wav"}}, "input_audio.data"),
+    ("openai", image("data:image/png;base64,"), "image_url.url"),
+    ("openai", pdf(url="data:application/pdf;base64,"), "file.file_data"),
+    ("openai", {"type": "input_file", "file_id": "f"}, "type"),
     ("openai", {"type": "refusal", "refusal": "No."}, "type"),
     ("openai", 1, ""),
 ]
@@ -189,6 +223,8 @@ async def test_a_part_that_no_provider_takes_is_refused_with_its_place(wire: str
         ("openai", {"role": "tool", "tool_call_id": "c", "content": [{"type": "file"}]}, "content[0].type"),
         ("openai", {"role": "assistant", "content": [{"type": "file"}]}, "content[0].type"),
         ("openai", {"role": "assistant", "audio": {"id": "a"}}, "audio.type"),
+        ("openai", {"role": "assistant", "content": "Hi", "images": [image()]}, "images.type"),
+        ("openai", {"role": "system", "content": [{"type": "text", "text": "a", "image": DATA}]}, "content[0].image"),
         ("openai", {"role": "user", "content": "Hi", "images": [DATA]}, "images"),
     ],
 )
@@ -202,7 +238,7 @@ async def test_a_message_of_another_form_is_refused_with_its_place(wire: str, me
         assert (answer.status_code, answer.json()["error"]["param"]) == (400 if wire == "openai" else 422, param)
 
 
-async def test_texts_of_an_older_client_are_read_once() -> None:
+async def test_texts_of_an_older_client_are_read_once(caplog: pytest.LogCaptureFixture) -> None:
     """`ai` 4 sends the text of a message in `content` and in its parts. A name goes to the model, and a refusal is text."""
     asked: list[Any] = []
 
@@ -216,9 +252,11 @@ async def test_texts_of_an_older_client_are_read_once() -> None:
         assert answer.status_code == 200, answer.text
         refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
         own = {"role": "assistant", "content": None, "refusal": "Never."}
-        messages = [refusal, own, {"role": "user", "content": "Hi", "name": "Ann"}]
+        more = {"role": "assistant", "content": None, "name": "Bob", "annotations": [], "reasoning": "Hm."}
+        messages = [refusal, own, more, {"role": "user", "content": "Hi", "name": "Ann"}]
         answer = await it.ann.post("/v1/chat/completions", json={"model": "Boss", "messages": messages})
         assert answer.status_code == 200, answer.text
+    assert "'messages.name, messages.reasoning'" in caplog.text
     assert [{key: each.get(key) for key in ("role", "content", "name")} for each in asked] == [
         {"role": "user", "content": "Hi", "name": None},
         {"role": "assistant", "content": "No.", "name": None},
@@ -246,6 +284,20 @@ async def test_a_sound_is_refused_if_the_api_of_the_model_has_none(wire: str) ->
         )
 
 
+async def test_a_sound_in_an_older_message_and_a_name_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a conversation, the whole history goes to the model. The Responses API has no names of messages."""
+    runs = LocalRuns(
+        AsyncSwarm(AsyncOpenAI(api_key="x", base_url="http://127.0.0.1:9"), api="responses"), agents=Agent(name="Boss")
+    )
+    made = Service(runs, auth=bearer({"token": "ann"}), wires=WIRES)
+    named, last = {"role": "user", "content": "Hi", "name": "Ann"}, {"role": "user", "content": "And now?"}
+    async with listening(made) as url, client(url, "token") as ann:
+        messages = [named, {"role": "user", "content": [sound()]}, {"role": "assistant", "content": "Yes."}, last]
+        answer = await ann.post("/v1/chat/completions", json={"model": "Boss", "messages": messages})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[1].content[0]")
+    assert "the name of a message, which the Responses API does not have" in caplog.text
+
+
 async def test_a_result_of_a_tool_of_the_client_has_its_error_and_its_parts() -> None:
     """An error of a tool reaches the model. A part that no provider takes is refused, but not in an old result."""
     tools = [{"name": "open_page"}]
@@ -263,14 +315,16 @@ async def test_a_result_of_a_tool_of_the_client_has_its_error_and_its_parts() ->
         return {"id": f"t-{call_id}", "role": "tool", "toolCallId": call_id, "content": content, **more}
 
     said, made = {"id": "m", "role": "user", "content": "Open."}, {"id": "a", "role": "assistant", "content": ""}
-    video = [media("video", "video/mp4")]
+    refused_parts = [media("video", "video/mp4"), media("image", "image/png")]
     async with served(script, wires=WIRES, client_tools="offer") as it:
         for content, told in (("", "Error: closed"), ("half", "Error: closed\nhalf"), (["x"], None)):
             assert (await it.ann.post("/agui/Boss", json=body(said))).status_code == 200
             number = len(asked)
-            refused = await it.ann.post("/agui/Boss", json=body(said, made, result(f"c{number}", video)))
-            assert (refused.status_code, refused.json()["error"]["param"]) == (422, "messages[2].content[0].type")
-            old = [said, made, result("c0", video), made]
+            for part in refused_parts:
+                parts = [{"type": "text", "text": "x"}, part]
+                refused = await it.ann.post("/agui/Boss", json=body(said, made, result(f"c{number}", parts)))
+                assert (refused.status_code, refused.json()["error"]["param"]) == (422, "messages[2].content[1].type")
+            old = [said, made, result("c0", refused_parts), made]
             last = result(f"c{number}", content if told else [{"type": "text", "text": "x"}], error=told and "closed")
             answer = await it.ann.post("/agui/Boss", json=body(*old, last))
             assert answer.status_code == 200, answer.text

@@ -151,7 +151,7 @@ class ResultsFile:
             records: Any = json.loads(self._path.read_text(encoding="utf-8") or "[]")
         except FileNotFoundError:
             return []
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"{self._path} is not a results file: {error}") from error
         return list(records) if is_array(records) else [records]
 

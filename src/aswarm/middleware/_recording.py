@@ -80,12 +80,12 @@ class _Recording:
 def replay(path: str | PathLike[str]) -> Middleware:
     """Return middleware that answers from a recording of `record`, and never sends a request.
 
-    Equal requests are answered in the order of their recording. Ids, signatures and encrypted reasoning are
-    compared by their order in the request: if two runs start with the same request, each may get the other's answer. If the recording has no answer to a request, or no further
-    answer, the run ends with a ConfigurationError. It names the line of the most similar request, and the first difference. A
-    stream gets its answer in one piece.
+    Equal requests are answered in the order of their recording. Ids, signatures and encrypted reasoning are compared by their
+    order in the request: if two runs start with the same request, each may get the other's answer. If the recording has no
+    answer to a request, or no further answer, the run ends with a ConfigurationError. It names the line of the most similar
+    request, and the first difference. A stream gets its answer in one piece.
 
-    Raises ConfigurationError for a file that cannot be read.
+    Raises ConfigurationError for a file that cannot be read, with the line of the fault.
     """
     entries = _read(path)
     recorded = [_with_numbered_ids(entry["request"]) for entry in entries]
@@ -138,14 +138,19 @@ def question_of(body: Mapping[str, Any]) -> dict[str, Any]:
 def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
-        return [_entry(line, number) for number, line in enumerate(lines, 1) if line]
+        return [_entry(line, number) for number, line in enumerate(lines, 1) if line.strip()]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigurationError(f"the recording {path} cannot be read: {reason}") from error
 
 
 def _entry(line: str, number: int) -> dict[str, Any]:
-    entry = json.loads(line)
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number} is not JSON: {error.msg} (column {error.colno})") from error
+    except RecursionError as error:
+        raise ValueError(f"line {number} is nested too deep") from error
     if not (is_object(entry) and is_object(entry.get("request")) and is_object(entry.get("completion"))):
         raise ValueError(f"line {number} is not an object with a request and a completion")
     return dict(entry)

@@ -21,7 +21,7 @@ from aswarm._record.entries import Entry
 from aswarm._record.fold import fold
 from aswarm._values.agent import Agent
 from aswarm._values.json import is_object
-from aswarm._values.messages import Message, text_of
+from aswarm._values.messages import Message, call_arguments, call_name, text_of
 
 _ADDED_KEYS = ("sender", "tool_name", "reasoning_content", "reasoning")  # added by the service or the provider
 _PARAMETERS_OF_CALL = ("name", "arguments", "call_id")
@@ -60,7 +60,7 @@ def run_as_test(entries: Iterable[Entry], history: Sequence[Message], agent: Age
     log = list(entries)
     folded, started = fold(log), log[0].fields
     answers = [message for message in folded._made if message["role"] == "assistant"]
-    called = [call["function"]["name"] for message in answers for call in message.get("tool_calls") or ()]
+    called = [call_name(call) for message in answers for call in message.get("tool_calls") or ()]
     steps = [_step(message) for message in answers]
     names = [
         *(["ScriptedAnswer"] if any(step.startswith("ScriptedAnswer(") for step in steps) else []),
@@ -134,15 +134,15 @@ def _step(message: Message) -> str:
 
 
 def _call(call: Mapping[str, Any]) -> str:
-    function = call["function"]
+    arguments = call_arguments(call)
     try:
-        values: Any = json.loads(function["arguments"] or "{}")
-    except ValueError:
+        values: Any = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
         values = None
-    name, call_id = repr(function["name"]), f"call_id={call['id']!r}"
+    name, call_id = repr(call_name(call)), f"call_id={call['id']!r}"
     if is_object(values) and all(_is_name(key) for key in values):
         return f"call({', '.join([name, call_id, *(f'{key}={value!r}' for key, value in values.items())])})"
-    return f"call({name}, {function['arguments']!r}, {call_id})"
+    return f"call({name}, {arguments!r}, {call_id})"
 
 
 def _is_name(key: str) -> bool:

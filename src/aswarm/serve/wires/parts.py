@@ -136,7 +136,9 @@ def _in_base64(url: str, place: str, media_type: str = "") -> str:
         del parameters[-1]
     else:
         data = b64encode(data)
-    return data_url(";".join([own_type.lower() or media_type, *parameters]), base64_in(data.decode(errors="replace"), place))
+    return data_url(
+        ";".join([own_type.lower() or media_type, *parameters]), base64_in(data.decode(errors="replace"), place)
+    )
 
 
 def base64_in(text: str, param: str) -> str:

@@ -151,7 +151,11 @@ def _part(part: object, place: str) -> dict[str, Any]:
     value = a_text(source.get("value"), f"{place}.source.value")
     match source.get("type"):
         case "data":
-            url = value if value.startswith("data:") else data_url(a_media_type(own_type, f"{place}.source.mimeType"), value)
+            url = (
+                value
+                if value.startswith("data:")
+                else data_url(a_media_type(own_type, f"{place}.source.mimeType"), value)
+            )
         case "url":
             url = an_address(value, f"{place}.source.value")
         case "file":

@@ -76,7 +76,9 @@ def chat_request(body: object) -> ChatRequest:
     answers = list(_answers(messages))
     tools = _tools(data)
     said = {
-        at: _new_message(message, f"messages[{at}]") for at, message in enumerate(messages) if message.get("role") == "user"
+        at: _new_message(message, f"messages[{at}]")
+        for at, message in enumerate(messages)
+        if message.get("role") == "user"
     }
     history, left_out = _history(messages, said, {tool.name for tool in tools})
     if not any(message["role"] == "user" for message in history):
@@ -143,7 +145,9 @@ def _history(
     is_whole = known == calls == results
     left_out = [] if is_whole else ["calls and results of functions that are not in tools of the request"]
     others = [message for message in messages if message.get("role") != "user"]
-    left_out += [f"messages.{key}" for each in others for key, value in each.items() if key not in _OTHER_KEYS and value]
+    left_out += [
+        f"messages.{key}" for each in others for key, value in each.items() if key not in _OTHER_KEYS and value
+    ]
     return history, left_out
 
 
