@@ -16,6 +16,7 @@ from aswarm import Agent, AswarmError, AsyncSwarm
 from aswarm.cli._exits import SetupError
 from aswarm.cli._opened import read_logs, show_logs, shown_agents, shown_swarm
 from aswarm.runs import LocalRuns, Run
+from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import Failure, call
 from aswarm.testing.simulate import Provider, SimulationError, World, simulate
 
@@ -106,6 +107,19 @@ async def test_a_text_may_have_separators_of_lines_and_pairs(tmp_path: Path) -> 
         stored = await runs.store.load("local/1")
         assert stored is not None
         assert stored.messages[0]["content"] == SEPARATORS
+
+
+@pytest.mark.parametrize("arguments", [{}, {"arguments": None}, {"arguments": 7}, {"arguments": {"a": 1}}])
+def test_a_call_without_arguments_as_text_can_be_copied_as_a_test(tmp_path: Path, arguments: dict[str, Any]) -> None:
+    """The page shows such a run, so its button has an answer too: the arguments are the text that they were in the file."""
+    path = tmp_path / "runs.jsonl"
+    made = {"id": "c", "type": "function", "function": {"name": "look", **arguments}}
+    message = {"role": "assistant", "content": None, "tool_calls": [made]}
+    path.write_text(
+        "\n".join(map(json.dumps, [FIRST, {**AT[1], "type": "CompletionFinished", "message": message, "usage": {}}]))
+    )
+    (entries,) = read_logs(str(path)).values()
+    assert "call('look'" in run_as_test(entries, [])
 
 
 FIRST = {"run": "1", "seq": 0, "at": 5, "type": "RunStarted", "conversation": "", "agent": "a", "messages": []}
