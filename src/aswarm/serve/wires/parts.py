@@ -13,7 +13,6 @@ import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from aswarm._values.json import shown
 from aswarm.runs._requests import (
@@ -40,6 +39,7 @@ _SOUNDS: Mapping[str, str] = {
 }
 _ENDINGS: Mapping[str, str] = {"text/plain": "txt", "text/markdown": "md"}
 _ENDING = re.compile("[a-z0-9]{1,5}")
+_ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
 _MEDIA_TYPE = re.compile(r"[^\s,;/]+/[^\s,;/]+(;[^,]*)?")
 _BASE64 = re.compile("[A-Za-z0-9+/]+={0,2}")
 
@@ -131,7 +131,7 @@ def _in_base64(url: str, place: str, media_type: str = "") -> str:
         return url
     head, _, text = url[5:].partition(",")
     own_type, *parameters = head.split(";")
-    data = unquote_to_bytes(text)
+    data = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode(errors="replace"))
     if parameters and parameters[-1].strip().lower() == "base64":
         del parameters[-1]
     else:
@@ -209,8 +209,8 @@ def _chat_sound(data: Mapping[str, Any], place: str) -> dict[str, Any]:
     form = sound.get("format")
     if form not in ("wav", "mp3"):
         raise invalid(f"{place}.input_audio.format", '"wav" or "mp3"', form)
-    data = a_text(sound.get("data"), own := f"{place}.input_audio.data")
-    return sound_part(base64_in(data, own), form)
+    text = a_text(sound.get("data"), own := f"{place}.input_audio.data")
+    return sound_part(base64_in(text, own), form)
 
 
 def _chat_file(data: Mapping[str, Any], place: str) -> dict[str, Any]:
