@@ -119,7 +119,7 @@ def _sound(media_type: str, url: str, place: str, kind: str) -> dict[str, Any]:
         raise unsupported(
             place, kind, "the providers take a sound as base64 data of the media type audio/wav or audio/mpeg"
         )
-    return sound_part(url.partition(",")[2], form)
+    return sound_part(base64_in(url.partition(",")[2], place), form)
 
 
 def _in_base64(url: str, place: str, media_type: str = "") -> str:
@@ -127,9 +127,9 @@ def _in_base64(url: str, place: str, media_type: str = "") -> str:
 
     `media_type`: the type of the data if the URL has none. Raises InvalidRequest for data that is empty or not base64.
     """
-    if not url.startswith("data:"):
+    head, comma, text = url.removeprefix("data:").partition(",")
+    if not url.startswith("data:") or not comma:  # without a comma, the URL has no data to convert
         return url
-    head, _, text = url[5:].partition(",")
     own_type, *parameters = head.split(";")
     data = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), text.encode(errors="replace"))
     if parameters and parameters[-1].strip().lower() == "base64":
