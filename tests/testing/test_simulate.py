@@ -421,7 +421,7 @@ def test_a_program_without_an_end_fails() -> None:
     """The loop counts its iterations."""
 
     async def program(world: World) -> None:
-        asyncio.get_running_loop()._steps = 1_000_000  # type: ignore[attr-defined]
+        asyncio.get_running_loop().steps = 1_000_000  # type: ignore[attr-defined]
         await world.pause("one more")
 
     assert isinstance(Simulation(program).failure(World(0)), Endless)

@@ -12,23 +12,28 @@ from aswarm._values import public as _public
 
 from ._clients import Clients
 from ._crash import Crash
+from ._endless import Endless
 from ._invariants import (
     DEFAULT_INVARIANTS,
     budget_kept,
     context_as_sequential,
+    context_recorded,
     log_folds_to_history,
     nothing_twice,
+    started_calls_closed,
+    streams_closed,
     unknown_outcomes_reported,
+    usage_adds_up,
     valid_history,
 )
-from ._loop import Deadlock, Endless
+from ._loop import Deadlock
 from ._provider import Fault, Provider
 from ._pytest import pytest_addoption as pytest_addoption  # pytest finds its hooks by their names
 from ._pytest import pytest_configure as pytest_configure
 from ._pytest import simulate
 from ._report import timeline
 from ._search import Invariant, Simulation, SimulationError
-from ._world import SimulatedCall, SimulatedRun, World
+from ._world import SimulatedAnswer, SimulatedCall, SimulatedRun, World
 
 __all__ = [
     "DEFAULT_INVARIANTS",
@@ -39,6 +44,7 @@ __all__ = [
     "Fault",
     "Invariant",
     "Provider",
+    "SimulatedAnswer",
     "SimulatedCall",
     "SimulatedRun",
     "Simulation",
@@ -46,11 +52,15 @@ __all__ = [
     "World",
     "budget_kept",
     "context_as_sequential",
+    "context_recorded",
     "log_folds_to_history",
     "nothing_twice",
     "simulate",
+    "started_calls_closed",
+    "streams_closed",
     "timeline",
     "unknown_outcomes_reported",
+    "usage_adds_up",
     "valid_history",
 ]
 

@@ -16,9 +16,10 @@ from aswarm._record.entries import Entry
 from aswarm._record.fold import fold
 from aswarm._values.agent import Response
 from aswarm._values.events import CompletionFinished, HandedOff, ToolCallFinished, ToolCallStarted, TurnStarted
+from aswarm._values.usage import Usage
 from aswarm.testing._history import check_history
 
-from ._world import SimulatedRun, World
+from ._world import Place, SimulatedRun, World
 
 # ruff: noqa: S101 - the invariants assert
 
@@ -62,9 +63,11 @@ def nothing_twice(world: World) -> None:
         for kind in (ToolCallStarted, ToolCallFinished):
             twice = [place for place, number in _by_call(run, kind).items() if number > 1]
             assert not twice, f"{run.name}: {kind.__name__} more than once for (turn, index) {twice}"
-    counts = Counter((call.run, call.turn, call.index) for call in world.calls if not call.repeatable)
-    started = [key for key, number in counts.items() if number > 1]
-    assert not started, f"functions started more than once: (run, turn, index) {started}"
+    # Code of a resumed call starts again, and so does code after a crash; its calls are checked by their own places.
+    with_calls = {(call.run, call.turn, call.outer) for call in world.calls if call.outer is not None}
+    effects = (call for call in world.calls if not call.repeatable and call.place[:3] not in with_calls)
+    started = [place for place, number in Counter(call.place for call in effects).items() if number > 1]
+    assert not started, f"functions started more than once: (run, turn, index, index of the code) {started}"
     for run_id, log in world.logs.items():
         finished = Counter(key for key, kind, _ in _calls(log) if kind == "ToolCallFinished")
         twice = [key for key, number in finished.items() if number > 1]
@@ -87,6 +90,19 @@ def unknown_outcomes_reported(world: World) -> None:
             _check_unknown(run_id, answers, len(end["unknown_calls"]))
             lost = len(_without_outcome(log)) - len(end["unknown_calls"])
             assert lost <= 0, f"the log of {run_id} has {lost} started calls without an outcome that are not reported"
+
+
+def started_calls_closed(world: World) -> None:
+    """No call whose function has started is open, because a later run would execute it again.
+
+    A function that has raised Hold may run again, with the decision, and so may a repeatable function.
+    """
+    started = {call.place for call in world.calls if not call.repeatable} - world.held
+    for run, response in _ended(world):
+        turn = sum(message["role"] == "assistant" for message in response.messages)
+        places: Iterator[Place] = ((run.id, turn, call.index, None) for call in response.waiting)
+        left = [place for place in places if place in started]
+        assert not left, f"{run.name}: started calls are open: (run, turn, index) {[place[:3] for place in left]}"
 
 
 def _check_unknown(name: str, answers: Sequence[str], reported: int) -> None:
@@ -143,21 +159,28 @@ def log_folds_to_history(world: World) -> None:
 
 
 def context_as_sequential(world: World, sequential: World) -> None:
-    """The context variables of each answered run equal its result in the same universe with one call at a time.
+    """The context and the agent of each answered run equal its result in the same universe with one call at a time.
 
     The number of a run without a name depends on the order of the starts, so these runs are compared in any order.
     """
     left: dict[str, list[Any]] = {}
     for run, response in _answered(sequential):
-        left.setdefault(_compared_as(run), []).append(response.context_variables)
+        left.setdefault(_compared_as(run), []).append(_result_of(response))
     counts = Counter(_compared_as(run) for run, _ in _answered(world))
     for run, response in _answered(world):
-        name, found = _compared_as(run), response.context_variables
+        name, found = _compared_as(run), _result_of(response)
         expected = left.get(name, [])
         if len(expected) == counts[name]:  # otherwise some runs have no equal
-            assert found in expected, f"{run.name}: the context is {found}; with one call at a time {expected[0]}"
+            if found not in expected:
+                (agent, context), (other, alone) = found, expected[0]
+                assert context == alone, f"{run.name}: the context is {context}; with one call at a time {alone}"
+                raise AssertionError(f"{run.name}: the agent is {agent}; with one call at a time {other}")
             expected.remove(found)
             counts[name] -= 1
+
+
+def _result_of(response: Response) -> tuple[str, dict[str, Any]]:
+    return response.agent.name, response.context_variables
 
 
 def _compared_as(run: SimulatedRun) -> str:
@@ -166,6 +189,58 @@ def _compared_as(run: SimulatedRun) -> str:
 
 def _answered(world: World) -> Iterator[tuple[SimulatedRun, Response]]:
     return ((run, response) for run, response in _ended(world) if response.stop == "answer")
+
+
+def context_recorded(world: World) -> None:
+    """The context variables at the end of each log are those of its first entry with the recorded changes, also after a crash."""
+    for run_id, log in world.logs.items():
+        if end := log[-1].response:
+            recorded, found = fold(log[:-1]).context, end["context_variables"]
+            assert recorded == found, f"the log of {run_id} records the context {recorded}, and its end has {found}"
+
+
+# --- the provider ---
+
+
+def streams_closed(world: World) -> None:
+    """Each response of a `Provider` is closed at the end of the program. A crash closes the responses of its process."""
+    for answer in world.answers:
+        was_killed = answer.owner is not None and answer.owner.is_dead
+        is_closed = answer.closed_at is not None and answer.closed_at <= world.seconds
+        assert is_closed or was_killed, f"the response of {answer.provider} of {answer.at:.4f} s is open at the end"
+
+
+_COUNTS = ("requests", "prompt_tokens", "completion_tokens", "total_tokens")
+# The last bytes of a stream, such as `data: [DONE]`, say nothing new, so a client need not read them.
+_BYTES_OF_AN_END = 20
+
+
+def usage_adds_up(world: World) -> None:
+    """The usage of each run has all its completions, and all runs together have no more than the providers have answered.
+
+    The second part is checked if each swarm of the program has a `Provider` and no middleware, because a middleware may use
+    another model, and may add to the usage.
+    """
+    for run, response in _ended(world):
+        usages = [event.usage for _, event in run.events if isinstance(event, CompletionFinished)]
+        seen = sum(usages, Usage())
+        for count in _COUNTS:
+            lost = getattr(seen, count) - getattr(response.usage, count)
+            assert lost <= 0, f"{run.name}: the usage has {lost} {count} less than the completions"
+    if world.counts_all:
+        whole = [answer.usage for answer in world.answers if answer.left <= _BYTES_OF_AN_END]
+        answered, reported = sum(filter(None, whole), Usage()), _reported(world)
+        for count in _COUNTS if None not in whole else ("requests",):
+            most = len(whole) if count == "requests" else getattr(answered, count)
+            assert reported[count] <= most, f"all runs have used {reported[count]} {count}, the providers answered {most}"
+
+
+def _reported(world: World) -> Counter[str]:
+    """Return the counts of all runs, each once."""
+    usages: dict[str, Any] = {run_id: log[-1].response.get("usage", {}) for run_id, log in world.logs.items()}
+    for run, response in _ended(world):
+        usages[run.id] = {count: getattr(response.usage, count) for count in _COUNTS}
+    return sum((Counter({count: usage.get(count, 0) for count in _COUNTS}) for usage in usages.values()), Counter())
 
 
 # --- budgets ---
@@ -193,5 +268,15 @@ def _most(limit: int | None) -> float:
     return float("inf") if limit is None else limit
 
 
-DEFAULT_INVARIANTS = (valid_history, nothing_twice, unknown_outcomes_reported, log_folds_to_history, budget_kept)
+DEFAULT_INVARIANTS = (
+    valid_history,
+    nothing_twice,
+    unknown_outcomes_reported,
+    started_calls_closed,
+    log_folds_to_history,
+    context_recorded,
+    streams_closed,
+    usage_adds_up,
+    budget_kept,
+)
 """The invariants of one world. `context_as_sequential` compares two worlds, so it is apart."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ from functools import partial
 from itertools import count
 from typing import Any, Protocol, TypeAlias, cast
 
+from ._endless import MOST_STEPS, Endless
 from ._order import OrderedTask, Places
 
 _STEP = 1e-5  # seconds of one iteration, so that a program that waits for a deadline reaches it
-_MOST_STEPS = 1_000_000
+_STEPS_OF_CLOSING = 10_000
 _REPORT_DELAYS = (0.0, 0.0, 0.001, 0.02)  # from a callback of a thread to its call on the loop
 _DEADLOCK = "each task waits for another one, or for a thread of its own; use asyncio.to_thread, not anyio.to_thread"
 _NO_SOCKETS = "a universe has no sockets and no subprocesses: wait with `await world.pause(...)`, or pass in an object without I/O"
@@ -28,10 +30,6 @@ Arrival: TypeAlias = tuple[float, int, asyncio.Handle]
 
 class Deadlock(Exception):  # noqa: N818 - named after the event
     """No callback, no timer and no arrival is left, and the program has not ended."""
-
-
-class Endless(Exception):  # noqa: N818 - named after the event
-    """The program did not end within a million iterations of the loop."""
 
 
 class Owner(Protocol):
@@ -72,6 +70,8 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.reported: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.reported.append(context))
         self._owners: dict[int, Owner] = {}  # by the id of an async generator
+        self.steps = 0
+        self.endless: Endless | None = None
 
     def arrive(
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -139,18 +139,19 @@ class RealLoop(ProcessLoop, asyncio.SelectorEventLoop):  # pyright: ignore[repor
 class UniverseLoop(ProcessLoop):
     """An event loop with a virtual clock. It waits for nothing: `select` moves the clock to the next timer or arrival.
 
-    `draw`: `draw(name, below)` returns the choice of this universe, a number from 0.
+    `draw`: `draw(name, below)` returns the choice of this universe, a number from 0. `seconds`: the limit of its virtual time.
     """
 
     _ready: deque[asyncio.Handle]
 
-    def __init__(self, draw: Callable[[str, int], int], seed: int = 0) -> None:
+    def __init__(self, draw: Callable[[str, int], int], seed: int = 0, seconds: float = math.inf) -> None:
         super().__init__(seed)
         self._selector = self  # asyncio asks it for arrivals, as it asks a selector
         self._clock_resolution = 1e-9
         self._draw = draw
         self._now = 0.0
-        self._steps = 0
+        self._most_steps = MOST_STEPS
+        self._most_seconds = seconds
         self._numbers = count()
         self._arrivals: list[Arrival] = []
         self._reports: list[Arrival] = []  # callbacks from threads, which keep their order
@@ -218,9 +219,7 @@ class UniverseLoop(ProcessLoop):
 
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
         """Return the arrivals up to the next timer. Raises Deadlock if nothing can happen any more."""
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise Endless(f"the program did not end in {_MOST_STEPS} iterations, at {self._now:.3f} s")
+        self._check_end()
         self._now += _STEP
         times = [arrivals[0][0] for arrivals in (self._arrivals, self._reports) if arrivals]
         if timeout is None and not times:
@@ -229,6 +228,21 @@ class UniverseLoop(ProcessLoop):
             times += [] if timeout is None else [self._now + timeout]
             self._now = max(self._now, min(times)) + (0.0, 0.0, 0.0, 0.001)[self._draw("stall", 4)]
         return self._due()
+
+    def _check_end(self) -> None:
+        """Count a step. Raises Endless if the universe does not end."""
+        self.steps += 1
+        if self.endless is not None:
+            raise self.endless
+        if self.steps > self._most_steps:
+            raise Endless(f"the program did not end in {self._most_steps} iterations, at {self._now:.3f} s")
+        if self._now > self._most_seconds:
+            raise Endless(f"the program did not end in {self._most_seconds:g} simulated seconds; see `seconds` of `simulate`")
+
+    def allow_closing(self) -> None:
+        """Allow some more steps, in which the tasks of the program are cancelled."""
+        self.endless, self._most_seconds = None, math.inf
+        self._most_steps = self.steps + _STEPS_OF_CLOSING
 
     def _due(self) -> list[asyncio.Handle]:
         due = self._until_now(self._arrivals)

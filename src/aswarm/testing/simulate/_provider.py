@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,10 +9,12 @@ from typing import Any, Literal, TypeAlias, get_args
 import anyio
 import httpx
 
+from aswarm._values.usage import Usage
 from aswarm.testing._answer import Cut, ScriptedAnswer, ScriptedCall
 from aswarm.testing._scripted_model import Failure, RawAnswer, Request, Script, ScriptedModel, Step
 
-from ._world import World
+from ._loop import owner
+from ._world import SimulatedAnswer, World
 
 Fault: TypeAlias = Literal["429", "500", "refused", "reset", "cut", "hang", "ids"]
 """A fault of a provider: see `Provider`."""
@@ -48,9 +49,11 @@ class Provider(ScriptedModel):
         super().__init__(script, cut=cut, api=api)
         if unknown := set(faults).difference(get_args(Fault)):
             raise ValueError(f"unknown faults {sorted(unknown)}; use some of {list(get_args(Fault))}")
+        world.providers.append(self)
         self._world = world
         self._faults = sorted(faults)
         self._name = name
+        self._usages: dict[int, Usage | None] = {}  # by the id of a request that has no response yet
 
     async def _respond(self, request: Request) -> httpx.Response:
         """Return the response to one request, in this universe."""
@@ -64,18 +67,23 @@ class Provider(ScriptedModel):
         if fault in {"429", "500"}:
             return self._failure(int(fault))
         response = await super()._respond(request)
+        usage = self._usages.pop(id(request))
         if fault == "reset":
             raise httpx.ReadError("the connection was reset")
         if response.is_success and isinstance(response.stream, httpx.AsyncByteStream):
             stream: Any = response.stream
             size = len(response.content) if isinstance(stream, httpx.ByteStream) else sum(map(len, stream.pieces))
-            body = _FaultyBody(self._world, self._name, stream, fault, size)
+            answer = SimulatedAnswer(anyio.current_time(), self._name, size, usage, size, owner=owner.get())
+            self._world.answers.append(answer)
+            body = _FaultyBody(self._world, answer, stream, fault)
             return httpx.Response(response.status_code, headers=response.headers, stream=body)
         return response
 
     def _next_step(self, request: Request) -> Step:
         """Record the request and return the step that answers it; with the fault "ids", its calls have equal or empty ids."""
         step = super()._next_step(request)
+        reported = step.usage if isinstance(step, ScriptedAnswer) else ScriptedAnswer().usage
+        self._usages[id(request)] = None if isinstance(step, RawAnswer) else Usage.of_completion(reported)
         if "ids" not in self._faults or isinstance(step, str | Failure | RawAnswer | Exception):
             return step
         ids = (None, "same", "")[self._world.draw(f"{self._name}: ids", 3)]
@@ -91,25 +99,26 @@ class Provider(ScriptedModel):
 class _FaultyBody(httpx.AsyncByteStream):
     """The body of a response whose pieces arrive after delays, and that breaks or hangs at a drawn byte."""
 
-    def __init__(self, world: World, name: str, body: httpx.AsyncByteStream, fault: str, size: int) -> None:
+    def __init__(self, world: World, answer: SimulatedAnswer, body: httpx.AsyncByteStream, fault: str) -> None:
         self._world = world
-        self._name = name
+        self._answer = answer
         self._body = body
         self._pieces = aiter(body)
         self._fault = fault if fault in {"cut", "hang"} else ""
-        self._left = world.draw(f"{name}: byte of the fault", size) if self._fault else math.inf
+        drawn = world.draw(f"{answer.provider}: byte of the fault", answer.size) if self._fault else answer.size
+        self._last = answer.size - drawn  # the number of bytes that never arrive
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._left <= 0:
+        answer = self._answer
+        if self._fault and answer.left <= self._last:
             await self._fail()
         piece = await anext(self._pieces)
-        await self._world.pause(f"{self._name}: piece")
-        if self._left < len(piece):
-            piece = piece[: int(self._left)]
-        self._left -= len(piece)
+        await self._world.pause(f"{answer.provider}: piece")
+        piece = piece[: answer.left - self._last]
+        answer.left -= len(piece)
         return piece or await anext(self)
 
     async def _fail(self) -> None:
@@ -118,4 +127,6 @@ class _FaultyBody(httpx.AsyncByteStream):
         raise httpx.ReadError("the connection was cut")
 
     async def aclose(self) -> None:
+        if self._answer.closed_at is None:
+            self._answer.closed_at = anyio.current_time()
         await self._body.aclose()

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from ._invariants import DEFAULT_INVARIANTS
-from ._search import FOLDER, Invariant, Simulation
+from ._search import DAY, FOLDER, Invariant, Simulation
 
 _SEED = "ASWARM_SIMULATE_SEED"  # set by the option of pytest, and read at the start of each test
 
@@ -22,6 +22,7 @@ def simulate(
     invariants: Sequence[Invariant] = (),
     sequential: bool = True,
     folder: str | PathLike[str] | None = FOLDER,
+    seconds: float = DAY,
 ) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., None]]:
     """Return a decorator that runs an async program in many universes, as a plain function and test of pytest.
 
@@ -34,6 +35,7 @@ def simulate(
         invariants: Functions of a world that raise AssertionError, in addition to `DEFAULT_INVARIANTS`.
         sequential: Also compare the context variables with the same universe with one call at a time.
         folder: The folder for the files of failed universes, for `aswarm serve --open FILE`; None writes no file.
+        seconds: The virtual time of a universe, after which it fails with `Endless`.
     """
     if callable(runs):
         raise TypeError("@simulate was given a function as `runs`; write @simulate() or @simulate(runs=100)")
@@ -46,7 +48,7 @@ def simulate(
         def test(**fixtures: Any) -> None:
             __tracebackhide__ = True  # pytest shows the report, and the failed line of the program
             given = wraps(program)(partial(program, **fixtures))
-            simulation = Simulation(given, (*DEFAULT_INVARIANTS, *invariants), sequential, folder)
+            simulation = Simulation(given, (*DEFAULT_INVARIANTS, *invariants), sequential, folder, seconds)
             chosen = os.environ.get(_SEED)
             for each in range(seed, seed + runs) if chosen is None else (int(chosen),):
                 simulation.check(each)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ._crash import STEP_OF_CRASH
+from ._endless import Endless, interrupting
 from ._files import files_of
 from ._invariants import DEFAULT_INVARIANTS, context_as_sequential
-from ._loop import Deadlock, Endless, ProcessLoop, RealLoop, UniverseLoop
+from ._loop import Deadlock, ProcessLoop, RealLoop, UniverseLoop
 from ._order import ordered_scopes
 from ._process import funeral
 from ._report import timeline, write_file
@@ -30,6 +31,7 @@ _MOST_TRIES = 200  # of the shrinking
 _CONFIRMATIONS = 3
 _STEPS_NEARBY = 12  # a crash may need another step on asyncio's loop, where I/O takes other numbers of callbacks
 _MOST_REAL_SECONDS = 10.0
+DAY = 86_400.0
 
 
 class SimulationError(AssertionError):
@@ -41,18 +43,20 @@ class Simulation:
     """A program that runs in many universes, and the invariants that must hold in each; see `simulate`.
 
     `sequential`: whether the context variables are compared with the same universe with one call at a time. `folder`: the folder
-    for the files of failed universes, which the playground opens; None writes no file.
+    for the files of failed universes, which the playground opens; None writes no file. `seconds`: the virtual time of a universe,
+    after which it fails.
     """
 
     program: Program
     invariants: Sequence[Invariant] = DEFAULT_INVARIANTS
     sequential: bool = True
     folder: str | PathLike[str] | None = FOLDER
+    seconds: float = DAY
 
     def failure(self, world: World, *, is_real: bool = False) -> BaseException | None:
         """Return the failure of the program in a world, or None. `is_real`: on asyncio's loop, with the real clock."""
         __tracebackhide__ = True
-        error = _run(self.program, world, is_real=is_real)
+        error = _run(self.program, world, self.seconds, is_real=is_real)
         if error is not None:
             return error
         try:
@@ -67,7 +71,7 @@ class Simulation:
     def _compare(self, world: World) -> None:
         __tracebackhide__ = True
         alone = World(world.seed, choices=dict(world.drawn), sequential=True)
-        if _run(self.program, alone) is None:
+        if _run(self.program, alone, self.seconds) is None:
             context_as_sequential(world, alone)
 
     def check(self, seed: int) -> None:
@@ -84,7 +88,7 @@ class Simulation:
     def _shrink(self, world: World, error: BaseException) -> dict[str, int]:
         """Set as many choices to 0 as possible, so that the program fails in the same way."""
         kept, tries = dict(world.drawn), 0
-        size = len(kept)
+        size = 0 if isinstance(error, Endless) else len(kept)  # each try would take long
         while size and tries < _MOST_TRIES:
             for part in _parts(list(kept), size):
                 fewer = {key: value for key, value in kept.items() if key not in part}
@@ -176,21 +180,25 @@ def _cause(error: BaseException) -> BaseException:
 # --- one universe ---
 
 
-def _run(program: Program, world: World, *, is_real: bool = False) -> BaseException | None:
+def _run(program: Program, world: World, seconds: float, *, is_real: bool = False) -> BaseException | None:
     """Run the program on a new event loop. Returns its exception, a left task, a reported exception, or None."""
     __tracebackhide__ = True
     if asyncio._get_running_loop() is not None:  # the public function raises an exception
         raise RuntimeError(
             "a simulation makes its own event loops: call it from a plain function, not from a coroutine"
         )
-    loop: ProcessLoop = RealLoop(world.seed) if is_real else UniverseLoop(world.draw, world.seed)
+    loop: ProcessLoop = RealLoop(world.seed) if is_real else UniverseLoop(world.draw, world.seed, seconds)
     error: BaseException | None = None
     with funeral(world), _seeded(world.seed), ordered_scopes(), files_of(world), simulated(world, loop):
         try:
-            loop.run_until_complete(_supervised(program, world) if not is_real else _limited(program, world))
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - the failure of the universe
+            with nullcontext() if is_real else interrupting(loop):
+                loop.run_until_complete(_supervised(program, world) if not is_real else _limited(program, world))
+        except BaseException as raised:  # the failure of the universe
             error = raised
+            if loop.endless is None and not isinstance(raised, Exception | asyncio.CancelledError):
+                raise
         finally:
+            error = loop.endless or error  # a program may have caught the interruption
             world.seconds = loop.time()
             reported = loop.reported.copy()  # before the end of the loop, which may destroy tasks of dropped generators
             _close(loop, world)
@@ -237,6 +245,8 @@ def _dead_tasks(world: World) -> set[asyncio.Task[Any]]:
 
 
 def _close(loop: ProcessLoop, world: World) -> None:
+    if isinstance(loop, UniverseLoop):
+        loop.allow_closing()
     with suppress(Deadlock, Endless):
         for task in (tasks := asyncio.all_tasks(loop) - _dead_tasks(world)):
             task.cancel()

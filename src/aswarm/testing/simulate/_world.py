@@ -6,12 +6,12 @@ import asyncio
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
@@ -21,10 +21,12 @@ from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import Budget
+from aswarm._values.errors import Hold
 from aswarm._values.events import Event
+from aswarm._values.usage import Usage
 
 from ._entries import RunEntries
-from ._loop import UniverseLoop
+from ._loop import Owner, UniverseLoop
 
 if TYPE_CHECKING:
     from ._process import Process
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 # Seconds of a drawn delay. The short ones are often equal, so that arrivals coincide.
 DELAYS = (0.0, 0.0, 0.001, 0.001, 0.002, 0.005, 0.02, 0.1)
 """The delays that `World.delay` chooses from, in seconds."""
+Place: TypeAlias = tuple[str, int, int, int | None]
 START = 1_800_000_000.0
 """The time at which each universe starts, in seconds since the epoch."""
 _MEMORY = "/dev/shm"  # noqa: S108 - a file system in memory: a universe needs no disk
@@ -76,7 +79,8 @@ class SimulatedCall:
         id: The id of the call.
         name: The name of the tool.
         arguments: The arguments as JSON text.
-        repeatable: Whether the function may run again after a crash.
+        repeatable: Whether the function may run again after a crash; also true for a handoff to an agent, which runs no function.
+        outer: The position of the outer call, for a call that code makes; otherwise None.
     """
 
     at: float
@@ -87,6 +91,35 @@ class SimulatedCall:
     name: str
     arguments: str
     repeatable: bool
+    outer: int | None = None
+
+    @property
+    def place(self) -> Place:
+        """The run, the turn and the positions of the call, which identify it also after a crash."""
+        return self.run, self.turn, self.index, self.outer
+
+
+@dataclass(slots=True)
+class SimulatedAnswer:
+    """A successful response of a `Provider`.
+
+    Args:
+        at: The virtual time of its first byte, in seconds.
+        provider: The name of the provider.
+        size: The number of its bytes.
+        usage: The usage that it reports; None for bytes of a `RawAnswer`.
+        left: The number of bytes that were not read.
+        closed_at: The virtual time at which it was closed, or None.
+        owner: The process that has sent the request, or None.
+    """
+
+    at: float
+    provider: str
+    size: int
+    usage: Usage | None
+    left: int
+    closed_at: float | None = None
+    owner: Owner | None = None
 
 
 class World:
@@ -100,6 +133,7 @@ class World:
     Attributes:
         runs: The runs of `run`, in the order of their starts.
         calls: The functions that the swarms of `swarm` have started.
+        answers: The successful responses of the providers, in the order of their first bytes.
         logs: The entries of recorded runs, by the id of the run, as `Clients` have read them.
         notes: The time line: virtual times and texts.
         drawn: The choices other than 0 so far, by name.
@@ -111,9 +145,13 @@ class World:
         self.sequential = sequential
         self.runs: list[SimulatedRun] = []
         self.calls: list[SimulatedCall] = []
+        self.answers: list[SimulatedAnswer] = []
+        self.held: set[Place] = set()  # the calls whose functions have raised Hold
         self.logs: dict[str, Sequence[Entry]] = {}
         self.notes: list[tuple[float, str]] = []
         self.processes: list[Process] = []
+        self.providers: list[Any] = []
+        self.counts_all = True  # whether `answers` has the answers of all completions, see `usage_adds_up`
         self.synced: dict[str, int] = {}  # by path, the bytes of a write-ahead log that are on disk
         self.drawn: dict[str, int] = {}
         self.seconds: float = 0.0
@@ -175,7 +213,9 @@ class World:
 
     def swarm(self, model: Any, *, middleware: Iterable[Middleware] = (), **options: Any) -> AsyncSwarm:
         """Return an `AsyncSwarm` whose tool calls start and finish after drawn delays. `options`: as for `AsyncSwarm`."""
-        return AsyncSwarm(model, middleware=[*middleware, self._middleware], **options)
+        own = [*middleware]
+        self.counts_all = self.counts_all and model in self.providers and not own
+        return AsyncSwarm(model, middleware=[*own, self._middleware], **options)
 
     def _middleware(self, handlers: Handlers) -> Handlers:
         lock = anyio.Lock() if self.sequential else nullcontext()
@@ -187,11 +227,21 @@ class World:
 
             async with lock:
                 await self.pause(f"start of {call.name}")
-                outcome = await handlers.call_tool(call, context, note_start)
+                with self._noting_hold(handlers, call):
+                    outcome = await handlers.call_tool(call, context, note_start)
                 await self.pause(f"end of {call.name}")
                 return outcome
 
         return replace(handlers, call_tool=call_tool)
+
+    @contextmanager
+    def _noting_hold(self, handlers: Handlers, call: ToolCall) -> Generator[None]:
+        # Not in `call_tool`, because a middleware whose code names Hold may raise it, and then fewer calls run together.
+        try:
+            yield
+        except Hold:
+            self.held.add(_simulated_call(handlers, call).place)
+            raise
 
     async def run(
         self,
@@ -247,8 +297,10 @@ class World:
 
 def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
     turn, now = handlers.run._state.turns, anyio.current_time()  # a middleware of aswarm itself
+    repeatable = call.is_repeatable or (call.tool is not None and call.tool.is_handoff)
+    outer = None if call.parent is None else call.parent.index
     return SimulatedCall(
-        now, handlers.run.run_id, turn, call.index, call.id, call.name, call.arguments, repeatable=call.is_repeatable
+        now, handlers.run.run_id, turn, call.index, call.id, call.name, call.arguments, repeatable=repeatable, outer=outer
     )
 
 
