@@ -250,3 +250,19 @@ def test_the_odd_classes_are_odd() -> None:
     for refusing in (Refusing(), RefusingList(), RefusingSet()):
         with pytest.raises(TypeError):
             copy.copy(refusing)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), ([1], [2]), ({"x": [1]}, {"x": [2]}), ({1}, {2})])
+def test_two_variables_that_change_in_the_same_way_are_both_changed(before: Any, after: Any) -> None:
+    """A comparison of two objects that differ is not taken for a comparison of equal objects."""
+    old, new = {"a": before, "b": before, "c": {"deep": before}}, {"a": after, "b": after, "c": {"deep": after}}
+    assert changes(old, new) == (new, [])
+
+
+def test_a_large_object_that_variables_share_is_compared_once() -> None:
+    """Equal objects that many variables share take no time for each variable."""
+    before: Any = [0]
+    after: Any = [0]
+    for _ in range(60):
+        before, after = [before, before], [after, after]
+    assert changes({"a": before, "b": before}, {"a": after, "b": after}) == ({}, [])

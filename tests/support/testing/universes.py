@@ -18,6 +18,8 @@ from typing import Any
 import anyio
 from crashing import CRASHING
 from drawn import agent, budget, provider, several
+from featured import FEATURED
+from featured_crashes import FEATURED_CRASHES
 from serving import SERVING
 
 from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
@@ -144,7 +146,7 @@ async def batches(world: World) -> None:
 
 
 PLAIN = (exits, waiting_calls, conversations, local_runs, rate_limits, batches)
-PROGRAMS = {**{each.__name__: each for each in PLAIN}, **CRASHING, **SERVING}
+PROGRAMS = {**{each.__name__: each for each in PLAIN}, **FEATURED, **FEATURED_CRASHES, **CRASHING, **SERVING}
 # The programs of stores and limits share state between runs, so that there is no sequential universe to compare with.
 SEQUENTIAL = {"exits", "waiting_calls"}
 

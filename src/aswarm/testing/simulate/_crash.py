@@ -42,13 +42,18 @@ class Crash(Generic[S]):
         world: The world.
         most: The largest number of crashes. In each life, one universe of four has no crash.
         power: Whether a crash may be a power failure.
+        locks: Whether the process may lose its locks while it goes on, as on a network file system whose server has restarted.
+            Another process then takes over its runs, and this one must not write any more.
         name: The name of the process in the time line, and in the names of its choices.
     """
 
-    def __init__(self, world: World, *, most: int = 1, power: bool = False, name: str = "process") -> None:
+    def __init__(
+        self, world: World, *, most: int = 1, power: bool = False, locks: bool = False, name: str = "process"
+    ) -> None:
         self._world = world
         self._most = most
         self._power = power
+        self._locks = locks
         self._name = name
         self._stopped = anyio.Event()
         self._serving: tuple[Process, S] | None = None
@@ -71,7 +76,10 @@ class Crash(Generic[S]):
         if life < self._most and (most := _STEPS[self._world.draw(f"{self._name}: crash", len(_STEPS))]):
             steps = 1 + self._world.draw(f"{self._name}{STEP_OF_CRASH}", most)
         loses_power = bool(steps) and self._power and bool(self._world.draw(f"{self._name}: power failure", 2))
-        return Process(self._world, name, dies_after=steps or math.inf, loses_power=loses_power)
+        options: dict[str, Any] = {"dies_after": steps or math.inf, "loses_power": loses_power}
+        if self._locks and (most := _STEPS[self._world.draw(f"{self._name}: loses its locks", len(_STEPS))]):
+            options["loses_locks_after"] = 1 + self._world.draw(f"{self._name}: step of the loss", most)
+        return Process(self._world, name, **options)
 
     # --- a server ---
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -65,6 +66,15 @@ class _Held(WeakSet[Any]):
         super().add(item)
         if (process := owner.get()) is not None:
             process.locks.append(item)  # type: ignore[attr-defined]
+
+
+def unlock(lock: Any) -> None:
+    """Release a locked file, or the locks of an object, without the knowledge of its process."""
+    import fcntl  # noqa: PLC0415 - does not exist on Windows, where no process has locks
+
+    files: dict[str, int] = getattr(lock, "_files", {})
+    for file in (lock,) if isinstance(lock, FileIO) else files.values():
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def close_as_killed(world: World, connections: list[KillableConnection], *, loses_power: bool) -> None:

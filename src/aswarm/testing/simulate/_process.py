@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from aswarm._runtime import seams
 
-from ._files import KillableConnection, close_as_killed
+from ._files import KillableConnection, close_as_killed, unlock
 from ._loop import ProcessLoop, owner
 from ._world import World
 
@@ -32,10 +32,18 @@ class Process:
     """One life of a process: its tasks, its connections to SQLite, and its locks.
 
     `dies_after`: the number of steps until it dies. `loses_power`: whether the disk then loses the commits that have not
-    waited for it.
+    waited for it. `loses_locks_after`: the number of steps until its locks are lost, while it goes on.
     """
 
-    def __init__(self, world: World, name: str, *, dies_after: float = math.inf, loses_power: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        *,
+        dies_after: float = math.inf,
+        loses_power: bool = False,
+        loses_locks_after: float = math.inf,
+    ) -> None:
         self.name = name
         self.is_dead = False
         self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -46,6 +54,7 @@ class Process:
         self._steps = 0
         self._dies_after = dies_after
         self._loses_power = loses_power
+        self._loses_locks_after = loses_locks_after
         self._context = contextvars.copy_context()
         self._context.run(owner.set, self)
         world.processes.append(self)
@@ -74,8 +83,13 @@ class Process:
         self._steps += 1
         if self._steps >= self._dies_after:
             self.die()
-        else:
-            callback(*args)
+            return
+        if self._steps >= self._loses_locks_after and self.locks:
+            self._loses_locks_after = math.inf
+            self._world.note(f"{self.name} loses its locks")
+            for lock in self.locks:
+                unlock(lock)
+        callback(*args)
 
     def add(self, task: asyncio.Task[Any]) -> None:
         """Note a new task, so that nothing of it is collected after the death."""
