@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, TypedDict
 
+import anyio
 from drawn import several
+from findings import is_known
 from ledger import APPROVED, Ledger, agent, answers_of, drawn_calls, drawn_usage, functions, key_of, script
 from pydantic import BaseModel
 
@@ -22,7 +25,6 @@ from aswarm import (
     Deny,
     OpenCall,
     Output,
-    OutputError,
     Response,
     Result,
     Usage,
@@ -47,12 +49,13 @@ class Featured:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.ledger = Ledger(world)
+        self.ledger = Ledger(world, limiter=anyio.CapacityLimiter(1))
         self.messages: list[Any] = [dict(USER)]
         self.unknown: list[Any] = []
         self.context: dict[str, Any] = {}
         self.used = Usage()
         self.is_clean = True
+        self.response: Response
         self.has_oracle = True
 
     def provider(self, steps: Any, faults: Sequence[Any] = FAULTS, **options: Any) -> Provider:
@@ -87,6 +90,7 @@ class Featured:
         self.messages = [*self.messages, *response.messages]
         self.unknown += response.unknown_calls
         self.used += response.usage
+        self.response = response
         self.context = response.context_variables
         if self.has_oracle:
             self.ledger.check_run(self.messages, self.unknown, self.context)
@@ -174,7 +178,7 @@ async def eager_tools(world: World) -> None:
 # --- hedge and other middleware ------------------------------------------------------------------------------------------
 
 
-def watching(world: World, name: str) -> Middleware:
+def watching(ledger: Ledger, name: str) -> Middleware:
     """Return middleware that checks that one stream is open at most while content arrives."""
 
     def wrap(handlers: Handlers) -> Handlers:
@@ -184,12 +188,29 @@ def watching(world: World, name: str) -> Middleware:
                 async for chunk in inner:
                     chunks += bool(chunk.get("choices"))
                     yield chunk
-                    left = [each for each in world.answers if each.provider == name and each.closed_at is None]
-                    assert chunks < 2 or len(left) <= 1, f"{len(left)} streams are open after {chunks} chunks"
+                    answers = (each for each in ledger.world.answers if each.provider == name)
+                    left = sum(each.closed_at is None for each in answers)
+                    if chunks > 1 and left > 1 and not is_known("hedge keeps the loser open"):
+                        ledger.problems.append(f"{left} streams are open after {chunks} chunks")
 
         return replace(handlers, complete=complete)
 
     return wrap
+
+
+def together(handlers: Handlers) -> Handlers:
+    """Middleware that lets the first two chunks of streams arrive at the same times."""
+
+    async def complete(request: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+        chunks = 0
+        async with aclosing(handlers.complete(request)) as inner:
+            async for chunk in inner:
+                chunks += 1
+                if chunks <= 2:
+                    await anyio.sleep_until(math.ceil(anyio.current_time() * 50 + 0.01) / 50)
+                yield chunk
+
+    return replace(handlers, complete=complete)
 
 
 async def hedged(world: World) -> None:
@@ -199,22 +220,27 @@ async def hedged(world: World) -> None:
         each = Featured(world, name)
         steps = script(each.ledger, name, ("charge", "put", "add"), turns=2)
         answers = iter(steps)
-        known: dict[int, Any] = {}
-
+        known: dict[int, ScriptedAnswer] = {}
         def answer(request: Any) -> Any:  # the second request for a completion gets the answer of the first
-            return known.setdefault(len(request.messages), None) or known.setdefault(-len(request.messages), None) or take(request)
+            place = len(request.messages)
+            if place not in known:
+                known[place] = next(answers)
+            return known[place]
 
-        def take(request: Any) -> Any:
-            known[len(request.messages)] = step = next(answers)
-            return step
-
-        provider = each.provider(answer, ["429", "500", "refused", "reset", "cut"])
+        has_faults = bool(world.draw(f"{name}: faults", 2))
+        provider = each.provider(answer, FAULTS if has_faults else ())
         seconds = (0.0005, 0.002, 0.02)[world.draw(f"{name}: after", 3)]
-        swarm = world.swarm(provider, middleware=[watching(world, name), hedge(after_seconds=seconds, share=1)])
+        chosen = [watching(each.ledger, name), hedge(after_seconds=seconds, share=1)]
+        if world.draw(f"{name}: together", 2):
+            chosen.append(together)
+        swarm = world.swarm(provider, middleware=chosen)
         await each.run(swarm, agent(each.ledger, "charge", "put", "add"))
         made = [event for run in world.runs if run.name.startswith(f"{name} ") for _, event in run.events]
         finished = sum(type(event).__name__ == "CompletionFinished" for event in made)
-        assert finished <= each.used.requests <= len(provider.requests), f"{each.used}, {len(provider.requests)} requests"
+        most = 2 * len(made) if is_known("hedge counts a second request that was never sent") else len(provider.requests)
+        assert finished <= each.used.requests <= most, f"{each.used}, {len(provider.requests)} requests"
+        if each.is_clean and not has_faults:  # each request is that of a completion or of a loser
+            assert each.used.requests >= len(provider.requests), f"{each.used}, {len(provider.requests)} requests"
 
     await several(world, one)
 
@@ -250,12 +276,13 @@ async def middlewares(world: World) -> None:
         names = ("look", "look", "charge", "fails") if eager else ("charge", "put", "add", "plain_add", "look", "fails", "pay")
         steps = script(each.ledger, name, names)
         chosen = [[counting, retry(3)], [retry(3), changing, counting], [changing, retry(2)]][world.draw(f"{name}: which", 3)]
-        swarm = world.swarm(each.provider(steps), middleware=chosen, eager_tools=eager)
+        swarm = world.swarm(each.provider(steps), middleware=chosen, eager_tools=eager, max_threads=1)
         async with asyncio.timeout(600):
             response = await each.run(swarm, agent(each.ledger, *dict.fromkeys(names)))
         each.check_usage()
         texts = [text for text in answers_of(each.messages).values() if text is not None]
-        if counting in chosen and each.is_clean:
+        is_lost = eager and is_known("what a middleware writes beside an eager call is lost")
+        if counting in chosen and each.is_clean and not is_lost:
             denied = sum(text.startswith("not run") for text in texts)
             assert response.context_variables.get("after", 0) == len(texts) - denied, f"{response.context_variables}, {texts}"
 
@@ -299,6 +326,9 @@ async def agent_tools(world: World) -> None:
         ledger.check_run(each.messages, each.unknown)
         each.check_usage()
         check_budget(each, provider, budget, world)
+        if each.is_clean and budget is None and not each.response.waiting:
+            lost = [key for key, which in ledger.names.items() if which in APPROVED and key not in ledger.decided]
+            assert not lost, f"the calls {lost} that wait were never asked"
 
     await several(world, one)
 
@@ -407,7 +437,8 @@ async def typed_context(world: World) -> None:
         async def balance(key: str, context_variables: Seen) -> str:
             seen = context_variables.points
             text = await ledger.work(key)
-            assert seen == context_variables.points, "a frozen view has changed"
+            if seen != context_variables.points:
+                ledger.problems.append("a frozen view has changed")
             return text
 
         names = ("spend", "collect", "balance", "charge")
@@ -569,7 +600,6 @@ async def budgets(world: World) -> None:
     await several(world, one)
 
 
-EAGER_WRITES = True
 FEATURED = {
     each.__name__: each
     for each in (
@@ -584,4 +614,3 @@ FEATURED = {
         budgets,
     )
 }
-_ = OutputError

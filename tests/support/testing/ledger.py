@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
+
 from aswarm import Agent, Hold, Result, current_call, tool
 from aswarm.testing import ScriptedAnswer, ScriptedCall
 from aswarm.testing.simulate import World
@@ -27,7 +29,8 @@ class Ledger:
 
     `names`: the name of the function, by the key of its call. `starts`, `ends`, `holds`: the number of times that a function
     has started, has returned, and has asked its question. `running`: the keys of the functions that run now. `decided`:
-    whether a user has approved a key.
+    whether a user has approved a key. `problems`: faults that a function or a middleware has seen; raised there, they would
+    become an error of the run.
     """
 
     world: World
@@ -38,6 +41,8 @@ class Ledger:
     holds: Counter[str] = field(default_factory=Counter[str])
     running: Counter[str] = field(default_factory=Counter[str])
     decided: dict[str, bool] = field(default_factory=dict[str, bool])
+    problems: list[str] = field(default_factory=list[str])
+    limiter: anyio.CapacityLimiter | None = None  # of `charge`; without a crash, because it would survive
 
     # --- calls and functions ---
 
@@ -83,6 +88,7 @@ class Ledger:
 
     def check(self) -> None:
         """Each effect happens at most once, and none without the approval that it needs."""
+        assert not self.problems, "; ".join(self.problems)
         for key, name in self.names.items():
             most = 1 + self.holds[key]
             assert name in REPEATABLE or self.starts[key] <= most, f"{name} ran {self.starts[key]} times for {key}"
@@ -187,6 +193,8 @@ def functions(ledger: Ledger) -> dict[str, Any]:
 
     named: list[Callable[..., Any]] = [charge, add, plain_add, put, plain_put, ask, fails]
     tools: dict[str, Any] = {each.__name__: each for each in named}
+    if ledger.limiter is not None:
+        tools["charge"] = tool(limiter=ledger.limiter)(charge)
     return {**tools, "look": tool(repeatable=True)(look), "pay": tool(approve=True)(pay)}
 
 

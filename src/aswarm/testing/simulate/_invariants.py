@@ -241,6 +241,11 @@ def usage_adds_up(world: World) -> None:
         for count in _COUNTS:
             lost = getattr(seen, count) - getattr(response.usage, count)
             assert lost <= 0, f"{run.name}: the usage has {lost} {count} less than the completions"
+    for run_id, log in world.logs.items():
+        if end := log[-1].response:
+            recorded, found = fold(log[:-1]).usage, end["usage"]
+            lost = [count for count in _COUNTS if found.get(count, 0) < recorded[count]]
+            assert not lost, f"the end of the log of {run_id} has the usage {found}, and its completions {recorded}"
     if world.counts_all:
         whole = [answer.usage for answer in world.answers if answer.left <= _BYTES_OF_AN_END]
         answered, reported = sum(filter(None, whole), Usage()), _reported(world)
