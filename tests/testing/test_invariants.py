@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from aswarm import Agent, Budget, CompletionFinished, Response, ToolCallStarted, TurnStarted, Usage
+from aswarm import Agent, Budget, CompletionFinished, OpenCall, Response, ToolCallStarted, TurnStarted, Usage
 from aswarm._record.entries import Entry
 from aswarm.testing.simulate import (
     DEFAULT_INVARIANTS,
+    SimulatedAnswer,
     SimulatedCall,
     SimulatedRun,
     World,
     budget_kept,
+    context_recorded,
     log_folds_to_history,
     nothing_twice,
+    started_calls_closed,
+    streams_closed,
     timeline,
     unknown_outcomes_reported,
+    usage_adds_up,
     valid_history,
 )
 from aswarm.testing.simulate._report import write_file
@@ -36,8 +42,9 @@ def log_of(*entries: tuple[str, dict[str, Any]], messages: list[Any], **response
     """Return a world with a log: a run with one call, these entries, and an end with these messages."""
     world = World(0)
     first: dict[str, Any] = {"run_id": "1", "agent": "a", "messages": [USER], "calls": [], "before": 0}
-    completion = {"message": HEAD, "finish_reason": "tool_calls", "usage": {}}
-    end = {"response": {"messages": messages, "stop": "answer", "unknown_calls": [], "agent": "a", **response}}
+    completion = {"message": HEAD, "finish_reason": "tool_calls", "usage": response.pop("tokens", {})}
+    usual: dict[str, Any] = {"stop": "answer", "unknown_calls": [], "agent": "a", "context_variables": {}, "usage": {}}
+    end = {"response": {"messages": messages, **usual, **response}}
     kinds = [
         ("RunStarted", first),
         ("TurnStarted", {"agent": "a", "turn": 1}),
@@ -62,7 +69,9 @@ def started_twice() -> World:
 
 def with_budget(budget: Budget, *events: Any) -> World:
     world = World(0)
-    response = Response(messages=[], agent=AGENT, stop="budget")
+    used = sum((event.usage for event in events if isinstance(event, CompletionFinished)), Usage())
+    response = Response(messages=[], agent=AGENT, stop="budget", usage=used)
+    world.counts_all = False
     world.runs.append(SimulatedRun("1", [USER], [(0.0, event) for event in events], response, budget=budget))
     return world
 
@@ -78,6 +87,35 @@ def starts(number: int) -> list[Any]:
     return [ToolCallStarted(index, str(index), "f", "{}", AGENT) for index in range(number)]
 
 
+def with_answer(**changed: Any) -> World:
+    """Return a world with one answer of a provider, which was read and closed."""
+    world = World(0)
+    fields: dict[str, Any] = {"at": 0.0, "provider": "model", "size": 99, "usage": Usage(requests=1), "left": 0}
+    world.answers.append(SimulatedAnswer(**{**fields, "closed_at": 0.0, **changed}))
+    return world
+
+
+def with_usage(used: Usage, *events: Any, answered: Usage | None = None) -> World:
+    """Return a world with one run that has this usage, and one answer of the provider."""
+    world = with_answer(usage=answered)
+    response = Response(messages=[], agent=AGENT, stop="answer" if not events else "budget", usage=used)
+    world.runs.append(SimulatedRun("1", [USER], [(0.0, event) for event in events], response))
+    return world
+
+
+def open_call(*, held: bool = False) -> World:
+    """Return a world whose run has an open call that has started."""
+    world, call = World(0), SimulatedCall(0, "r", 1, 0, "0", "f", "{}", repeatable=False)
+    world.calls.append(call)
+    world.held |= {call.place} if held else set()
+    response = Response(messages=[HEAD], agent=AGENT, stop="waiting", waiting=[OpenCall(0, "0", "f", "{}", "a")])
+    world.runs.append(SimulatedRun("1", [USER], [], response, id="r"))
+    return world
+
+
+CHANGED: tuple[str, dict[str, Any]] = ("ContextChanged", {"changes": {"a": 1}, "removed": [], "by": ["0"]})
+FIVE = {"requests": 0, "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 5}
+
 BROKEN: list[tuple[Callable[[World], None], World, str]] = [
     (valid_history, log_of(STARTED, FINISHED, messages=[HEAD, LAST]), "has no answer"),
     (nothing_twice, log_of(STARTED, FINISHED, FINISHED, messages=GOOD), "ToolCallFinished more than once"),
@@ -90,6 +128,18 @@ BROKEN: list[tuple[Callable[[World], None], World, str]] = [
     ),
     (log_folds_to_history, log_of(STARTED, FINISHED, messages=[HEAD, {**RESULT, "content": "other"}]), "folds to"),
     (log_folds_to_history, log_of(("RunStopped", {"reason": "x"}), messages=[]), "has the ends"),
+    (context_recorded, log_of(STARTED, FINISHED, CHANGED, messages=GOOD), "records the context {'a': 1}"),
+    (streams_closed, with_answer(closed_at=None), "the response of model of 0.0000 s is open at the end"),
+    (streams_closed, with_answer(closed_at=1.0), "is open at the end"),
+    (usage_adds_up, with_usage(Usage(requests=1), *turns(1)), "has 10 total_tokens less than the completions"),
+    (usage_adds_up, with_usage(Usage(requests=2)), "all runs have used 2 requests, the providers answered 1"),
+    (
+        usage_adds_up,
+        with_usage(Usage(requests=1, total_tokens=9), answered=Usage(requests=1, total_tokens=5)),
+        "all runs have used 9 total_tokens, the providers answered 5",
+    ),
+    (usage_adds_up, log_of(messages=[], usage={}, tokens=FIVE), "the end of the log of 1 has the usage"),
+    (started_calls_closed, open_call(), "started calls are open"),
     (budget_kept, with_budget(Budget(tool_calls=1), *starts(2)), "2 calls started"),
     (budget_kept, with_budget(Budget(turns=1), *turns(2)), "1 requests after the end"),
     (budget_kept, with_budget(Budget(tokens=10, then="answer"), *turns(3)), "2 requests after the end"),
@@ -101,6 +151,8 @@ KEPT = [
     log_of(STARTED, FINISHED, messages=GOOD),
     log_of(STARTED, messages=[HEAD, {**RESULT, "content": "cancelled; its outcome is unknown"}], unknown_calls=[{}]),
     with_budget(Budget(turns=2, tool_calls=2, tokens=10, then="answer"), *turns(2)),
+    open_call(held=True),
+    with_answer(closed_at=None, owner=SimpleNamespace(is_dead=True)),
 ]
 
 
@@ -120,7 +172,7 @@ def test_an_invariant_fails(invariant: Callable[[World], None], world: World, te
         invariant(world)
 
 
-@pytest.mark.parametrize("world", KEPT, ids=["no response", "a call", "an unknown outcome", "a budget"])
+@pytest.mark.parametrize("world", KEPT, ids=["no response", "a call", "an unknown outcome", "a budget", "a Hold", "a crash"])
 def test_a_good_world_keeps_all_invariants(world: World) -> None:
     """No invariant is too strict for it."""
     for invariant in DEFAULT_INVARIANTS:

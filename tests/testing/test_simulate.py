@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from crashing import CRASHING
+from featured_crashes import FEATURED_CRASHES
+from findings import KNOWN
 from serving import SERVING
-from universes import PROGRAMS, simulation
+from universes import PROGRAMS, first_failure, simulation
 
 from aswarm import Agent, AswarmError, tool
 from aswarm.testing import Failure, call
 from aswarm.testing.simulate import (
-    Endless,
     Provider,
     Simulation,
     SimulationError,
@@ -49,8 +53,17 @@ FOUND = [("crashed_runs", 54), ("crashed_runs", 174), ("crashed_runs", 1_000_014
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_promises_hold_in_a_fixed_set_of_universes(name: str) -> None:
     """Random programs, in the first universes, break no invariant."""
-    for seed in range(6 if name in {*CRASHING, *SERVING} else 20):
-        simulation(name).check(seed)
+    assert first_failure(name, range(4 if name in {*CRASHING, *SERVING, *FEATURED_CRASHES} else 12)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("finding", KNOWN)
+def test_each_known_finding_is_still_a_fault(finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After it is mended, delete its line in `findings`: then the programs check it."""
+    program = KNOWN[finding]
+    monkeypatch.delitem(KNOWN, finding)
+    found = first_failure(program, range(60))
+    assert found is not None, f"mended: delete {finding!r} in findings.py"
 
 
 @pytest.mark.parametrize(("name", "seed"), FOUND)
@@ -418,13 +431,98 @@ def test_a_decorator_without_parentheses_or_an_async_function_is_refused() -> No
 
 
 def test_a_program_without_an_end_fails() -> None:
-    """The loop counts its iterations."""
+    """The loop counts its iterations, and its virtual time. The error has the seed, and no schedule is searched."""
 
     async def program(world: World) -> None:
-        asyncio.get_running_loop().steps = 1_000_000  # type: ignore[attr-defined]
-        await world.pause("one more")
+        world.draw("nothing", 1)
+        while True:
+            await asyncio.sleep(0)
 
-    assert isinstance(Simulation(program).failure(World(0)), Endless)
+    async def patient(_: World) -> None:
+        while True:
+            await asyncio.sleep(3600)
+
+    with pytest.raises(SimulationError, match="seed 3: Endless: the program did not end in 250000 iterations"):
+        Simulation(program, folder=None).check(3)
+    assert "in 86400 simulated seconds" in str(Simulation(patient).failure(World(0)))
+    with pytest.raises(SimulationError, match="seed 0: Endless: .* in 7200 simulated seconds; see `seconds`"):
+        simulate(runs=1, seconds=7200, folder=None)(patient)()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timer of the processor time")
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_a_step_that_never_awaits_fails_its_universe(monkeypatch: pytest.MonkeyPatch, is_hidden: bool) -> None:
+    """A tool whose loop never yields is interrupted, also if it catches every exception of its body."""
+    monkeypatch.setattr("aswarm.testing.simulate._endless._MOST_PROCESSOR_SECONDS", 0.05)
+    handler = signal.getsignal(signal.SIGVTALRM)
+
+    async def busy() -> None:
+        while True:
+            try:
+                sum(range(100))
+            except Exception:  # noqa: BLE001, S112 - as code of a user may do
+                continue
+
+    async def program(world: World) -> None:
+        swarm = world.swarm(Provider(world, [call("busy"), "ok"]))
+        if is_hidden:
+            with suppress(BaseException):
+                await world.run(swarm, Agent(functions=[busy]), "hi")
+        else:
+            await world.run(swarm, Agent(functions=[busy]), "hi")
+
+    with pytest.raises(SimulationError, match=r"seed 5: Endless: a step of the loop does not end at .*test_simulate"):
+        Simulation(program, folder=None).check(5)
+    assert signal.getsignal(signal.SIGVTALRM) is handler
+
+
+def test_a_long_program_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a step that uses the processor for the whole time between two ticks is."""
+    monkeypatch.setattr("aswarm.testing.simulate._endless._MOST_PROCESSOR_SECONDS", 0.05)
+
+    async def program(world: World) -> None:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            sum(range(100))
+            await asyncio.sleep(0)
+
+    assert Simulation(program).failure(World(0)) is None
+
+
+def test_a_simulation_works_in_a_thread_of_its_own() -> None:
+    """Only the main thread can have a timer, so a step that never ends is not interrupted there."""
+    failures: list[BaseException | None] = []
+
+    async def program(world: World) -> None:
+        await world.pause("anything")
+
+    thread = threading.Thread(target=lambda: failures.append(Simulation(program).failure(World(0))))
+    thread.start()
+    thread.join()
+    assert failures == [None]
+
+
+def test_an_exit_of_the_program_is_no_failure_of_the_universe() -> None:
+    """It ends the tests, as elsewhere."""
+
+    async def program(_: World) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Simulation(program).failure(World(0))
+
+
+def test_the_agent_is_compared_with_sequential_execution() -> None:
+    """A handoff that depends on the order of concurrent calls is found."""
+    target, other = Agent(name="b"), Agent(name="c")
+
+    async def program(world: World) -> None:
+        def chosen() -> Agent:
+            return other if world.sequential else target
+
+        await world.run(world.swarm(Provider(world, [call("chosen"), "ok"])), Agent(functions=[chosen]), "hi")
+
+    assert "the agent is b; with one call at a time c" in str(Simulation(program).failure(World(0)))
 
 
 def test_a_run_that_never_starts_and_a_scripted_failure_have_no_false_report() -> None:

@@ -363,11 +363,15 @@ FAULTS = (
 )
 
 
-def planted(each: Fault, folder: Path) -> Path:
-    """Copy the source, and plant the fault. Raises LookupError if its text is not there exactly once."""
+def planted(each: Fault, folder: Path, only: str = "") -> Path:
+    """Copy the source, and plant the fault. Raises LookupError if its text is not there exactly once. `only`: one file."""
     target = folder / "src"
-    shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
     file = target / "aswarm" / each.file
+    if only:
+        file.parent.mkdir(parents=True)
+        shutil.copy(SOURCE / "aswarm" / only, file)
+    else:
+        shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
     text = file.read_text()
     if (number := text.count(each.old)) != 1:
         raise LookupError(f"{each.name}: {each.file} has the text {number} times; change its line in {Path(__file__).name}")

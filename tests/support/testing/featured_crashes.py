@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from ledger import APPROVED, MERGED, Ledger, agent, answers_of, drawn_calls, dra
 
 from aswarm import Agent, AswarmError, Output, Result, agent_tool
 from aswarm.code import code_tool
-from aswarm.conversations import Conflict, MemoryStore, SQLiteStore
+from aswarm.conversations import SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused
 from aswarm.testing import ScriptedAnswer, ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
@@ -308,39 +309,33 @@ async def lost_locks(world: World) -> None:
 
 
 async def shared_conversations(world: World) -> None:
-    """Programs that write to one conversation at once: a run whose end was stored stays, and another gets a Conflict."""
-    ledger, ended = Ledger(world), dict[str, Any]()
+    """Programs, each with its own store, write to one conversation at once: an answered message stays, others get a Conflict."""
+    ledger, answered_texts = Ledger(world), list[str]()
     names = ("charge", "add", "put", "pay")
-    is_file = bool(world.draw("file", 2))
-    store: Any = SQLiteStore(world.path("conversations.sqlite")) if is_file else MemoryStore()
-    conversationist = agent(ledger, *names)
+    path, shared_agent = world.path("conversations.sqlite"), agent(ledger, *names)
 
     async def one(name: str) -> None:
         model = Provider(world, drawing(world, ledger, names), faults=FAULTS, name=name)
-        conversation = store.conversation("shared", world.swarm(model), agent=conversationist)
-        for number in range(1 + world.draw(f"{name}: messages", 2)):
-            text = f"{name} {number}"
-            try:
-                async with asyncio.timeout((None, 0.01)[world.draw(f"{name}: timeout", 2)]):
-                    ended[text] = await conversation.run(text)
-            except Conflict:
-                conflicts.append(text)
-            except (AswarmError, TimeoutError):
-                pass
+        async with SQLiteStore(path) as store:
+            conversation = store.conversation("shared", world.swarm(model), agent=shared_agent)
+            for number in range(1 + world.draw(f"{name}: messages", 2)):
+                text = f"{name} {number}"
+                with suppress(AswarmError, TimeoutError):  # for example a Conflict
+                    async with asyncio.timeout((None, 0.01)[world.draw(f"{name}: timeout", 2)]):
+                        await conversation.run(text)
+                    answered_texts.append(text)
 
-    conflicts = list[str]()
-    async with store:
-        await several(world, one)
-        stored = await store.load("shared")
-        assert stored is None or isinstance(stored.messages, list)
-        if stored is not None:
-            check_history(stored.messages, allow_open=True, ordered=False)
-            asked = [message["content"] for message in stored.messages if message["role"] == "user"]
-            lost = [text for text in ended if text not in asked]
-            assert not lost, f"the messages {lost} have an answer, and are not stored: {asked}"
-            assert len(asked) == len(set(asked)), f"a message is stored twice: {asked}"
-            ledger.check_run(stored.messages, [*stored.unknown_calls, *_unknown_of(ledger)])
+    await several(world, one)
     ledger.check_end()
+    async with SQLiteStore(path) as store:
+        stored = await store.load("shared")
+    if stored is not None:
+        check_history(stored.messages, allow_open=True, ordered=False)
+        asked = [message["content"] for message in stored.messages if message["role"] == "user"]
+        lost = [text for text in answered_texts if text not in asked]
+        assert not lost, f"the messages {lost} have an answer, and are not stored: {asked}"
+        assert len(asked) == len(set(asked)), f"a message is stored twice: {asked}"
+        ledger.check_run(stored.messages, [*stored.unknown_calls, *_unknown_of(ledger)])
 
 
 def _unknown_of(ledger: Ledger) -> list[Any]:
