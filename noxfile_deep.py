@@ -247,11 +247,21 @@ def older_version(session: nox.Session) -> str:
 
 @nox.session
 def simulate(session: nox.Session) -> None:
-    """Random programs in random universes, with crashes; `-- SECONDS SEED [PROGRAM ...]`. An hour by default."""
-    session.install(".[serve]", "httpx")
-    arguments = session.posargs or ["3600", str(random.randrange(10_000_000))]
-    session.log(f"seconds and seed: {' '.join(arguments)}")
-    session.run("python", "tests/support/testing/universes.py", *arguments)
+    """Random programs of each feature in random universes, with crashes; `-- --universes 100 [PROGRAM ...]`. An hour by default.
+
+    Prints the program and the seed of each failure. `-- --report --seed 7 PROGRAM` shows its schedule and its time line.
+    """
+    session.install(".[serve,code]", "httpx")
+    arguments = session.posargs or ["--seconds", "3600", "--seed", str(random.randrange(10_000_000))]
+    session.log(f"arguments: {' '.join(arguments)}")
+    session.run("python", "tests/support/testing/universes.py", *arguments, env=SUPPORT)
+
+
+@nox.session
+def simulate_faults(session: nox.Session) -> None:
+    """Plant faults, one at a time, and find each within 300 universes of its programs; `-- UNIVERSES [NAME ...]`."""
+    session.install(".[serve,code]", "httpx")
+    session.run("python", "tests/support/testing/faults.py", *session.posargs)
 
 
 @nox.session

@@ -172,7 +172,9 @@ def test_an_invariant_fails(invariant: Callable[[World], None], world: World, te
         invariant(world)
 
 
-@pytest.mark.parametrize("world", KEPT, ids=["no response", "a call", "an unknown outcome", "a budget", "a Hold", "a crash"])
+@pytest.mark.parametrize(
+    "world", KEPT, ids=["no response", "a call", "an unknown outcome", "a budget", "a Hold", "a crash"]
+)
 def test_a_good_world_keeps_all_invariants(world: World) -> None:
     """No invariant is too strict for it."""
     for invariant in DEFAULT_INVARIANTS:

@@ -445,7 +445,7 @@ def test_a_program_without_an_end_fails() -> None:
     with pytest.raises(SimulationError, match="seed 3: Endless: the program did not end in 250000 iterations"):
         Simulation(program, folder=None).check(3)
     assert "in 86400 simulated seconds" in str(Simulation(patient).failure(World(0)))
-    with pytest.raises(SimulationError, match="seed 0: Endless: .* in 7200 simulated seconds; see `seconds`"):
+    with pytest.raises(SimulationError, match=r"seed 0: Endless: .* in 7200 simulated seconds; see `seconds`"):
         simulate(runs=1, seconds=7200, folder=None)(patient)()
 
 
@@ -460,7 +460,7 @@ def test_a_step_that_never_awaits_fails_its_universe(monkeypatch: pytest.MonkeyP
         while True:
             try:
                 sum(range(100))
-            except Exception:  # noqa: BLE001, S112 - as code of a user may do
+            except Exception:  # as code of a user may do
                 continue
 
     async def program(world: World) -> None:

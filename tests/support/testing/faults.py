@@ -374,7 +374,9 @@ def planted(each: Fault, folder: Path, only: str = "") -> Path:
         shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
     text = file.read_text()
     if (number := text.count(each.old)) != 1:
-        raise LookupError(f"{each.name}: {each.file} has the text {number} times; change its line in {Path(__file__).name}")
+        raise LookupError(
+            f"{each.name}: {each.file} has the text {number} times; change its line in {Path(__file__).name}"
+        )
     file.write_text(text.replace(each.old, each.new))
     return target
 
@@ -388,10 +390,22 @@ def search(each: Fault, universes: int) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(path), os.fspath(HERE)])}
         for program in each.programs:
             where = folder / "universe"
-            command = [sys.executable, os.fspath(HERE / "universes.py"), "--find", str(universes), "--where", os.fspath(where)]
+            command = [
+                sys.executable,
+                os.fspath(HERE / "universes.py"),
+                "--find",
+                str(universes),
+                "--where",
+                os.fspath(where),
+            ]
             try:
                 done = subprocess.run(
-                    [*command, program], env=environment, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False
+                    [*command, program],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=_MOST_SECONDS,
+                    check=False,
                 )
                 found = re.search(r"^FOUND (\d+) (.*)", done.stdout, re.MULTILINE)
                 error = "" if found or "NOT FOUND" in done.stdout else done.stderr[-500:]

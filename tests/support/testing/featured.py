@@ -63,7 +63,9 @@ class Featured:
         api: Any = ("chat", "responses")[self.world.draw(f"{self.name}: API", 2)]
         return Provider(self.world, steps, faults=faults, name=self.name, **{"api": api, **options})
 
-    async def run(self, swarm: Any, first: Agent, *, rounds: int = 4, may_leave: bool = True, **options: Any) -> Response:
+    async def run(
+        self, swarm: Any, first: Agent, *, rounds: int = 4, may_leave: bool = True, **options: Any
+    ) -> Response:
         """Run, decide on the calls that wait, and resume, some times. Returns the last response."""
         response = await self._one(swarm, first, "start", may_leave=may_leave, **options)
         for number in range(rounds):
@@ -100,7 +102,7 @@ class Featured:
         """Draw the decisions on the open calls. Some are left out."""
         asked = [call for call in waiting if call.reason is not None] or list(waiting)
         place = f"{self.name}: {number}"
-        chosen = [call for call in asked if not self.world.draw(f"{place}: leaves out", 5) == 4]
+        chosen = [call for call in asked if self.world.draw(f"{place}: leaves out", 5) != 4]
         return {call.index: self.decision(call, place) for call in chosen}
 
     def decision(self, call: Any, place: str) -> Any:
@@ -122,7 +124,9 @@ class Featured:
         for count in ("requests", "prompt_tokens", "completion_tokens", "total_tokens"):
             used, low, high = (getattr(each, count) for each in (self.used, least, most))
             low = low if self.is_clean else 0
-            assert low <= used <= high, f"{self.name} has used {used} {count}, and the provider answered {low} to {high}"
+            assert low <= used <= high, (
+                f"{self.name} has used {used} {count}, and the provider answered {low} to {high}"
+            )
 
 
 # --- eager tools -------------------------------------------------------------------------------------------------------
@@ -221,6 +225,7 @@ async def hedged(world: World) -> None:
         steps = script(each.ledger, name, ("charge", "put", "add"), turns=2)
         answers = iter(steps)
         known: dict[int, ScriptedAnswer] = {}
+
         def answer(request: Any) -> Any:  # the second request for a completion gets the answer of the first
             place = len(request.messages)
             if place not in known:
@@ -237,7 +242,9 @@ async def hedged(world: World) -> None:
         await each.run(swarm, agent(each.ledger, "charge", "put", "add"))
         made = [event for run in world.runs if run.name.startswith(f"{name} ") for _, event in run.events]
         finished = sum(type(event).__name__ == "CompletionFinished" for event in made)
-        most = 2 * len(made) if is_known("hedge counts a second request that was never sent") else len(provider.requests)
+        most = (
+            2 * len(made) if is_known("hedge counts a second request that was never sent") else len(provider.requests)
+        )
         assert finished <= each.used.requests <= most, f"{each.used}, {len(provider.requests)} requests"
         if each.is_clean and not has_faults:  # each request is that of a completion or of a loser
             assert each.used.requests >= len(provider.requests), f"{each.used}, {len(provider.requests)} requests"
@@ -273,9 +280,15 @@ async def middlewares(world: World) -> None:
     async def one(name: str) -> None:
         each = Featured(world, name)
         eager = bool(world.draw(f"{name}: eager", 2))
-        names = ("look", "look", "charge", "fails") if eager else ("charge", "put", "add", "plain_add", "look", "fails", "pay")
+        names = (
+            ("look", "look", "charge", "fails")
+            if eager
+            else ("charge", "put", "add", "plain_add", "look", "fails", "pay")
+        )
         steps = script(each.ledger, name, names)
-        chosen = [[counting, retry(3)], [retry(3), changing, counting], [changing, retry(2)]][world.draw(f"{name}: which", 3)]
+        chosen = [[counting, retry(3)], [retry(3), changing, counting], [changing, retry(2)]][
+            world.draw(f"{name}: which", 3)
+        ]
         swarm = world.swarm(each.provider(steps), middleware=chosen, eager_tools=eager, max_threads=1)
         async with asyncio.timeout(600):
             response = await each.run(swarm, agent(each.ledger, *dict.fromkeys(names)))
@@ -284,7 +297,9 @@ async def middlewares(world: World) -> None:
         is_lost = eager and is_known("what a middleware writes beside an eager call is lost")
         if counting in chosen and each.is_clean and not is_lost:
             denied = sum(text.startswith("not run") for text in texts)
-            assert response.context_variables.get("after", 0) == len(texts) - denied, f"{response.context_variables}, {texts}"
+            assert response.context_variables.get("after", 0) == len(texts) - denied, (
+                f"{response.context_variables}, {texts}"
+            )
 
     await several(world, one)
 
@@ -365,8 +380,16 @@ def drawn_code(ledger: Ledger, name: str) -> str:
 def check_code(each: Featured) -> None:
     """Each result of the code is that of a call that has ended; the log has the writes of all calls that have ended, once."""
     for message in each.messages:
-        if message["role"] == "tool" and message.get("tool_name") == "run_code" and str(message["content"]).startswith("["):
-            for key in [text.removeprefix("done ") for text in json.loads(str(message["content"]).partition("\n")[0].replace("'", '"')) if text != "failed"]:
+        if (
+            message["role"] == "tool"
+            and message.get("tool_name") == "run_code"
+            and str(message["content"]).startswith("[")
+        ):
+            for key in [
+                text.removeprefix("done ")
+                for text in json.loads(str(message["content"]).partition("\n")[0].replace("'", '"'))
+                if text != "failed"
+            ]:
                 assert each.ledger.ends[key], f"the code has a result of {key}, which has not run"
     written = list(each.context.get("log", []))
     assert len(written) == len(set(written)), f"a change of the context was repeated: {written}"
@@ -493,7 +516,9 @@ async def structured_output(world: World) -> None:
                     return ScriptedAnswer(calls=[final, *made.calls], usage=usage)
                 return made
             if "final_answer" in request.tool_names and world.draw(f"{name}: by tool", 3):
-                return ScriptedAnswer(calls=[ScriptedCall("final_answer", drawn_text(), f"{name}-f{len(request.messages)}")], usage=usage)
+                return ScriptedAnswer(
+                    calls=[ScriptedCall("final_answer", drawn_text(), f"{name}-f{len(request.messages)}")], usage=usage
+                )
             return ScriptedAnswer(drawn_text(), usage=usage)
 
         traveller = agent(ledger, *(names if has_tools else ()), output=Output(Trip, mode=mode, check=check, retries=2))
@@ -571,7 +596,7 @@ def check_handoffs(
         elif message["role"] == "tool":
             key = message["tool_call_id"].rpartition("-")[2]
             kind, text = ledger.names[key], str(message["content"])
-            has_result = text.startswith(f"done {key}") or text.startswith("{")
+            has_result = text.startswith((f"done {key}", "{"))
             if has_result and kind.startswith("to_"):
                 target = kind.removeprefix("to_")
             if text.startswith(f"done {key}") and kind in ("to_a", "to_c", "put"):

@@ -133,7 +133,12 @@ async def check_stored(world: World, service: Service, path: str) -> None:
             stored = await runs.store.load(summary.id)
             assert stored is not None
             check_history(stored.messages, allow_open=True, ordered=False)
-            own = [log for record in reversed(records) for log in (logs[record.id],) if f"u/{record.conversation}" == summary.id]
+            own = [
+                log
+                for record in reversed(records)
+                for log in (logs[record.id],)
+                if f"u/{record.conversation}" == summary.id
+            ]
             ends = [log[-1].response for log in own if log[-1].response]
             unknown = [call for end in ends for call in end["unknown_calls"]]
             context = service.context if not ends else ends[-1]["context_variables"]
@@ -281,10 +286,14 @@ async def crashed_types(world: World) -> None:
         if step.calls or "final_answer" not in request.tool_names:
             return step
         trip = {"city": ledger.key("city"), "days": 2}
-        return ScriptedAnswer(calls=[ScriptedCall("final_answer", json.dumps(trip), f"f{trip['city']}")], usage=step.usage)
+        return ScriptedAnswer(
+            calls=[ScriptedCall("final_answer", json.dumps(trip), f"f{trip['city']}")], usage=step.usage
+        )
 
     def check(messages: list[Any], unknown: list[Any], context: dict[str, Any], name: str) -> None:
-        done = [key for key, text in answers_of(messages).items() if text is not None and text.startswith(f"done {key}")]
+        done = [
+            key for key, text in answers_of(messages).items() if text is not None and text.startswith(f"done {key}")
+        ]
         spent = sum(ledger.names[key] == "spend" for key in done)
         assert spent <= context.get("points", 0) <= spent + len(unknown), f"{context}, {done}"
         lost = [key for key in done if ledger.names[key] in (*MERGED, "to_a", "to_b") and context.get(key) != 1]
@@ -301,7 +310,10 @@ async def lost_locks(world: World) -> None:
     ledger = Ledger(world)
     names = ("charge", "charge", "add", "put", "plain_add")
     await crashed(
-        world, Service(ledger, [agent(ledger, *dict.fromkeys(names))], drawing(world, ledger, names)), processes=2, locks=True
+        world,
+        Service(ledger, [agent(ledger, *dict.fromkeys(names))], drawing(world, ledger, names)),
+        processes=2,
+        locks=True,
     )
 
 
@@ -335,13 +347,9 @@ async def shared_conversations(world: World) -> None:
         lost = [text for text in answered_texts if text not in asked]
         assert not lost, f"the messages {lost} have an answer, and are not stored: {asked}"
         assert len(asked) == len(set(asked)), f"a message is stored twice: {asked}"
-        ledger.check_run(stored.messages, [*stored.unknown_calls, *_unknown_of(ledger)])
-
-
-def _unknown_of(ledger: Ledger) -> list[Any]:
-    """Return the calls that have started and not ended. A stored conversation has only the unknown calls of its last run."""
-    lost = [key for key in ledger.starts if ledger.starts[key] > ledger.ends[key]]
-    return [{"arguments": json.dumps({"key": key})} for key in lost]
+        # A stored conversation has only the unknown calls of its last run, so each call may be one of an earlier run.
+        unknown = [{"arguments": json.dumps({"key": key})} for key in ledger.names]
+        ledger.check_run(stored.messages, unknown)
 
 
 FEATURED_CRASHES = {

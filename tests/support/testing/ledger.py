@@ -92,7 +92,9 @@ class Ledger:
         for key, name in self.names.items():
             most = 1 + self.holds[key]
             assert name in REPEATABLE or self.starts[key] <= most, f"{name} ran {self.starts[key]} times for {key}"
-            assert name not in APPROVED or not self.starts[key] or self.decided.get(key), f"{name} ran undecided for {key}"
+            assert name not in APPROVED or not self.starts[key] or self.decided.get(key), (
+                f"{name} ran undecided for {key}"
+            )
             assert self.ends[key] <= 1 or name in REPEATABLE, f"{name} ended {self.ends[key]} times for {key}"
 
     def check_end(self) -> None:
@@ -251,5 +253,3 @@ def answers_of(messages: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
             assert key not in answers, f"{key} has two answers"
             answers[key] = str(message["content"])
     return {**answers, **{key: None for key in keys.values() if key not in answers}}
-
-

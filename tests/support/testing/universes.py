@@ -240,7 +240,9 @@ if __name__ == "__main__":
     parser.add_argument("--universes", type=int, default=0, help="of each program")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--report", action="store_true", help="shrink the universe of the seed, and print its time line")
+    parser.add_argument(
+        "--report", action="store_true", help="shrink the universe of the seed, and print its time line"
+    )
     parser.add_argument("--find", type=int, default=0, help="stop at the first failure in so many universes")
     parser.add_argument("--where", type=Path, help="a file for the seed of the current universe")
     parser.add_argument("programs", nargs="*", default=list(PROGRAMS))

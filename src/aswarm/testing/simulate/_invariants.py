@@ -251,7 +251,9 @@ def usage_adds_up(world: World) -> None:
         answered, reported = sum(filter(None, whole), Usage()), _reported(world)
         for count in _COUNTS if None not in whole else ("requests",):
             most = len(whole) if count == "requests" else getattr(answered, count)
-            assert reported[count] <= most, f"all runs have used {reported[count]} {count}, the providers answered {most}"
+            assert reported[count] <= most, (
+                f"all runs have used {reported[count]} {count}, the providers answered {most}"
+            )
 
 
 def _reported(world: World) -> Counter[str]:

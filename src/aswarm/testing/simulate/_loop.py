@@ -237,7 +237,9 @@ class UniverseLoop(ProcessLoop):
         if self.steps > self._most_steps:
             raise Endless(f"the program did not end in {self._most_steps} iterations, at {self._now:.3f} s")
         if self._now > self._most_seconds:
-            raise Endless(f"the program did not end in {self._most_seconds:g} simulated seconds; see `seconds` of `simulate`")
+            raise Endless(
+                f"the program did not end in {self._most_seconds:g} simulated seconds; see `seconds` of `simulate`"
+            )
 
     def allow_closing(self) -> None:
         """Allow some more steps, in which the tasks of the program are cancelled."""

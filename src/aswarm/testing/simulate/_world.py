@@ -300,7 +300,15 @@ def _simulated_call(handlers: Handlers, call: ToolCall) -> SimulatedCall:
     repeatable = call.is_repeatable or (call.tool is not None and call.tool.is_handoff)
     outer = None if call.parent is None else call.parent.index
     return SimulatedCall(
-        now, handlers.run.run_id, turn, call.index, call.id, call.name, call.arguments, repeatable=repeatable, outer=outer
+        now,
+        handlers.run.run_id,
+        turn,
+        call.index,
+        call.id,
+        call.name,
+        call.arguments,
+        repeatable=repeatable,
+        outer=outer,
     )
 
 
