@@ -206,7 +206,7 @@ def _answered(world: World) -> Iterator[tuple[SimulatedRun, Response]]:
 
 
 def context_recorded(world: World) -> None:
-    """The context variables at the end of each log are those of its first entry with the recorded changes, also after a crash."""
+    """The context variables at the end of each log equal the first ones with all recorded changes, also after a crash."""
     for run_id, log in world.logs.items():
         if end := log[-1].response:
             recorded, found = fold(log[:-1]).context, end["context_variables"]
