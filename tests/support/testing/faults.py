@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -421,7 +421,8 @@ def main(universes: int, names: list[str], processes: int) -> int:
     chosen = [each for each in FAULTS if not names or any(name in each.name or name in each.programs for name in names)]
     misses = 0
     with ThreadPoolExecutor(processes) as threads:
-        for lines in threads.map(lambda each: search(each, universes), chosen):
+        for done in as_completed([threads.submit(search, each, universes) for each in chosen]):
+            lines = done.result()
             print("\n".join(lines), flush=True)
             misses += sum(line.startswith("MISSED") for line in lines)
     print(f"{len(chosen)} faults, {misses} misses in {universes} universes of a program")
