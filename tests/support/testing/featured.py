@@ -336,7 +336,7 @@ async def agent_tools(world: World) -> None:
 
         each.has_oracle = False  # an inner run with context="share" changes the context of the outer run
         provider = each.provider(answer, faults=("500", "cut"))
-        budget = (None, Budget(turns=6), Budget(tokens=3000), Budget(tool_calls=4))[world.draw(f"{name}: budget", 4)]
+        budget = (None, Budget(turns=2), Budget(tokens=1500), Budget(tool_calls=4))[world.draw(f"{name}: budget", 4)]
         await each.run(world.swarm(provider), outer, budget=budget)
         ledger.check_run(each.messages, each.unknown)
         each.check_usage()
