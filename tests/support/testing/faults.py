@@ -133,9 +133,7 @@ FAULTS = (
         "_run/resuming.py",
         'call._hold = kind(question.get("reason", UNDECIDED), data=question.get("data"))',
         "call._decided = dataclasses.replace(earlier[call.index], is_approval=True)",
-        "budgets",
         "agent_tools",
-        "crashed_contexts",
     ),
     fault(
         "a denied call runs",
@@ -154,27 +152,12 @@ FAULTS = (
         "code_mode",
         "agent_tools",
     ),
-    fault(
-        "the calls that wait inside an agent tool are dropped",
-        "_agent_tool.py",
-        'if state.response.stop == "waiting":',
-        "if False:",
-        "agent_tools",
-    ),
-    fault(
-        "code that continues repeats the effects of its calls",
-        "code/_snippet.py",
-        "await self._run_calls([call for call in batch if call._outcome is None])",
-        "await self._run_calls([c for c in batch if not setattr(c, '_outcome', None)])",
-        "code_mode",
-    ),
     # --- the turn ---
     fault(
         "the first change of the context wins",
         "_run/turn.py",
         "changes.update(call._outcome.result.context_variables)",
         "changes = {**call._outcome.result.context_variables, **changes}",
-        "handoffs",
         "eager_tools",
     ),
     fault(
@@ -196,15 +179,6 @@ FAULTS = (
         "_run/state.py",
         "variables.update(changes_of(turn.calls))",
         "pass",
-        "middlewares",
-    ),
-    fault(
-        "the result of a finished call is lost by a cancellation",
-        "_run/state.py",
-        "            turn = self.turn.as_stopped()\n",
-        "            turn = self.turn.as_stopped()\n"
-        "            for each in turn.calls if not self.ending.response and self.ending.stop == 'cancelled' else ():\n"
-        "                each._outcome = None if each._started else each._outcome\n",
         "middlewares",
     ),
     fault(
@@ -234,20 +208,6 @@ FAULTS = (
         "_run/eager.py",
         "        while self._eager:\n",
         "        while False:\n",
-        "eager_tools",
-    ),
-    fault(
-        "an eager call runs again in its turn",
-        "_run/eager.py",
-        "if eager.fits(call):",
-        "if False:",
-        "eager_tools",
-    ),
-    fault(
-        "an eager call needs no approval",
-        "_run/eager.py",
-        "        tool.repeatable\n        and tool.approve is False\n",
-        "        not tool.is_handoff\n",
         "eager_tools",
     ),
     # --- the provider ---
@@ -295,7 +255,6 @@ FAULTS = (
         "if is_reached(self.turns, budget.turns):",
         "if is_reached(self.turns - 1, budget.turns):",
         "budgets",
-        "agent_tools",
     ),
     fault(
         "one call more than the budget",
@@ -312,13 +271,6 @@ FAULTS = (
         "budgets",
     ),
     fault(
-        "inner runs do not count in the budget of the outer run",
-        "_run/budget_control.py",
-        "for each in self._spending.chain() if may_ask else ():",
-        "for each in (self._spending,) if may_ask else ():",
-        "agent_tools",
-    ),
-    fault(
         "a typed answer is not validated",
         "_run/typed_answers.py",
         "            if self.is_last:\n                return True\n",
@@ -331,13 +283,6 @@ FAULTS = (
         "            output.check(value)\n",
         "            pass\n",
         "structured_output",
-    ),
-    fault(
-        "a typed context loses what its type does not declare",
-        "_values/context.py",
-        "for key in removed:\n        context.pop(key, None)\n    context.update(changed)",
-        "for key in removed:\n        context.pop(key, None)\n    context.update(changed)\n    context.pop('other', None)",
-        "typed_context",
     ),
     fault(
         "a token of a limiter is never released",

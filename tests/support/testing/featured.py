@@ -290,8 +290,7 @@ async def middlewares(world: World) -> None:
             world.draw(f"{name}: which", 3)
         ]
         swarm = world.swarm(each.provider(steps), middleware=chosen, eager_tools=eager, max_threads=1)
-        async with asyncio.timeout(600):
-            response = await each.run(swarm, agent(each.ledger, *dict.fromkeys(names)))
+        response = await each.run(swarm, agent(each.ledger, *dict.fromkeys(names)))
         each.check_usage()
         texts = [text for text in answers_of(each.messages).values() if text is not None]
         is_lost = eager and is_known("what a middleware writes beside an eager call is lost")

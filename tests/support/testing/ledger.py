@@ -169,7 +169,7 @@ def functions(ledger: Ledger) -> dict[str, Any]:
         context_variables["log"] = [*context_variables.get("log", []), key]
         return text
 
-    async def put(key: str, context_variables: Mapping[str, Any]) -> Result:
+    async def put(key: str) -> Result:
         return Result(value=await ledger.work(key), context_variables={"last": key, key: 1})
 
     def plain_put(key: str) -> Result:
