@@ -453,7 +453,7 @@ def test_a_program_without_an_end_fails() -> None:
 @pytest.mark.parametrize("is_hidden", [True, False])
 def test_a_step_that_never_awaits_fails_its_universe(monkeypatch: pytest.MonkeyPatch, is_hidden: bool) -> None:
     """A tool whose loop never yields is interrupted, also if it catches every exception of its body."""
-    monkeypatch.setattr("aswarm.testing.simulate._endless._MOST_PROCESSOR_SECONDS", 0.05)
+    monkeypatch.setattr("aswarm.testing.simulate._endless._MOST_PROCESSOR_SECONDS", 0.5)
     handler = signal.getsignal(signal.SIGVTALRM)
 
     async def busy() -> None:
@@ -471,7 +471,7 @@ def test_a_step_that_never_awaits_fails_its_universe(monkeypatch: pytest.MonkeyP
         else:
             await world.run(swarm, Agent(functions=[busy]), "hi")
 
-    with pytest.raises(SimulationError, match=r"seed 5: Endless: a step of the loop does not end at .*test_simulate"):
+    with pytest.raises(SimulationError, match=r"seed 5: Endless: a step of the loop does not end at "):
         Simulation(program, folder=None).check(5)
     assert signal.getsignal(signal.SIGVTALRM) is handler
 

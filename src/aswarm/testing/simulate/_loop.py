@@ -73,6 +73,10 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.endless: Endless | None = None
 
+    def allow_closing(self) -> None:
+        """Allow some more steps, in which the tasks of the program are cancelled."""
+        self.endless = None
+
     def arrive(
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
@@ -243,7 +247,8 @@ class UniverseLoop(ProcessLoop):
 
     def allow_closing(self) -> None:
         """Allow some more steps, in which the tasks of the program are cancelled."""
-        self.endless, self._most_seconds = None, math.inf
+        super().allow_closing()
+        self._most_seconds = math.inf
         self._most_steps = self.steps + _STEPS_OF_CLOSING
 
     def _due(self) -> list[asyncio.Handle]:

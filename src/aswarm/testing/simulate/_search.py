@@ -245,8 +245,7 @@ def _dead_tasks(world: World) -> set[asyncio.Task[Any]]:
 
 
 def _close(loop: ProcessLoop, world: World) -> None:
-    if isinstance(loop, UniverseLoop):
-        loop.allow_closing()
+    loop.allow_closing()
     with suppress(Deadlock, Endless):
         for task in (tasks := asyncio.all_tasks(loop) - _dead_tasks(world)):
             task.cancel()
