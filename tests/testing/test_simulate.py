@@ -15,7 +15,6 @@ import anyio
 import pytest
 from crashing import CRASHING
 from featured_crashes import FEATURED_CRASHES
-from findings import KNOWN
 from serving import SERVING
 from universes import PROGRAMS, first_failure, simulation
 
@@ -54,16 +53,6 @@ FOUND = [("crashed_runs", 54), ("crashed_runs", 174), ("crashed_runs", 1_000_014
 def test_the_promises_hold_in_a_fixed_set_of_universes(name: str) -> None:
     """Random programs, in the first universes, break no invariant."""
     assert first_failure(name, range(4 if name in {*CRASHING, *SERVING, *FEATURED_CRASHES} else 12)) is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("finding", KNOWN)
-def test_each_known_finding_is_still_a_fault(finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After it is mended, delete its line in `findings`: then the programs check it."""
-    program = KNOWN[finding]
-    monkeypatch.delitem(KNOWN, finding)
-    found = first_failure(program, range(60))
-    assert found is not None, f"mended: delete {finding!r} in findings.py"
 
 
 @pytest.mark.parametrize(("name", "seed"), FOUND)

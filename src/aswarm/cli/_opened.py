@@ -82,7 +82,7 @@ def _entry_in(line: bytes) -> tuple[str, Entry]:
         raise ValueError("nested too deep") from error
     if not is_object(data):
         raise ValueError(f"expected an entry of a log, a JSON object, not {shown(data, _SHOWN)}")
-    fields = dict(data)
+    fields: dict[str, Any] = dict(data)
     run = fields.pop("run", None)
     if not _is_id(run):
         raise ValueError(f"'run' must be the id of a run, not {shown(run, _SHOWN)}")

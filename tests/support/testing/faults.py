@@ -50,8 +50,8 @@ FAULTS = (
     fault(
         "the attempt is not checked at the end",
         "_record/log.py",
-        "ended = ? WHERE id = ? AND attempt = ? AND {ACTIVE}",
-        "ended = ? WHERE id = ? AND ? > 0 AND {ACTIVE}",
+        "{set_end} WHERE id = ? AND attempt = ? AND {ACTIVE}",
+        "{set_end} WHERE id = ? AND ? > 0 AND {ACTIVE}",
         "lost_locks",
     ),
     fault(
@@ -64,8 +64,8 @@ FAULTS = (
     fault(
         "the written context is not replayed",
         "_record/outcomes.py",
-        'change(context, outcome.get("written", {}), outcome.get("removed", ()))',
-        'change(context, {}, outcome.get("removed", ()))',
+        'change(each, copy_containers(recorded.get("written", {})), recorded.get("removed", ()))',
+        'change(each, {}, recorded.get("removed", ()))',
         "crashed_contexts",
         "crashed_types",
     ),
@@ -115,7 +115,7 @@ FAULTS = (
     fault(
         "code after a crash repeats the effects of its calls",
         "_record/facts.py",
-        "            self.finished[key] = fields\n",
+        "            self._end(self.finished, key, fields)\n",
         "            self.started.discard(key)\n",
         "crashed_code",
     ),
@@ -301,8 +301,8 @@ FAULTS = (
     fault(
         "two variables that change in the same way are one change",
         "_values/context.py",
-        "    if not is_different:\n        compared |= new\n",
-        "    compared |= new\n",
+        "    compared: set[tuple[int, int]] = set()\n",
+        "    compared = equal\n",
         "crashed_middleware",
     ),
 )

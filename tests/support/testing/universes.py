@@ -24,8 +24,7 @@ import anyio
 from crashing import CRASHING
 from drawn import agent, budget, provider, several
 from featured import FEATURED
-from featured_crashes import FEATURED_CRASHES, REPLAYED_WRITES
-from findings import is_known
+from featured_crashes import FEATURED_CRASHES
 from serving import SERVING
 
 from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
@@ -38,7 +37,6 @@ from aswarm.testing.simulate import (
     Simulation,
     SimulationError,
     World,
-    context_recorded,
 )
 
 # --- programs ---------------------------------------------------------------------------------------------------------
@@ -165,10 +163,7 @@ SEQUENTIAL = {"exits", "waiting_calls"}
 
 
 def simulation(name: str) -> Simulation:
-    invariants = DEFAULT_INVARIANTS
-    if name == "crashed_middleware" and is_known(REPLAYED_WRITES):
-        invariants = tuple(each for each in invariants if each is not context_recorded)
-    return Simulation(PROGRAMS[name], invariants, sequential=name in SEQUENTIAL, folder=None)
+    return Simulation(PROGRAMS[name], DEFAULT_INVARIANTS, sequential=name in SEQUENTIAL, folder=None)
 
 
 def first_failure(name: str, seeds: Iterable[int], where: Path | None = None) -> tuple[int, str] | None:

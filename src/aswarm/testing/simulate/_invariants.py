@@ -261,7 +261,10 @@ def _reported(world: World) -> Counter[str]:
     usages: dict[str, Any] = {run_id: log[-1].response.get("usage", {}) for run_id, log in world.logs.items()}
     for run, response in _ended(world):
         usages[run.id] = {count: getattr(response.usage, count) for count in _COUNTS}
-    return sum((Counter({count: usage.get(count, 0) for count in _COUNTS}) for usage in usages.values()), Counter())
+    reported = Counter[str]()
+    for usage in usages.values():
+        reported.update({count: usage.get(count, 0) for count in _COUNTS})
+    return reported
 
 
 # --- budgets ---

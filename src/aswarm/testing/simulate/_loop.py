@@ -70,7 +70,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.reported: list[dict[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.reported.append(context))
         self._owners: dict[int, Owner] = {}  # by the id of an async generator
-        self.steps = 0
+        self.steps: int = 0
         self.endless: Endless | None = None
 
     def allow_closing(self) -> None:
