@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from durables import Shop, die, durable
 from aswarm import Agent, RunError, tool
 from aswarm._record import log
 from aswarm.durable import DurableRun, DurableRuns
+from aswarm.middleware import CompletionRequest, Handlers, Started, ToolCall, ToolOutcome
 from aswarm.runs import Run, fold
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 
@@ -76,6 +80,40 @@ async def test_a_repeatable_call_runs_again(tmp_path: Path, shop: Shop) -> None:
     assert [message["content"] for message in response.messages][1] == "looked"
     assert shop.keys["look"] == ["r:1:0", "r:1:0"]
     assert response.unknown_calls == []
+
+
+async def test_writes_of_a_middleware_are_repeated(tmp_path: Path, shop: Shop) -> None:
+    """Around calls and around completions: the instructions read them, so the run could not continue without them."""
+
+    def counting(handlers: Handlers) -> Handlers:
+        async def complete(request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+            handlers.run.context_variables["counts"]["asked"] += 1
+            async with aclosing(handlers.complete(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            context["counts"]["called"] += 1
+            return await handlers.call_tool(call, context, started)
+
+        return replace(handlers, complete=complete, call_tool=call_tool)
+
+    def told(context_variables: dict[str, Any]) -> str:
+        return f"Counts: {context_variables['counts']}"
+
+    boss = shop.agents()[0].model_copy(update={"instructions": told})
+    settings: dict[str, Any] = {"agents": [boss], "middleware": [counting]}
+    async with durable(tmp_path, [call("count", number=1), call("look")], shop, **settings) as runs:
+        await runs.start("Boss", "Hi!", {"counts": {"asked": 0, "called": 0}}, run_id="r")
+        with anyio.fail_after(60):
+            await shop.began.wait()
+            await written(runs)
+        die(runs)
+    shop.go.set()
+    async with durable(tmp_path, ["Done."], shop, **settings) as runs:
+        response = await finished(await runs.get_run("r"))
+    assert response.messages[-1]["content"] == "Done."
+    assert response.context_variables["counts"] == {"asked": 3, "called": 2}
 
 
 async def test_concurrent_calls_keep_their_places(tmp_path: Path, shop: Shop) -> None:

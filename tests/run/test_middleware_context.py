@@ -232,7 +232,7 @@ def told(context_variables: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("eager", [False, "always"])
-@pytest.mark.parametrize("middleware", [*LISTS, [count, around_completions]])
+@pytest.mark.parametrize("middleware", [*LISTS, [count, around_completions], [around_completions]])
 async def test_a_replay_repeats_the_writes_of_a_middleware(
     tmp_path: Path, eager: Any, middleware: list[Middleware]
 ) -> None:

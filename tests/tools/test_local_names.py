@@ -182,6 +182,82 @@ async def test_names_of_a_function_that_runs_are_found() -> None:
     assert "cannot be resolved" not in response.messages[1]["content"]
 
 
+def agents_of_a_function() -> dict[str, Agent]:
+    """Return agents that were made in a function, which has returned when they run."""
+
+    class Query(BaseModel):
+        n: int
+
+    class Local:
+        def __call__(self, q: Query) -> str:
+            return str(q.n)
+
+    class Shop(TypedDict):
+        shop: str
+
+    def find(q: Query, times: int = 1) -> str:
+        return str(q.n * times)
+
+    def told(context_variables: Shop) -> str:
+        return f"Shop: {context_variables['shop']}"
+
+    return {
+        "find": Agent(functions=[functools.partial(find, times=2)]),
+        "Local": Agent(functions=[Local()]),
+        "told": Agent(instructions=told),
+    }
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("name", "expected"), [("find", "14"), ("Local", "7")])
+async def test_partials_and_callable_objects_of_an_agent_find_the_names(name: str, expected: str) -> None:
+    model = ScriptedModel([call(name, q={"n": 7}), "Done."])
+    response = await AsyncSwarm(model.client()).run(agents_of_a_function()[name], "Go")
+    assert response.messages[1]["content"] == expected
+
+
+@pytest.mark.anyio
+async def test_instructions_find_the_local_type_of_the_context() -> None:
+    model = ScriptedModel(["Done."])
+    await AsyncSwarm(model.client()).run(agents_of_a_function()["told"], "Go", {"shop": "Bakery"})
+    assert model.requests[0].messages[0]["content"] == "Shop: Bakery"
+
+
+def returning() -> Callable[..., Any]:
+    class Answer(TypedDict):
+        n: int
+
+    def ask(n: int) -> Answer:
+        return {"n": n}
+
+    return ask
+
+
+@pytest.mark.anyio
+async def test_a_local_name_of_the_result_is_only_a_warning() -> None:
+    """No call fails because of it."""
+    model = ScriptedModel([call("ask", n=7), "Done."])
+    with pytest.warns(UserWarning, match="the hint of 'return' cannot be resolved"):
+        response = await AsyncSwarm(model.client()).run(Agent(functions=[returning()]), "Go")
+    assert response.messages[1]["content"] == '{"n": 7}'
+
+
+def test_a_context_type_with_a_field_of_a_local_class_is_refused() -> None:
+    """The error has the remedy."""
+
+    class Inner(TypedDict):
+        n: int
+
+    class Outer(TypedDict):
+        inner: Inner
+
+    def take(context_variables: Outer) -> str:
+        return ""
+
+    with pytest.raises(ConfigurationError, match=r"Outer: a field in it names a class.*at the top level"):
+        schema_of(take)
+
+
 def test_a_blocking_run_in_another_thread_finds_the_names_that_the_agent_saw() -> None:
     class Query(BaseModel):
         n: int

@@ -114,7 +114,7 @@ class Recorder:
         self._stop = stop
         self._deltas = deltas
         self._state: RunState
-        self._has_middleware = False  # a middleware may write to the context variables during any call and completion
+        self._has_middleware = False  # a middleware may write to the context variables during any call
         self._turn = 0
         self._shown_turn = 0  # the turn of the last event; `_turn` may be one ahead, because it counts requests
         self._request: Mapping[str, str] = {}
@@ -304,9 +304,12 @@ class Recorder:
                 self.add(self._maker.withdrawn_call(call))
 
     def _changed(self, context: Mapping[str, Any], call: ToolCall | None = None) -> dict[str, Any]:
-        """Return the fields for the changes of the context variables; empty if only a reader could have made them."""
-        is_writer = call is not None and call.tool is not None and writes_context(call.tool)
-        return self._changes.changed(context) if is_writer or self._has_middleware else {}
+        """Return the fields for the changes of the context variables; empty if only a reader could have made them.
+
+        `call`: the call that has ended; None for a completion, around which a middleware may have changed nested values.
+        """
+        is_reader = call is not None and not (call.tool is not None and writes_context(call.tool))
+        return {} if is_reader and not self._has_middleware else self._changes.changed(context)
 
     def _note_end(self, call: ToolCall, outcome: ToolOutcome) -> None:
         event = finished_event(call, outcome)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aswarm._values.errors import ConfigurationError
-from aswarm._values.local_names import is_local, local_names
+from aswarm._values.local_names import innermost, is_local, local_names
 
 EMPTY = inspect.Parameter.empty
 _CONSEQUENCES = {"return": "", "context_variables": "; the function gets a dict"}
@@ -108,18 +108,18 @@ def resolve_hints(function: Callable[..., Any], parameters: Mapping[str, inspect
 def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
     # get_type_hints also resolves strings inside hints. It is called for one hint at a time, so that an unknown name affects
     # only one parameter.
-    innermost = _innermost(function)
-    namespace: dict[str, Any] = getattr(innermost, "__globals__", {})
+    own = innermost(function)
+    namespace: dict[str, Any] = getattr(own, "__globals__", {})
     holder = types.SimpleNamespace(__annotations__={key: hint})
     try:
         try:
-            return typing.get_type_hints(holder, namespace, _closure(innermost), include_extras=True)[key]
+            return typing.get_type_hints(holder, namespace, _closure(own), include_extras=True)[key]
         except NameError:
-            names = {**_closure(innermost), **_local_names(function, innermost)}
+            names = {**_closure(own), **_local_names(function, own)}
             return typing.get_type_hints(holder, namespace, names, include_extras=True)[key]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         fault = f"function {name_of(function)!r}: the hint of {key!r} cannot be resolved ({error})"
-        if isinstance(error, NameError) and inspect.isfunction(innermost) and is_local(innermost, error.name):
+        if isinstance(error, NameError) and inspect.isfunction(own) and is_local(own, error.name) and key != "return":
             raise ConfigurationError(
                 f"{fault}; define the class at the top level of its module, or make the tool inside of the function that "
                 "defines the class"
@@ -133,21 +133,21 @@ def _resolve(function: Callable[..., Any], key: str, hint: Any) -> Any:
 
 def warn_of(function: Callable[..., Any], text: str) -> None:
     """Emit a warning at the location of the function. The stack would show the code that first needs the schema."""
-    innermost = _innermost(function)
-    if not inspect.isfunction(innermost):  # a class, or a builtin
+    own = innermost(function)
+    if not inspect.isfunction(own):  # a class, or a builtin
         warnings.warn(text, UserWarning, stacklevel=3)
         return
-    registry = innermost.__globals__.setdefault("__warningregistry__", {})
-    place = innermost.__code__.co_filename, innermost.__code__.co_firstlineno, innermost.__module__
+    registry = own.__globals__.setdefault("__warningregistry__", {})
+    place = own.__code__.co_filename, own.__code__.co_firstlineno, own.__module__
     warnings.warn_explicit(text, UserWarning, *place, registry=registry)
 
 
-def _local_names(function: Any, innermost: Any) -> dict[str, Any]:
-    if not inspect.isfunction(innermost):
+def _local_names(function: Any, own: Any) -> dict[str, Any]:
+    if not inspect.isfunction(own):
         return {}
     called = behind_partials(function)
     bound = getattr(called, "__self__", None if inspect.isroutine(called) else called)
-    return local_names(innermost, bound if isinstance(bound, type) else type(bound))
+    return local_names(own, bound if isinstance(bound, type) else type(bound))
 
 
 def _closure(function: Any) -> dict[str, Any]:
@@ -157,10 +157,3 @@ def _closure(function: Any) -> dict[str, Any]:
         with contextlib.suppress(ValueError):  # no value yet, for example if two functions refer to each other
             closure[name] = cell.cell_contents
     return closure
-
-
-def _innermost(function: Any) -> Any:
-    function = inspect.unwrap(behind_partials(function))
-    function = getattr(function, "__func__", function)
-    called = function if inspect.isroutine(function) else type(function).__call__
-    return getattr(called, "__func__", called)

@@ -91,12 +91,13 @@ class Agent(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
-        functions = values.get("functions") if is_object(values) else None
-        for function in functions if is_array(functions) else ():
+        given = values if is_object(values) else {}
+        functions = given.get("functions")
+        for function in (given.get("instructions"), *(functions if is_array(functions) else ())):
             keep_local_names(function)
         if cls.model_config.get("extra", "ignore") == "ignore":
             known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
-            for key in values if is_object(values) else ():
+            for key in given:
                 if key not in known:
                     _report_unknown_field(cls, key)
         return values

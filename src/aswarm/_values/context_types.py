@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import typing_extensions
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from .context_forms import ViewForm, merged, same, shapes_of
@@ -215,8 +215,10 @@ def _adapter_of(hint: Any, kind: Any, fields: frozenset[str]) -> TypeAdapter[Any
             schema = adapter.json_schema(by_alias=True)
             written = adapter.json_schema(by_alias=True, mode="serialization")
     except Exception as error:
+        is_unfinished = isinstance(error, PydanticUserError) and error.code == "class-not-fully-defined"
+        fault = "a field in it names a class that cannot be found; define both at the top level of their module"
         raise _without_json(kind) or ConfigurationError(
-            f"the context variables cannot have the type {kind.__name__}: {error}"
+            f"the context variables cannot have the type {kind.__name__}: {fault if is_unfinished else error}"
         ) from error
     if b'"writeOnly":true' in to_json([schema, written]):
         raise ConfigurationError(

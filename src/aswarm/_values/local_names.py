@@ -6,6 +6,7 @@ neither a global name nor, usually, a variable of the closure. But while that fu
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -20,12 +21,22 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 def keep_local_names(function: Any) -> None:
     """Keep the names that the string hints of a function need, if the functions around its definition still run."""
-    function = inspect.unwrap(getattr(function, "__func__", function))
+    function = innermost(function)
     if not inspect.isfunction(function) or _LOCALS not in function.__qualname__:
         return
     found = dict(_names_of_frames(function, _missing_names(function)))
     if found:
         function.__dict__[_KEPT] = {**function.__dict__.get(_KEPT, {}), **found}
+
+
+def innermost(function: Any) -> Any:
+    """Return the function that a call runs: inside partials, decorators and methods, or the `__call__` of an object."""
+    while isinstance(function, functools.partial):
+        function = cast("Any", function.func)
+    function = inspect.unwrap(function)
+    function = getattr(function, "__func__", function)
+    called = function if inspect.isroutine(function) else getattr(type(function), "__call__", None)  # noqa: B004
+    return getattr(called, "__func__", called)
 
 
 def local_names(function: Any, owner: Any = None) -> dict[str, Any]:
@@ -58,10 +69,8 @@ def _inside(found: Any, part: str) -> Any:
 
 
 def _missing_names(function: Any) -> set[str]:
-    if (
-        getattr(function, "__annotate__", None) is not None
-    ):  # Python 3.14 finds the names itself, if the hints are no texts
-        return set()
+    if getattr(function, "__annotate__", None) is not None:
+        return set()  # Python 3.14 finds the names itself, if the hints are no texts
     hints: dict[str, Any] = function.__annotations__
     names: set[str] = {name for hint in hints.values() if isinstance(hint, str) for name in _NAME.findall(hint)}
     return names.difference(function.__globals__, function.__code__.co_freevars)
@@ -76,7 +85,7 @@ def _names_of_frames(function: Any, names: set[str]) -> Iterator[tuple[str, Any]
     frame: FrameType | None = sys._getframe() if names else None
     while frame is not None and names:
         if frame.f_globals is function.__globals__ and frame.f_code.co_qualname in around:
-            found = names & frame.f_locals.keys()
+            found = names.intersection(frame.f_locals)  # in Python 3.13, keys() of it is a list
             yield from ((name, frame.f_locals[name]) for name in found)
             names = names - found
         frame = frame.f_back
