@@ -143,6 +143,28 @@ async def test_classes_are_names_in_the_code() -> None:
     assert await result_of(code, total) == "4.0"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "code", ["await rows(n=None)", "n: int | None = None\nawait rows(n=n, many=None)", "await rows()"]
+)
+async def test_none_means_the_default(code: str) -> None:
+    """As `null` does in a call of the model."""
+
+    async def rows(n: int = 3, many: list[int | None] = [1]) -> str:  # noqa: B006
+        return f"{n} {many}"
+
+    assert await result_of(code, rows) == "3 [1]"
+    assert "async def rows(n: int = ..., many: list[int | None] = ...) -> str:" in text_of(rows)
+
+
+@pytest.mark.anyio
+async def test_none_is_refused_for_a_parameter_without_a_default() -> None:
+    async def rows(n: int) -> str:
+        return str(n)
+
+    assert "Expected `int`, found `None`" in await result_of("await rows(n=None)", rows)
+
+
 def test_schemas_of_other_programs() -> None:
     """A schema of an MCP server may have any form; a form without a hint in Python is Any."""
 

@@ -41,7 +41,8 @@ _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 class Stubs:
     """The functions as Python.
 
-    `text`: their signatures and docstrings, for the model. `checked`: the same, for the type check. `prelude`: their definitions
+    `text`: their signatures and docstrings, for the model. `checked`: the same for the type check, which also takes None for a
+    default. `prelude`: their definitions
     for the sandbox.
     `names`: the names of the tools by their names in Python. `readings`: see `value_of`, by the names of the tools.
     """
@@ -58,7 +59,7 @@ def stubs_of(tools: Iterable[Tool[..., Any]]) -> Stubs:
     types = _Types()
     names: dict[str, str] = {}
     readings: dict[str, Reading] = {}
-    signatures, definitions = list[str](), list[str]()
+    shown, checked, definitions = list[str](), list[str](), list[str]()
     for tool in tools:
         function = tool._schema.json["function"]
         name = _identifier(function["name"])
@@ -69,14 +70,15 @@ def stubs_of(tools: Iterable[Tool[..., Any]]) -> Stubs:
             )
         names[name] = function["name"]
         returned, readings[function["name"]] = _returned(tool, types, name)
-        parameters = _parameters(function["parameters"], types, name)
-        signatures.append(_signature(name, parameters, returned, function.get("description") or ""))
+        parameters, description = _parameters(tool, types, name), function.get("description") or ""
+        shown.append(_signature(name, parameters, returned, description))
+        checked.append(_signature(name, parameters, returned, description, is_checked=True))
         definitions.append(_definition(name, parameters))
     classes = [*types.definitions.values()]
-    text = "\n\n".join([*classes, *signatures]) + "\n"
+    text, to_check = ("\n\n".join([*classes, *each]) + "\n" for each in (shown, checked))
     aliases = [f"{name} = dict" for name in types.definitions]
     prelude = "\n".join([_IMPORTS, f"{_UNSET} = ('unset',)", *aliases, *definitions]) + "\n"
-    return Stubs(text, f"{_HEADER}\n{text}", prelude, names, readings)
+    return Stubs(text, f"{_HEADER}\n{to_check}", prelude, names, readings)
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
@@ -84,29 +86,43 @@ def stubs_of(tools: Iterable[Tool[..., Any]]) -> Stubs:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """A parameter. `key`: its name in the arguments of the tool; None if the parameter has all arguments as a dict."""
+    """A parameter. `key`: its name in the arguments of the tool; None if the parameter has all arguments as a dict.
+
+    `null_is_default`: whether None means the default, although the type may refuse it.
+    """
 
     name: str
     key: str | None
     hint: str
     is_required: bool
+    null_is_default: bool = False
 
 
-def _parameters(schema: Mapping[str, Any], types: _Types, function: str) -> list[_Parameter]:
+def _parameters(tool: Tool[..., Any], types: _Types, function: str) -> list[_Parameter]:
+    schema: Mapping[str, Any] = tool._schema.json["function"]["parameters"]
     properties: Mapping[str, Any] = schema.get("properties") or {}
     if not all(map(_is_name, properties)):
         return [_Parameter("arguments", None, "dict[str, Any]", is_required=True)]
     required = set[str](schema.get("required") or ())
     defs: Mapping[str, Any] = schema.get("$defs") or {}
+    is_validated = tool.parameters is None
     parameters = [
-        _Parameter(key, key, types.hint(each, defs, f"{function}_{key}"), key in required)
+        _Parameter(
+            key, key, types.hint(each, defs, f"{function}_{key}"), key in required, is_validated and key not in required
+        )
         for key, each in properties.items()
     ]
     return sorted(parameters, key=lambda parameter: not parameter.is_required)
 
 
-def _signature(name: str, parameters: list[_Parameter], returned: str, description: str) -> str:
-    listed = ", ".join(f"{each.name}: {each.hint}" + ("" if each.is_required else " = ...") for each in parameters)
+def _signature(
+    name: str, parameters: list[_Parameter], returned: str, description: str, *, is_checked: bool = False
+) -> str:
+    hints = [f"{each.hint} | None" if is_checked and each.null_is_default else each.hint for each in parameters]
+    defaults = ["" if each.is_required else " = ..." for each in parameters]
+    listed = ", ".join(
+        f"{each.name}: {hint}{default}" for each, hint, default in zip(parameters, hints, defaults, strict=True)
+    )
     text = description.replace("\\", "\\\\").replace('"""', "'''").strip()
     body = f'    """{text}"""' if text else "    ..."
     return f"async def {name}({listed}) -> {returned}:\n{body}"
