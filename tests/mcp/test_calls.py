@@ -9,6 +9,7 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.server import Server
 from mcp.types import ListToolsResult, PaginatedRequestParams
+from mcp.types import Tool as ServerTool
 from mcp_servers import PNG, Tools, make_server, tool
 
 from aswarm import (
@@ -60,6 +61,44 @@ async def test_texts_are_joined_and_everything_else_is_a_content_part() -> None:
     assert parts[1]["image_url"]["url"] == f"data:image/gif;base64,{PNG}"
     assert parts[2]["file"]["filename"] == "audio.wav"
     assert parts[5]["text"] == "Orders: https://example.com/orders"
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_left_out"),
+    [
+        ({"type": "integer", "default": 3}, True),
+        ({"type": ["integer", "string"]}, True),
+        ({"enum": ["a", "b"]}, True),
+        ({"const": "a"}, True),
+        ({"$ref": "#/$defs/Size"}, True),
+        ({"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/Size"}]}, True),
+        ({"type": ["integer", "null"]}, False),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, False),
+        ({"enum": ["a", None]}, False),
+        ({"$ref": "#/$defs/Loop"}, False),
+        ({"$ref": "https://example.com/size.json"}, False),
+        ({"description": "Anything."}, False),
+        (True, False),
+    ],
+)
+async def test_null_for_a_parameter_that_may_be_left_out_is_left_out(schema: Any, is_left_out: bool) -> None:
+    """If its schema refuses null: the server would refuse the call. A null that is not optional is sent."""
+    definitions = {
+        "Size": {"type": "string"},
+        "Loop": {"anyOf": [{"type": "integer"}, {"$ref": "#/$defs/Loop"}, {"type": "null"}]},
+    }
+    tools = Tools()
+    properties = {"text": {"type": "string"}, "n": schema}
+    offered = {"type": "object", "properties": properties, "required": ["text"], "$defs": definitions}
+    tools.listed = [ServerTool(name="echo", input_schema=offered)]
+    async with MCPServer(make_server(tools)) as shop:
+        await run(shop, call("echo", text=None, n=None, other=None))
+        await run(shop, call("echo", text="a", n="b"))
+    left: dict[str, Any] = {} if is_left_out else {"n": None}
+    assert [arguments for _, arguments in tools.calls] == [
+        {"text": None, **left, "other": None},
+        {"text": "a", "n": "b"},
+    ]
 
 
 async def test_data_that_cannot_be_read_is_named() -> None:
@@ -292,7 +331,7 @@ async def test_the_functions_change_with_refresh_only() -> None:
         assert [each.__name__ for each in before] == ["echo"]
         assert [each.__name__ for each in await shop.refresh()] == ["echo", "later"]
         assert shop.functions is not before
-        tools.listed = [tool("later", description="x"), tool("later")]
+        tools.listed = [tool("later.x"), tool("later x")]
         with pytest.raises(ConfigurationError, match=r"two tools of the MCP server shop.*only="):
             await shop.refresh()
         tools.listed = None  # type: ignore[assignment]

@@ -232,6 +232,21 @@ def lines(context: dict[str, Any]) -> list[Any]:
             [{**each, "number": 7} for each in LINES[1:]],
         ),
         (lambda cart: setattr(cart, "lines", [each.model_copy() for each in cart.lines[::-1]]), LINES[::-1]),
+        (
+            lambda cart: setattr(cart, "lines", [each.model_copy(update={"number": 7}) for each in cart.lines[::-1]]),
+            [{**each, "number": 7} for each in LINES[::-1]],
+        ),
+        (
+            lambda cart: setattr(
+                cart, "lines", [Line(name="new"), *(each.model_copy(update={"number": 7}) for each in cart.lines[::2])]
+            ),
+            [{"name": "new", "number": 1}, *({**each, "number": 7} for each in LINES[::2])],
+        ),
+        # the list is a queue: a new item is no copy of the item that has left
+        (
+            lambda cart: (cart.lines.pop(0), cart.lines.append(Line(name="new"))),
+            [*LINES[1:], {"name": "new", "number": 1}],
+        ),
         (lambda cart: setattr(cart, "lines", [Line(name="only")]), [{"name": "only", "number": 1}]),
         (lambda cart: setattr(cart, "lines", []), []),
     ],
@@ -247,6 +262,46 @@ def test_the_right_one_of_two_equal_items_stays() -> None:
     """The items are equal in the view, and differ in a key that the type does not know."""
     context = {"cart": {"lines": [{"name": "ink", "id": 1}, {"name": "ink", "id": 2}]}}
     assert lines(changed(Shop, context, lambda shop: shop.cart.lines.pop(0))) == [{"name": "ink", "id": 2}]
+
+
+def test_equal_items_that_all_change_keep_their_unknown_keys() -> None:
+    """Each copy has the keys of one of them."""
+    context = {"cart": {"lines": [{"name": "ink", "id": place} for place in range(4)]}}
+
+    def change(shop: Shop) -> None:
+        shop.cart.lines = [each.model_copy(update={"number": 5 + n}) for n, each in enumerate(shop.cart.lines[1:])]
+
+    assert lines(changed(Shop, context, change)) == [{"name": "ink", "id": n, "number": 5 + n} for n in range(3)]
+
+
+def test_of_two_equal_items_the_one_at_its_place_is_the_unchanged_one() -> None:
+    context = {"cart": {"lines": [{"name": "ink", "id": 1}, {"name": "ink", "id": 2}]}}
+
+    def change(shop: Shop) -> None:
+        first, second = shop.cart.lines
+        shop.cart.lines = [first.model_copy(update={"number": 9}), second.model_copy()]
+
+    expected = [{"name": "ink", "id": 1, "number": 9}, {"name": "ink", "id": 2}]
+    assert lines(changed(Shop, context, change)) == expected
+
+
+class Node(BaseModel):
+    name: str
+    inner: Node | None = None
+
+
+class Tree(BaseModel):
+    node: Node
+
+
+def test_an_object_around_the_old_object_has_none_of_its_keys() -> None:
+    """The old object has moved into the new one, with its unknown keys."""
+    context = {"node": {"name": "old", "id": 1, "inner": {"name": "leaf", "id": 2}}}
+
+    def change(tree: Tree) -> None:
+        tree.node = Node(name="new", inner=tree.node)
+
+    assert changed(Tree, context, change) == {"node": {"name": "new", "inner": context["node"]}}
 
 
 def test_a_missing_object_is_written_whole() -> None:

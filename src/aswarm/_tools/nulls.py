@@ -10,6 +10,8 @@ from pydantic_core import from_json, to_json
 
 from aswarm._values.json import is_array, is_object
 
+_UNIONS = ("anyOf", "oneOf", "allOf")
+
 
 def without_refused_nulls(
     arguments: Mapping[str, Any], error: ValidationError, schema: Mapping[str, Any]
@@ -28,15 +30,38 @@ def without_refused_nulls(
     return data if any(removed) else None
 
 
+def without_optional_nulls(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without each null of a parameter that may be left out, and whose schema refuses null.
+
+    For a JSON schema of another program, which validates the arguments itself.
+    """
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    optional = {key: each for key, each in schema["properties"].items() if key not in schema.get("required", ())}
+    refusing = {key for key, each in optional.items() if not _takes_null(each, definitions)}
+    return {key: value for key, value in arguments.items() if value is not None or key not in refusing}
+
+
+def _takes_null(schema: Any, definitions: Mapping[str, Any]) -> bool:
+    branches = _branches([schema], definitions)
+    return not branches or any(map(_admits_null, branches))
+
+
+def _admits_null(schema: Mapping[str, Any]) -> bool:
+    """Return whether this part of a schema, without its branches, admits null."""
+    if "enum" in schema or "const" in schema:
+        return None in schema.get("enum", [schema.get("const")])
+    if "type" in schema:
+        return "null" in schema["type"]  # a name, or a list of names
+    return not schema.keys() & {"$ref", *_UNIONS}
+
+
 def _remove(data: Any, schema: Mapping[str, Any], definitions: Mapping[str, Any], place: Sequence[int | str]) -> bool:
     schemas = [schema]
     for part in place:
         if is_array(data) and isinstance(part, int):
             schemas = _branches((each.get("items") for each in schemas), definitions)
             data = data[part]
-        elif (
-            is_object(data) and isinstance(part, str) and part in data
-        ):  # any other part is the name of a branch of a union
+        elif is_object(data) and isinstance(part, str) and part in data:  # otherwise the part names a branch of a union
             owners = [each for each in schemas if part in each.get("properties", ())]
             if data[part] is None:
                 has_default = any(part not in each.get("required", ()) for each in owners)
@@ -53,8 +78,8 @@ def _branches(schemas: Iterable[Any], definitions: Mapping[str, Any]) -> list[Ma
     """Return the schemas, with the branches of unions and the targets of references."""
     found = [each for each in schemas if is_object(each)]
     for each in found:  # the list grows during the loop
+        inner = [branch for key in _UNIONS for branch in each.get(key, ())]
         if "$ref" in each:
-            found.append(definitions[each["$ref"].rsplit("/", 1)[-1]])
-        for key in ("anyOf", "oneOf", "allOf"):
-            found.extend(each.get(key, ()))
+            inner.append(definitions.get(each["$ref"].rsplit("/", 1)[-1], {}))
+        found.extend(branch for branch in inner if not any(branch is known for known in found))
     return found

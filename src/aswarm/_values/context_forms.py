@@ -8,7 +8,7 @@ core schema, because only this schema has the keys of nested models, dataclasses
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -19,7 +19,7 @@ from .errors import ConfigurationError
 from .json import is_array, is_object
 
 _NOTHING: Any = object()
-_NEAR = 20  # an item that was copied and changed is searched at most this number of places from its old place
+_NEAR = 20  # if a function changes a list in place, a changed copy of an item is searched this number of places from it
 _SETS = (set, frozenset)
 
 
@@ -149,6 +149,10 @@ class ViewForm:
         """Return the object of the start of the call that has this form now."""
         return self._origins.get(id(node))
 
+    def origins(self) -> set[int]:
+        """Return the id() of the form of each object of the start of the call that is still in the value."""
+        return {id(each.form) for each in self._origins.values()}
+
     def kind(self, node: object) -> type | None:
         """Return the class of the value with this form."""
         return self._kinds.get(id(node))
@@ -233,11 +237,14 @@ class _Merge:
     def __init__(self, before: ViewForm, after: ViewForm) -> None:
         self._before = before
         self._after = after
+        self._moved = after.origins()
 
     def value(self, source: Any, before: Any, after: Any, checked: Any) -> Any:
         origin = self._after.origin(after)
         if origin is not None:
             source, before = origin.source, origin.form
+        elif id(before) in self._moved:  # the old object is somewhere else now, so this is another one
+            source, before = _NOTHING, _NOTHING
         if before is not _NOTHING and source is not _NOTHING and same(before, after):
             return source
         if is_object(after):
@@ -271,40 +278,75 @@ class _Merge:
         return made
 
     def _old_places(self, before: Sequence[Any], after: Sequence[Any]) -> list[int | None]:
-        """Return the place before the call of each item: of the same object, else of an equal item, else of the nearest item."""
-        places: list[int | None] = [None] * len(after)
+        """Return the place before the call of each item: of the same object, else of an equal item, else of a similar item."""
+        found = _OldPlaces(before, after)
         own = {id(item): place for place, item in enumerate(before)}
         for place, item in enumerate(after):
             origin = self._after.origin(item)
-            places[place] = own.get(id(origin.form)) if origin is not None else None
-        taken = {place for place in places if place is not None}
-        equal: defaultdict[bytes, list[int]] = defaultdict(list)
-        for place in reversed(range(len(before))):
-            if place not in taken:
-                equal[_json(before[place])].append(place)
-        _fill(places, taken, lambda place: free.pop() if (free := equal.get(_json(after[place]))) else None)
-        if moved := min(abs(len(after) - len(before)), _NEAR):
-            members = [_members_of(item) for item in before]
-            counts = Counter(member for each in members for member in each)
-            rare = [{member for member in each if counts[member] == 1} for each in members]
-            _fill(places, taken, lambda place: _most_similar(place, moved, rare, _members_of(after[place]), taken))
-        else:
-            _fill(places, taken, lambda place: None if place in taken else place)
-        return places
+            if origin is not None and (old := own.get(id(origin.form))) is not None:
+                found.take(place, old)
+        # Without any of its old objects, the list was made anew, from copies in any order.
+        reach = (
+            min(abs(len(after) - len(before)), _NEAR) if any(old is not None for old in found.places) else len(before)
+        )
+        found.take_equal()
+        found.take_similar(reach)
+        if len(after) == len(before):
+            found.take_same_places()
+        return found.places
 
 
-def _fill(places: list[int | None], taken: set[int], find: Callable[[int], int | None]) -> None:
-    for place, old in enumerate(places):
-        if old is None and (found := find(place)) is not None:
-            places[place] = found
-            taken.add(found)
+class _OldPlaces:
+    """Finds the place before the call of each item of a list. `places`: the old places that were found; None for a new item."""
 
+    def __init__(self, before: Sequence[Any], after: Sequence[Any]) -> None:
+        self.places: list[int | None] = [None] * len(after)
+        self._before = before
+        self._after = after
+        # The old places that no item has taken, by the JSON of the item. Equal items have no difference that the type knows.
+        self._free: defaultdict[bytes, dict[int, None]] = defaultdict(dict)
+        self._texts = list(map(_json, before))
+        for place, text in enumerate(self._texts):
+            self._free[text][place] = None
 
-def _most_similar(place: int, moved: int, rare: Sequence[set[Any]], members: set[Any], taken: set[int]) -> int | None:
-    """Return the place of the item that this changed copy replaces: it has the most members that no other item has."""
-    near = range(max(0, place - moved), min(len(rare), place + moved + 1))
-    free = [each for each in near if each not in taken and rare[each] & members]
-    return max(free, key=lambda each: len(rare[each] & members), default=None)
+    def take(self, place: int, old: int) -> None:
+        """Let the item at this place have this old place, if it is free."""
+        if self.places[place] is None and old in self._free[self._texts[old]]:
+            self.places[place] = old
+            del self._free[self._texts[old]][old]
+
+    def take_equal(self) -> None:
+        for place, item in enumerate(self._after):
+            if self._free.get(text := _json(item)):
+                self.take(place, self._nearest(text, place))
+
+    def take_similar(self, reach: int) -> None:
+        """Take the free place, at most `reach` away, whose item has the most of those members that only equal items have."""
+        owners: dict[tuple[str, bytes], bytes | None] = {}
+        for item, text in zip(self._before, self._texts, strict=True):
+            for member in _members_of(item):
+                owners[member] = text if owners.get(member, text) == text else None
+        wanted: list[tuple[int, int, int, bytes]] = []
+        for place, item in enumerate(self._after):
+            if self.places[place] is None:
+                counts = Counter(owners.get(member) for member in _members_of(item))
+                wanted += (
+                    (-count, abs(self._nearest(text, place) - place), place, text)
+                    for text, count in counts.items()
+                    if text is not None and self._free[text]
+                )
+        for _, _, place, text in sorted(wanted):
+            if self._free[text] and abs((old := self._nearest(text, place)) - place) <= reach:
+                self.take(place, old)
+
+    def _nearest(self, text: bytes, place: int) -> int:
+        """Return the same place, or else the first one, of the free places of equal items."""
+        free = self._free[text]
+        return place if place in free else next(iter(free))
+
+    def take_same_places(self) -> None:
+        for place in range(len(self._after)):
+            self.take(place, place)
 
 
 def _members_of(item: Any) -> set[tuple[str, bytes]]:

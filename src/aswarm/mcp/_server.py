@@ -34,6 +34,7 @@ from aswarm._blocking.sync_swarm import wait_on_event_loop
 from aswarm._run.current_call import progress, running_call
 from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import current_loop
+from aswarm._tools.nulls import without_optional_nulls
 from aswarm._tools.tool import Approval, Tool, function_tool
 from aswarm._values.errors import CallerMistake, CallLost, ConfigurationError, ToolError, ToolTimeout
 
@@ -206,14 +207,16 @@ class MCPServer:
         return [self._function(name, tool) for name, tool in self._options.offered(tools, self.name).items()]
 
     def _function(self, name: str, tool: ServerTool) -> Tool[..., Any]:
+        parameters = parameters_of(tool)
+
         async def call(**arguments: Any) -> str | list[Shown]:
-            return await self._call(tool, arguments)
+            return await self._call(tool, without_optional_nulls(arguments, parameters))
 
         made = function_tool(
             call,
             name=name,
             description=tool.description or tool.title or "",
-            parameters=parameters_of(tool),
+            parameters=parameters,
             concurrent=False if runs_alone(tool) else None,
             repeatable=may_repeat(tool),
             approve=self._options.approval(tool),
