@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +28,9 @@ from pydantic import (
 )
 from typing_extensions import TypedDict
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, tool
 from aswarm._values.context_types import ContextType, context_type
+from aswarm.middleware import Handlers, Started, ToolCall, ToolOutcome
 from aswarm.testing import ScriptedModel, call
 
 # --- drawn changes, in three kinds of types ---
@@ -675,6 +677,57 @@ async def test_functions_with_parts_of_one_context_keep_what_the_others_wrote(an
     cart = {"lines": [first, *LINES[1:]], "coupon": "X", "note": "asked"}
     assert response.context_variables == {"cart": cart, "asked": True}
     assert SHOP["cart"]["lines"] is LINES and "price" in LINES[0]
+
+
+class PricedShop(BaseModel):
+    class Cart(BaseModel):
+        class Line(BaseModel):
+            price: int
+
+        lines: list[Line]
+
+    cart: Cart
+
+
+async def test_concurrent_writers_of_different_leaves_keep_both_changes(anyio_backend: object) -> None:
+    """The views start from the same data, and the last one that ends does not write the old data back."""
+    started, ended = anyio.Event(), anyio.Event()
+
+    @tool(concurrent=True)
+    async def count(context_variables: Shop) -> str:
+        context_variables.cart.lines[0].number = 7
+        started.set()
+        await ended.wait()
+        context_variables.cart.lines[2].name = "quill"
+        return "counted"
+
+    @tool(concurrent=True)
+    async def price(context_variables: PricedShop) -> str:
+        await started.wait()
+        context_variables.cart.lines[0].price += 1
+        return "priced"
+
+    @tool(concurrent=True)
+    async def note(context_variables: Shop) -> str:
+        context_variables.cart.note = "noted"
+        return "noted"
+
+    def watched(handlers: Handlers) -> Handlers:
+        async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            outcome = await handlers.call_tool(call, context, started)
+            if call.name == "price":
+                ended.set()
+            return outcome
+
+        return dataclasses.replace(handlers, call_tool=call_tool)
+
+    model = ScriptedModel([[call("count"), call("price"), call("note")], "Done."])
+    swarm = AsyncSwarm(model.client(), middleware=[watched])
+    with anyio.fail_after(60):
+        response = await swarm.run(Agent(functions=[count, price, note]), "Go", SHOP)
+    first = {**LINES[0], "price": 4, "number": 7}
+    cart = {"lines": [first, LINES[1], {**LINES[2], "name": "quill"}], "coupon": "X", "note": "noted"}
+    assert response.context_variables == {"cart": cart}
 
 
 class Anything(BaseModel):

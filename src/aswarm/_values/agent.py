@@ -91,7 +91,7 @@ class Agent(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _name_unknown_fields(cls, values: object) -> object:
-        given = values if is_object(values) else {}
+        given: Mapping[str, Any] = values if is_object(values) else {}
         functions = given.get("functions")
         for function in (given.get("instructions"), *(functions if is_array(functions) else ())):
             keep_local_names(function)

@@ -229,7 +229,10 @@ class ViewForm:
 
 
 def merged(source: Mapping[str, Any], before: ViewForm, after: ViewForm, checked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the source with the changes between two forms. `checked`: the second form, after its validators ran."""
+    """Return the source with the changes between two forms. `checked`: the second form, after its validators ran.
+
+    `source`: the data now. Another call may have changed them since the first form, so they keep what this call did not change.
+    """
     return cast("dict[str, Any]", _Merge(before, after).value(source, before.data, after.data, checked))
 
 
@@ -241,10 +244,10 @@ class _Merge:
 
     def value(self, source: Any, before: Any, after: Any, checked: Any) -> Any:
         origin = self._after.origin(after)
-        if origin is not None:
-            source, before = origin.source, origin.form
-        elif id(before) in self._moved:  # the old object is somewhere else now, so this is another one
+        if origin is None and id(before) in self._moved:  # the old object is somewhere else now, so this is another one
             source, before = _NOTHING, _NOTHING
+        elif origin is not None and origin.form is not before:  # it comes from somewhere else
+            source, before = origin.source, origin.form
         if before is not _NOTHING and source is not _NOTHING and same(before, after):
             return source
         if is_object(after):

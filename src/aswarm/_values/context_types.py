@@ -112,12 +112,15 @@ class ContextType:
                 f"{self.name} has a serializer whose JSON form the type cannot read, so no change can be stored: {_faults(error)}"
             ) from None
 
-    def changes(self, source: Mapping[str, Any], before: ViewForm, value: Any) -> tuple[dict[str, Any], list[str]]:
+    def changes(
+        self, context: Mapping[Any, Any], source: Mapping[str, Any], before: ViewForm, value: Any
+    ) -> tuple[dict[str, Any], list[str]]:
         """Return the changed fields of a view as JSON data, and the removed keys.
 
-        `source`: the context variables that the view was read from. `before`: the form of the view at the start. Raises
-        TypeError if a change does not fit the type.
+        `context`: the context variables, which other calls may have changed since the start. `source`: the fields that the view
+        was read from. `before`: the form of the view at the start. Raises TypeError if a change does not fit the type.
         """
+        own = {key: context[key] for key in self._fields if key in context}
         try:
             if undeclared := self._undeclared(value):
                 raise self._misfit_of_change(f"{undeclared}: the type has no such field")
@@ -128,9 +131,9 @@ class ContextType:
             removed = [key for key in before.data if key not in after.data]
             if not (keys or removed):
                 return {}, []
-            changed = merged(source, before, after, after.data)
+            changed = merged(own, before, after, after.data)
             checked = self._form(self._adapter.validate_json(_as_json(changed)), changed)
-            changed = merged(source, before, after, checked.data)
+            changed = merged(own, before, after, checked.data)
         except ValidationError as error:
             raise self._misfit_of_change(_faults(error)) from None
         except (PydanticSerializationError, AttributeError) as error:
@@ -165,7 +168,7 @@ class ContextView:
         """Apply the changes of the call. If a change does not fit the type, raise TypeError and apply no change."""
         if self.before is None:
             return
-        changed, removed = self.kind.changes(self.source, self.before, self.value)
+        changed, removed = self.kind.changes(context, self.source, self.before, self.value)
         for key in removed:
             context.pop(key, None)
         context.update(changed)
