@@ -679,14 +679,16 @@ async def test_functions_with_parts_of_one_context_keep_what_the_others_wrote(an
     assert SHOP["cart"]["lines"] is LINES and "price" in LINES[0]
 
 
+class PricedLine(BaseModel):
+    price: int
+
+
+class PricedCart(BaseModel):
+    lines: list[PricedLine]
+
+
 class PricedShop(BaseModel):
-    class Cart(BaseModel):
-        class Line(BaseModel):
-            price: int
-
-        lines: list[Line]
-
-    cart: Cart
+    cart: PricedCart
 
 
 async def test_concurrent_writers_of_different_leaves_keep_both_changes(anyio_backend: object) -> None:

@@ -35,7 +35,8 @@ def innermost(function: Any) -> Any:
         function = cast("Any", function.func)
     function = inspect.unwrap(function)
     function = getattr(function, "__func__", function)
-    called = function if inspect.isroutine(function) else getattr(type(function), "__call__", None)  # noqa: B004
+    kind: Any = type(function)
+    called = function if inspect.isroutine(function) else getattr(kind, "__call__", None)  # noqa: B004
     return getattr(called, "__func__", called)
 
 
