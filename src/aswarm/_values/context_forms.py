@@ -288,7 +288,7 @@ class _Merge:
             origin = self._after.origin(item)
             if origin is not None and (old := own.get(id(origin.form))) is not None:
                 found.take(place, old)
-        # Without any of its old objects, the list was made anew, from copies in any order.
+        # Without any of its old objects, the list is a new one, of copies in any order.
         reach = (
             min(abs(len(after) - len(before)), _NEAR) if any(old is not None for old in found.places) else len(before)
         )

@@ -35,7 +35,7 @@ def innermost(function: Any) -> Any:
         function = cast("Any", function.func)
     function = inspect.unwrap(function)
     function = getattr(function, "__func__", function)
-    kind: Any = type(function)
+    kind = cast("Any", type(function))
     called = function if inspect.isroutine(function) else getattr(kind, "__call__", None)  # noqa: B004
     return getattr(called, "__func__", called)
 
