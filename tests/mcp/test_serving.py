@@ -10,7 +10,18 @@ import pytest
 from mcp import Client
 from mcp.types import ElicitResult
 
-from aswarm import Agent, Answer, AsyncSwarm, ConfigurationError, Hold, Result, current_call, external_tool, tool
+from aswarm import (
+    Agent,
+    Answer,
+    AsyncSwarm,
+    ConfigurationError,
+    Hold,
+    Result,
+    current_call,
+    external_tool,
+    function_tool,
+    tool,
+)
 from aswarm.mcp import MCPServer, serve_agents
 from aswarm.testing import Failure, ScriptedModel, call
 
@@ -24,6 +35,9 @@ async def look_up(order: int) -> str:
 
 orders = Agent(name="Orders Desk", functions=[look_up])
 triage = Agent(name="Triage", functions=[orders])
+
+
+EMPTY = {"type": "object", "properties": {}}
 
 
 def texts(result: Any) -> tuple[bool, str]:
@@ -73,6 +87,31 @@ async def test_an_agent_of_one_program_is_a_function_of_an_agent_of_another() ->
 def erase() -> str:
     """Erase all."""
     return "erased"
+
+
+def leave(*_: Any) -> Any:
+    """Raise SystemExit, as argparse does."""
+    raise SystemExit(2)
+
+
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [
+        (
+            Agent(name="Clerk", functions=[function_tool(leave, name="leave", description="", parameters=EMPTY)]),
+            (False, "Done."),
+        ),
+        (Agent(name="Clerk", instructions=leave), (True, "SystemExit: 2")),
+    ],
+    ids=["a function", "the instructions"],
+)
+async def test_an_exit_does_not_end_the_server(agent: Agent, told: tuple[bool, str]) -> None:
+    """An exit of a function is a failed call; any other exit is an error for its client. The next call has its answer."""
+    model = ScriptedModel([call("leave"), "Done.", "Hello."] if agent.functions else ["Hello."])
+    other = Agent(name="Other")
+    async with AsyncSwarm(model.client()) as swarm, Client(serve_agents(swarm, agents=[agent, other])) as client:
+        assert texts(await client.call_tool("clerk", {"request": "Go"})) == told
+        assert texts(await client.call_tool("other", {"request": "Go"})) == (False, "Hello.")
 
 
 @pytest.mark.parametrize(

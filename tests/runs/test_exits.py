@@ -103,6 +103,49 @@ async def test_an_exit_of_a_function_is_a_failed_call(name: str, eager_tools: An
     assert sent == ["Error: SystemExit: 2", "fine"]
 
 
+async def in_task_group() -> str:
+    async with anyio.create_task_group():
+        sys.exit(2)
+
+
+async def test_an_exit_in_a_task_group_is_a_failed_call() -> None:
+    """The group wraps the exit."""
+    model = ScriptedModel([[call("in_task_group"), call("slow")], "Done.", "Hello."])
+    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", functions=[in_task_group, slow]))
+    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    assert "SystemExit: 2" in model.requests[1].messages[-2]["content"]
+
+
+async def test_an_exit_in_a_task_group_of_a_middleware_ends_only_its_run() -> None:
+    """As an exit without a group."""
+
+    def wrap(handlers: Handlers) -> Handlers:
+        return replace(handlers, call_tool=lambda *_: in_task_group())
+
+    last = await last_of(AsyncSwarm(ScriptedModel([call("slow"), "Hello."]).client(), middleware=[wrap]), SLOW)
+    assert last.type == "RunFailed"
+    assert "SystemExit(2)" in last.fields["error"]["message"]
+
+
+SLOW = Agent(name="A", functions=[slow])
+
+
+@pytest.mark.parametrize("is_middleware", [False, True], ids=["function", "middleware"])
+async def test_a_group_with_another_exception_is_raised(is_middleware: bool) -> None:
+    """Only a SystemExit is a failure."""
+
+    async def slow() -> str:
+        raise BaseExceptionGroup("two", [SystemExit(2), GeneratorExit()])
+
+    def wrap(handlers: Handlers) -> Handlers:
+        return replace(handlers, call_tool=lambda *_: slow()) if is_middleware else handlers
+
+    swarm = AsyncSwarm(ScriptedModel([call("slow")]).client(), middleware=[wrap])
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await last_of(swarm, Agent(name="A", functions=[slow]))
+    assert caught.group_contains(GeneratorExit)
+
+
 async def test_an_exit_inside_an_agent_tool_is_a_failed_call_of_the_inner_run() -> None:
     """Neither run ends."""
     model = ScriptedModel([call("helper", request="x"), call("slow"), "I could not.", "Done.", "Hello."])

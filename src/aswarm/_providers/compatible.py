@@ -253,7 +253,7 @@ _LOCAL_FAULTS = frozenset({UnicodeEncodeError, RecursionError})
 # a JSON form, an invalid header or timeout.
 _FAULTS_OF_POST = frozenset({*_LOCAL_FAULTS, TypeError, ValueError, AttributeError})
 _NOT_IN_BODY = frozenset({"timeout", "extra_headers", "extra_query"})
-_REMEDY = "; the model_settings of the agent, and what a middleware adds, must be JSON with text that UTF-8 can encode"
+_REMEDY = "; the model and the model_settings of the agent, and what a middleware adds, must be JSON with text that UTF-8 can encode"
 
 
 def completion_error(error: Exception) -> AswarmError:

@@ -41,6 +41,7 @@ from aswarm._values.errors import (
     ToolError,
     ToolNotFound,
     ToolTimeout,
+    is_exit,
     named,
 )
 from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
@@ -136,7 +137,7 @@ class ToolCaller:
             if not call._started:  # raised by `started`, so the function must not run
                 raise
             return await self._failed(call, error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the model reads every error of a tool
+        except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001 - the model reads every error of a tool
             return await self._failed(call, _failure_of(error), _text_for_model(error))
         except anyio.get_cancelled_exc_class() as error:
             # The checkpoint raises if the run itself is cancelled. The run may be cancelled one step of the event loop after
@@ -287,13 +288,13 @@ def _not_found(call: ToolCall) -> str:
     return f"Tool {call.name} not found. Tools: {', '.join(names[:_NAMES])}{others}."
 
 
-def _failure_of(error: Exception | SystemExit) -> Exception:
+def _failure_of(error: BaseException) -> Exception:
     """Return the error of a failed call. Raise a SystemExit, for example of argparse, if it may end the program."""
     if isinstance(error, Exception):
         return error
-    if not exits_fail():
+    if not (exits_fail() and is_exit(error)):
         raise error
-    failure = RuntimeError(f"the function ended with SystemExit({error.code!r})")
+    failure = RuntimeError(f"the function ended with {error!r}")
     failure.__cause__ = error
     return failure
 

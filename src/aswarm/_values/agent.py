@@ -104,8 +104,7 @@ class Agent(BaseModel):
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
-        if self.model_settings or self.tool_choice:
-            check_settings(self.name, self.model_settings, self.tool_choice)
+        check_settings(self.name, self.model, self.model_settings, self.tool_choice)
         as_output(self.output)  # raises for a schema that cannot be sent
         return self
 

@@ -277,6 +277,21 @@ def _leaves_of(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     return leaves
 
 
+def is_exit(error: BaseException) -> bool:
+    """Return whether the error is a SystemExit, or a group with one and otherwise only such exits and Exceptions.
+
+    The group of a task group has the SystemExit of a task in trio, and that of its own block in asyncio.
+    """
+    leaves = (
+        _leaves_of(cast("BaseExceptionGroup[BaseException]", error))
+        if isinstance(error, BaseExceptionGroup)
+        else [error]
+    )
+    return any(isinstance(each, SystemExit) for each in leaves) and all(
+        isinstance(each, Exception | SystemExit) for each in leaves
+    )
+
+
 def error_and_causes(error: BaseException) -> list[BaseException]:
     """Return the error, its causes, and the errors in groups. A connection raises a group if a host has several addresses."""
     errors, seen = [error], {id(error)}

@@ -15,9 +15,10 @@ _HEADERS = "extra_headers"
 _OPTIONS = frozenset({"timeout", _HEADERS})  # not part of the JSON
 
 
-def check_settings(name: str, settings: Mapping[str, Any], tool_choice: object) -> None:
-    """Raise ConfigurationError for a setting of the agent `name` that cannot be sent, with its place."""
-    fault = fault_of_json(tool_choice, "tool_choice", _is_of_client)
+def check_settings(name: str, model: object, settings: Mapping[str, Any], tool_choice: object) -> None:
+    """Raise ConfigurationError for a name, a model or a setting of an agent that cannot be sent, with its place."""
+    fault = fault_of_json(name, "name") or fault_of_json(model, "model")
+    fault = fault or fault_of_json(tool_choice, "tool_choice", _is_of_client)
     for key, value in settings.items():
         if key not in _OPTIONS:
             fault = fault or fault_of_json(value, f"model_settings[{key!r}]", _is_of_client)

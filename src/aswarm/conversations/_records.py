@@ -44,6 +44,11 @@ def database_text(text: str) -> str:
     return whole_characters(text).replace("\0", "\ufffd")
 
 
+def is_database_text(*texts: str | None) -> bool:
+    """Return whether every database accepts the texts. None is accepted."""
+    return all(text is None or database_text(text) == text for text in texts)
+
+
 def message_text(message: Message) -> str:
     """Return a message as JSON text. Raises ConfigurationError if the message is not JSON."""
     try:

@@ -19,7 +19,7 @@ from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.facts import Facts
 from aswarm._record.recorder import Recorder
 from aswarm._run.current_call import failing_exits
-from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError
+from aswarm._values.errors import AswarmError, ConfigurationError, RunError, StoreError, is_exit
 from aswarm._values.events import LoopEvent
 from aswarm.conversations import Change, Conflict
 
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger("aswarm")
 
 
-def _error_of(failure: Exception | SystemExit) -> Exception:
+def _error_of(failure: BaseException) -> Exception:
     """Return the error that ends the run. A SystemExit, for example of a guard, must not end the process of other runs."""
     if isinstance(failure, Exception):
         return failure
-    error = RunError(f"the code of the run ended with SystemExit({failure.code!r})")
+    if not is_exit(failure):
+        raise failure
+    error = RunError(f"the code of the run ended with {failure!r}")
     error.__cause__ = failure
     return error
 
@@ -69,7 +71,7 @@ class RunAttempt:
                     async with aclosing(self._events()) as events:
                         async for _ in events:
                             pass
-                except (Exception, SystemExit) as failure:
+                except (Exception, SystemExit, BaseExceptionGroup) as failure:
                     error = _error_of(failure)
                     fields = record.log_fields
                     logger.warning("the run %s failed", record.id, exc_info=failure, extra=fields)
@@ -91,12 +93,16 @@ class RunAttempt:
                 async with aclosing(self._events(stop=scope.cancel)) as events:
                     async for _ in events:
                         pass
-        except (Exception, SystemExit) as failure:  # for example, this process does not have the agent
+        except (
+            Exception,
+            SystemExit,
+            BaseExceptionGroup,
+        ) as failure:  # for example, this process does not have the agent
             record = self.live.record
             what = (
                 "the record of the run %s cannot be replayed, so its conversation does not get the messages of the run"
             )
-            logger.warning(what, record.id, exc_info=failure, extra=record.log_fields)
+            logger.warning(what, record.id, exc_info=_error_of(failure), extra=record.log_fields)
 
     def _events(self, stop: Callable[[], None] | None = None) -> AsyncGenerator[LoopEvent, None]:
         """Return the events of the run. The run executes and is recorded while the events are read. `stop`: see `Recorder`."""

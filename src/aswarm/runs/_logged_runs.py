@@ -34,7 +34,7 @@ from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError, StoreError
 from aswarm.conversations import Conflict
 from aswarm.conversations._base import SQLStore
-from aswarm.conversations._records import database_text
+from aswarm.conversations._records import database_text, is_database_text
 
 from . import _deleting, _starting
 from ._attempt import RunAttempt
@@ -343,7 +343,9 @@ class LoggedRuns(ABC):
         return Run(self, await self.get(run_id, user=user))
 
     async def _find(self, run_id: str, user: str | None) -> RunRecord:
-        row = await self._database.submit(lambda: log.find(run_id, user), reads_only=True)
+        row = None
+        if is_database_text(run_id, user):
+            row = await self._database.submit(lambda: log.find(run_id, user), reads_only=True)
         if row is None:
             raise RunNotFound(run_id)
         record, live = record_of(row), self._live.get(run_id)
@@ -351,6 +353,8 @@ class LoggedRuns(ABC):
 
     async def list(self, *, user: str, conversation: str | None = None, limit: int = 100) -> list[RunRecord]:
         """See `Runs.list`."""
+        if not is_database_text(user, conversation):
+            return []
         rows = await self._database.submit(lambda: log.of_user(user, conversation, limit), reads_only=True)
         return [record_of(row) for row in rows]
 
@@ -411,10 +415,13 @@ class LoggedRuns(ABC):
 
     async def forget(self, conversation: str, *, user: str) -> None:
         """See `Runs.forget`."""
-        await self._clear(conversation, user, with_conversation=False)
+        if is_database_text(user, conversation):
+            await self._clear(conversation, user, with_conversation=False)
 
     async def delete_conversation(self, conversation: str, *, user: str) -> None:
         """See `Runs.delete_conversation`."""
+        if not is_database_text(user, conversation):
+            raise ConversationNotFound(conversation)
         await self._clear(conversation, user)
 
     async def _clear(self, conversation: str, user: str, **options: Any) -> None:

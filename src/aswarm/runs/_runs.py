@@ -23,11 +23,13 @@ from aswarm._record.entries import Entry
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
+from aswarm._values.json import shown
 from aswarm._values.messages import Message
 from aswarm.conversations._base import SQLStore
+from aswarm.conversations._records import is_database_text
 
 from ._live import LiveEntries
-from ._requests import CallAnswer, ClientTool, RequestRefused
+from ._requests import CallAnswer, ClientTool, RequestRefused, invalid
 from ._shutdown import Draining
 
 RunStatus: TypeAlias = Literal["running", "waiting", "finished", "failed", "stopped"]
@@ -122,7 +124,9 @@ class NewRun:
             also has strict `answers`. If a request with strict `answers` repeats old messages, these are ignored.
 
     Raises:
-        ConfigurationError: If the request has no messages, no answers, and neither `regenerate` nor `continues`.
+        ConfigurationError: If the request has no messages, no answers, and neither `regenerate` nor `continues`; or if no
+            database accepts `user`.
+        InvalidRequest: If no database accepts `run_id` or `key`: each has a NUL character or half a surrogate pair.
     """
 
     user: str
@@ -150,6 +154,11 @@ class NewRun:
             raise ConfigurationError("a new run needs a message or an answer to an open call")
         if self.conversation is None and not self.messages:
             raise ConfigurationError("a run without a conversation needs messages")
+        if not is_database_text(self.user):
+            raise ConfigurationError(f"the id of the user {shown(self.user, 100)} must be text that a database accepts")
+        for name, value in (("run_id", self.run_id), ("key", self.key)):
+            if not is_database_text(value):
+                raise invalid(name, "text that a database accepts", value)
 
     @property
     def _messages(self) -> list[Message]:
