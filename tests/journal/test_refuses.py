@@ -234,8 +234,9 @@ async def test_invalid_messages_are_the_error_of_that_item(path: Path) -> None:
     async with Journal(path, BATCH) as journal:
         with pytest.raises(ConfigurationError, match="messages must be a list"):
             await begin(journal, "a", Agent(), 7)
-        for item in ("half \ud83d", [{"role": "user", "content": [{"type": "x", "data": object()}]}]):
-            await begin(journal, str(item).encode(errors="replace").decode(), Agent(), item)
+        with pytest.raises(ConfigurationError, match="half a surrogate pair"):
+            await begin(journal, "b", Agent(), "half \ud83d")
+        await begin(journal, "c", Agent(), [{"role": "user", "content": [{"type": "x", "data": object()}]}])
 
 
 # --- a disk that fails ---

@@ -12,7 +12,7 @@ import pytest
 from openai import AsyncAzureOpenAI, AsyncOpenAI
 from pydantic import BaseModel
 
-from aswarm import Agent, AsyncSwarm, CompletionError
+from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from aswarm.testing._scripted_model import chunks, completion
 
@@ -187,7 +187,7 @@ async def test_values_that_only_the_sdk_can_write_are_left_to_it() -> None:
         body = json.loads(request.content)
         assert body["response_format"] == {"kind": "text"}
         assert body["metadata"] == {"day": ["2026-01-02T00:00:00+00:00"]}
-    with pytest.raises(CompletionError, match="not JSON serializable"):
+    with pytest.raises(ConfigurationError, match="not JSON serializable"):
         await AsyncSwarm(client).run(Agent(), [{"role": "user", "content": [{"type": "text", "text": object()}]}])
 
 

@@ -101,6 +101,31 @@ async def test_the_log_says_what_the_store_has(place: Open) -> None:
         assert folded.agent == "Clerk"
 
 
+@pytest.mark.parametrize("text", ["a\0b", "caf\udce9"], ids=["NUL", "half a pair"])
+async def test_an_id_that_no_database_accepts_is_unknown(place: Open, text: str) -> None:
+    """It is not an error of the store, and the next run has its answer."""
+    async with place() as it:
+        for read in (it.runs.get, it.runs.read, it.runs.cancel):
+            with pytest.raises(RunNotFound):
+                await read(text, user="ann")
+        with pytest.raises(RunNotFound):
+            await it.runs.get("a", user=text)
+        assert await it.runs.list(user=text) == await it.runs.list(user="ann", conversation=text) == []
+        await it.runs.forget(text, user="ann")
+        assert (await (await it.start()).last_entry()).type == "RunFinished"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "caf\udce9"], ids=["NUL", "half a pair"])
+def test_an_id_that_no_database_accepts_is_refused_with_its_place(text: str) -> None:
+    """An id of the client is the fault of the client; an id of a user is the fault of `auth`."""
+    for name in ("run_id", "key"):
+        with pytest.raises(InvalidRequest, match=f"{name} must be text that a database accepts") as caught:
+            NewRun("ann", "c", "Hi!", **{name: text})
+        assert (caught.value.status_code, caught.value.param) == (422, name)
+    with pytest.raises(ConfigurationError, match=r"the id of the user .* must be text that a database accepts"):
+        NewRun(text, "c", "Hi!")
+
+
 async def test_the_next_run_continues_the_conversation(place: Open) -> None:
     """A second run has the history of the first, and begins with the agent that was active."""
     async with place([*LONG, "Bye."]) as it:

@@ -36,7 +36,12 @@ def _circle() -> list[Any]:
         ({"extra_body": {"a": object()}}, r"model_settings\['extra_body'\]\['a'\] is <object"),
         ({"extra_query": {"a": "\ud800"}}, r"model_settings\['extra_query'\]\['a'\] has half a surrogate pair"),
         ({"x": _circle()}, "is nested too deeply, or contains itself"),
-        ({"extra_headers": {"a": 7}}, r"model_settings\['extra_headers'\]\['a'\] is a int, and a header is a str"),
+        (
+            {"extra_headers": {"a": 7}},
+            r"model_settings\['extra_headers'\]\['a'\] has the type int, and a header is a str",
+        ),
+        ({"extra_headers": {5: "a"}}, r"\['extra_headers'\]\[5\] has a name that is not a line of ASCII"),
+        ({"extra_headers": {"a\nb": "a"}}, r"\['extra_headers'\]\['a\\nb'\] has a name that is not a line of ASCII"),
         ({"extra_headers": {"a": "secret\nb"}}, r"\['extra_headers'\]\['a'\] has a line break or a NUL character"),
         ({"extra_headers": {"a": "secret\ud800"}}, r"\['extra_headers'\]\['a'\] has half a surrogate pair"),
     ],
@@ -46,6 +51,13 @@ def test_a_setting_that_cannot_be_sent_is_named(settings: dict[str, Any], fault:
     with pytest.raises(ConfigurationError, match=f"the agent 'A': .*{fault}") as caught:
         Agent(name="A", model_settings=settings)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["name", "model"])
+def test_a_name_that_cannot_be_sent_is_refused(field: str) -> None:
+    """The name of an agent is the sender of its messages, so a conversation would store it."""
+    with pytest.raises(ConfigurationError, match=f"{field} has half a surrogate pair"):
+        Agent(**{field: "caf\udce9"})
 
 
 def test_a_tool_choice_that_cannot_be_sent_is_named() -> None:

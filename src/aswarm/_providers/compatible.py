@@ -249,8 +249,8 @@ _NOT_HTTP = frozenset({"HttpProcessingError"})
 _STATUSES = range(100, 600)
 # Exceptions of encoders. No client raises exactly these classes for a failure of the server.
 _LOCAL_FAULTS = frozenset({UnicodeEncodeError, RecursionError})
-# The function `post` of openai, aiohttp and httpx also raises these classes only before it sends the request: for a value without
-# a JSON form, an invalid header or timeout.
+# aiohttp and httpx raise also these classes only before they send the request: for a value without a JSON form, an invalid header
+# or timeout. But a transport that a user passes to an SDK may raise them at any time.
 _FAULTS_OF_POST = frozenset({*_LOCAL_FAULTS, TypeError, ValueError, AttributeError})
 _NOT_IN_BODY = frozenset({"timeout", "extra_headers", "extra_query"})
 _REMEDY = "; the model and the model_settings of the agent, and what a middleware adds, must be JSON with text that UTF-8 can encode"
@@ -341,7 +341,7 @@ def failed_request(error: Exception, request: CompletionRequest, url: str = "") 
 
 
 def failed_post(error: Exception, request: CompletionRequest, url: str = "") -> AswarmError:
-    """Return `failed_request` for an exception of `post`; a ConfigurationError if the request could not be built or encoded."""
+    """Return `failed_request` for an exception of a client of aswarm; a ConfigurationError if the request cannot be built."""
     return _local_fault(error) if type(error) in _FAULTS_OF_POST else failed_request(error, request, url)
 
 

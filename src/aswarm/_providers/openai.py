@@ -27,7 +27,7 @@ from aswarm._wire.request import CompletionRequest, CompletionSource
 from .answers import HttpxResponse, streamed
 from .apis import APIS, BUILT, CHAT, RESPONSES, Api, ApiName, responses_api
 from .blocking_openai import BlockingPost
-from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_post
+from .compatible import BlockingCall, CompatibleClientSource, call_directly, failed_request
 from .default_client import http_package
 from .http import HTTPSource
 from .patches import is_blocking_openai, is_plain_openai, is_unpatched_instance, type_of
@@ -179,7 +179,7 @@ class OpenAISource:
         try:
             return await self._client.post(self._api.path, **arguments)
         except Exception as error:
-            raise failed_post(error, request) from error
+            raise failed_request(error, request) from error
 
 
 def _content(client: AsyncOpenAI | BlockingPost, request: CompletionRequest, body: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Security: The arguments of a call are validated before the function runs; invali
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_jsonable_python
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, Part, text_part
 from aswarm._values.errors import ToolArgumentsError
-from aswarm._values.json import finite, is_array, is_object, jsonable, shown, whole_characters
+from aswarm._values.json import finite, is_object, jsonable, shown, whole_characters
 from aswarm._values.messages import as_plain
 from aswarm._values.text import sendable, whole_escapes
 
@@ -112,7 +112,8 @@ def _as_json_data(value: object) -> Any:
         plain = TypeAdapter(type(value)).dump_python(value) if is_dataclass(value) else as_plain(value)
         if is_object(plain):
             return {str(key): _as_json_data(item) for key, item in plain.items()}
-        return [*map(_as_json_data, plain)] if is_array(plain) else jsonable(plain)
+        is_collection = isinstance(plain, Collection) and not isinstance(plain, str | bytes | bytearray)
+        return [*map(_as_json_data, plain)] if is_collection else jsonable(plain)
     except UnicodeDecodeError as error:
         raise ValueError(
             "the result has bytes that are not text; return an Image or a File, by itself or in a list of the result"

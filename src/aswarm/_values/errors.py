@@ -219,8 +219,8 @@ class Hold(Exception):  # noqa: N818 - not a failure
             raise TypeError(
                 f"the data of a Hold must be JSON: None, bool, int, float, str, list and dict, not {shown(data, 200)}"
             )
-        self.reason = whole_characters(reason)
-        self.data = sendable_data(data)
+        self.reason: str = whole_characters(reason)
+        self.data: object = sendable_data(data)
         super().__init__(self.reason)
 
     def __reduce__(self) -> tuple[Any, ...]:

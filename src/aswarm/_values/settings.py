@@ -39,10 +39,12 @@ def _is_of_client(value: object) -> bool:
 
 def _fault_of_header(key: Any, value: Any) -> str | None:
     place = f"model_settings[{_HEADERS!r}][{key!r}]"
+    if not (isinstance(key, str) and key.isascii() and key.isprintable()):
+        return f"{place} has a name that is not a line of ASCII"
     if _is_of_client(value):
         return None
     if not isinstance(value, str | bytes):
-        return f"{place} is a {type(value).__name__}, and a header is a str"
+        return f"{place} has the type {type(value).__name__}, and a header is a str"
     # The value may be a secret, so no text shows it.
     text = value if isinstance(value, str) else value.decode("latin-1")
     if any(sign in text for sign in "\r\n\0"):

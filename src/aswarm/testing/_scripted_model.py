@@ -14,6 +14,7 @@ import httpx
 
 from aswarm._providers.openai import source_for
 from aswarm._values.json import is_array
+from aswarm._values.text import sendable
 from aswarm._wire.request import CompletionRequest, CompletionSource
 
 from ._answer import Cut, ScriptedAnswer, ScriptedCall, pieces, wire_call
@@ -161,7 +162,8 @@ class ScriptedModel:
         if not request.body.get("stream"):
             if answer.break_after is not None:
                 raise httpx.ReadError("scripted break")
-            return httpx.Response(200, json=response(answer) if request.is_responses else completion(answer))
+            whole = response(answer) if request.is_responses else completion(answer)
+            return httpx.Response(200, headers={"content-type": "application/json"}, content=_as_json(whole))
         events = _response_bytes(answer, self._cut) if request.is_responses else _chunk_bytes(answer, self._cut)
         body = _Body(self, events[: answer.break_after], answer.pause, breaks=answer.break_after is not None)
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=body)
@@ -208,14 +210,19 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     return {"id": "scripted", "object": "chat.completion.chunk", "model": "scripted", "choices": [choice]}
 
 
+def _as_json(data: object) -> str:
+    """Return the JSON text of an answer. Half a surrogate pair has its escape, as servers in JavaScript send it."""
+    return sendable(json.dumps(data, ensure_ascii=False))
+
+
 def _chunk_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
-    data = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks(answer, cut)]
+    data = [_as_json(chunk) for chunk in chunks(answer, cut)]
     done = ["[DONE]"] if answer.break_after is None else []  # a stream that breaks never reaches its end
     return [f"data: {each}\n\n".encode() for each in [*data, *done]]
 
 
 def _response_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
-    events = [(event["type"], json.dumps(event, ensure_ascii=False)) for event in response_events(answer, cut)]
+    events = [(event["type"], _as_json(event)) for event in response_events(answer, cut)]
     return [f"event: {kind}\ndata: {data}\n\n".encode() for kind, data in events]
 
 
