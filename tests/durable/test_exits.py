@@ -47,3 +47,13 @@ async def test_an_exit_of_the_instructions_ends_only_its_run(tmp_path: Path) -> 
         with pytest.raises(RunError, match=r"SystemExit\(2\)"):
             await (await runs.start("A", "Hi!")).result()
         assert (await (await runs.start("B", "Hi!")).result()).text == "Hello."
+
+
+async def test_an_exit_in_an_item_of_map_is_a_failed_call(tmp_path: Path) -> None:
+    """Each item has its answer."""
+    model = ScriptedModel([call("slow"), "One.", call("slow"), "Two."])
+    async with durable(tmp_path, model, Shop(), agents=[Agent(name="A", functions=[slow])]) as runs:
+        ended = [run async for run in runs.map("A", ["a", "b"], run_ids=["a", "b"], concurrency=1)]
+        responses = [await run.result() for run in ended]
+    assert [each.text for each in responses] == ["One.", "Two."]
+    assert all(each.messages[1]["content"] == "Error: SystemExit: 2" for each in responses)
