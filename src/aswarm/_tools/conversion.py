@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_jsonable_python
@@ -112,8 +112,9 @@ def _as_json_data(value: object) -> Any:
         plain = TypeAdapter(type(value)).dump_python(value) if is_dataclass(value) else as_plain(value)
         if is_object(plain):
             return {str(key): _as_json_data(item) for key, item in plain.items()}
-        is_collection = isinstance(plain, Collection) and not isinstance(plain, str | bytes | bytearray)
-        return [*map(_as_json_data, plain)] if is_collection else jsonable(plain)
+        if isinstance(plain, Collection) and not isinstance(plain, str | bytes | bytearray):  # such as a deque
+            return [*map(_as_json_data, cast("Collection[Any]", plain))]
+        return jsonable(plain)
     except UnicodeDecodeError as error:
         raise ValueError(
             "the result has bytes that are not text; return an Image or a File, by itself or in a list of the result"
