@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json, to_jsonable_python
@@ -113,7 +113,7 @@ def _as_json_data(value: object) -> Any:
         if is_object(plain):
             return {str(key): _as_json_data(item) for key, item in plain.items()}
         if isinstance(plain, Collection) and not isinstance(plain, str | bytes | bytearray):  # such as a deque
-            return [*map(_as_json_data, cast("Collection[Any]", plain))]
+            return [*map(_as_json_data, plain)]  # pyright: ignore[reportUnknownArgumentType]
         return jsonable(plain)
     except UnicodeDecodeError as error:
         raise ValueError(
