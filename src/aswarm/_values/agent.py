@@ -104,7 +104,8 @@ class Agent(BaseModel):
 
     @model_validator(mode="after")
     def _check_settings(self) -> Self:
-        check_settings(self.name, self.model, self.model_settings, self.tool_choice)
+        if self.model_settings or self.tool_choice or not f"{self.name}{self.model}".isascii():
+            check_settings(self.name, self.model, self.model_settings, self.tool_choice)
         as_output(self.output)  # raises for a schema that cannot be sent
         return self
 

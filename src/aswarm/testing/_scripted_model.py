@@ -212,7 +212,8 @@ def _chunk(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
 
 def _as_json(data: object) -> str:
     """Return the JSON text of an answer. Half a surrogate pair has its escape, as servers in JavaScript send it."""
-    return sendable(json.dumps(data, ensure_ascii=False))
+    text = json.dumps(data, ensure_ascii=False)
+    return text if text.isascii() else sendable(text)
 
 
 def _chunk_bytes(answer: ScriptedAnswer, cut: Cut) -> list[bytes]:
