@@ -45,6 +45,7 @@ from ._readers import Readers, logged
 from ._run import Run
 from ._runs import (
     AnswersRefused,
+    ConversationNotFound,
     DisconnectPolicy,
     KeyReused,
     Limits,
