@@ -17,7 +17,6 @@ from aswarm._record.entries import Entry
 from aswarm._run.current_call import recorded_start
 from aswarm.code import code_tool
 from aswarm.conversations import MemoryStore
-from aswarm.durable import DurableRuns
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
 
@@ -282,32 +281,6 @@ async def test_a_waiting_conversation_is_continued_from_the_store() -> None:
     assert desk.notes == ["look 1", "look 2"]
     assert stored is not None
     assert "3" in [each["content"] for each in stored.messages if each["role"] == "tool"]
-
-
-@pytest.mark.slow
-@pytest.mark.asyncio
-async def test_a_durable_run_waits_inside_its_code(tmp_path: Path) -> None:
-    """Its next run continues the code, from the record in SQLite."""
-    desk = Desk()
-    code = "first = await look(1)\nsecond = await pay(2)\n[first, second, await look(3)]"
-
-    async def pay(number: int) -> int:
-        desk.notes.append(f"pay {number}")
-        return number
-
-    agent = Agent(name="A", functions=[code_tool(desk.look, tool(approve=True)(pay))])
-    model = ScriptedModel([call("run_code", call_id="outer", code=code), "Done."])
-    async with (
-        AsyncSwarm(model.client()) as swarm,
-        DurableRuns(swarm, store=f"sqlite:///{tmp_path / 'runs.sqlite'}", version="1", agents=[agent]) as runs,
-    ):
-        record = await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}]))
-        first = [entry async for entry in Run(runs, record).entries()]
-        answers = [CallAnswer("outer", data={"outer.1": True}, run_id=record.id)]
-        last = [entry async for entry in Run(runs, await runs.start(NewRun("ann", "c", answers=answers))).entries()]
-    assert first[-1].response["stop"] == "waiting"
-    assert [entry.fields["content"] for entry in last if entry.type == "ToolCallFinished"] == ["[1, 2, 3]"]
-    assert desk.notes == ["look 1", "pay 2", "look 3"]
 
 
 @pytest.mark.anyio
