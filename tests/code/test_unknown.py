@@ -9,7 +9,8 @@ from typing import Any
 
 import anyio
 import pytest
-from coded import USER, Log, told
+from coded import USER, Log, resumed, swarm_of, told
+from coded import recorded as record_of
 from journaled import Died, rerun
 from run_scenes import until
 
@@ -131,6 +132,31 @@ async def test_a_neighbour_that_has_not_started_is_still_not_run() -> None:
     assert "[not run, because the code ended without them: pay (outer.2)]" in told(response)
     assert told(response).endswith(STOPPED)
     assert names(response) == ["outer.0"]
+
+
+async def test_code_that_fails_names_only_calls_that_have_run() -> None:
+    """No denied, blocked, invalid or late call; a denied call with functions inside has run. Also in a later run."""
+    waits = "try:\n    await pay(amount={})\nexcept PermissionError:\n    pass\n"
+    code = "{}for n in (1, 'x'):\n    try:\n        await {}\n    except RuntimeError:\n        pass\n{}1 / 0"
+    guard = guard_tool(lambda made: Block("no") if made.arguments == {"amount": 1} else None)
+
+    async def charge(amount: int) -> str:
+        """Charge."""
+        return "charged"
+
+    pay = tool(approve=True)(charge)
+    agent = Agent(name="A", functions=[code_tool(charge, dataclasses.replace(pay, name="pay"), type_check=False)])
+    written = code.format(waits.format(8), "charge(amount=n)", waits.format(9) + "await charge(amount=2)\n")
+    response, history = await swarm_of(written, middleware=[guard]).run(agent, "Go"), list[Any]()
+    for place in (0, 3):
+        assert response.stop == "waiting"
+        history += response.messages
+        earlier = history[: -len(response.messages)]
+        response = await resumed(agent, response, Answer({f"outer.{place}": False}), *earlier, middleware=[guard])
+    assert told(response).endswith("[calls that ran before: charge (1)]")
+    bank = Bank("try:\n    await helper(request='x')\nexcept PermissionError:\n    pass\n1 / 0")
+    response = await bank.decided(Answer({"outer.0": False}))
+    assert told(response).endswith("[calls that ran before: helper (1)]")
 
 
 async def test_a_denied_call_with_functions_inside_is_listed() -> None:
@@ -283,6 +309,25 @@ async def test_a_run_that_is_closed_lists_the_call_that_waits() -> None:
             kept.append(error.response)  # type: ignore[attr-defined]
             raise
     assert names(kept[0]) == ["outer.0", "outer"]
+
+
+async def test_code_that_waits_lists_its_unknown_calls_after_the_death_of_its_process() -> None:
+    """The process died after the code had begun to wait, before the end of its run."""
+
+    def late() -> None:
+        """Take too long."""
+
+    @tool(approve=True)
+    async def gate() -> None:
+        """Wait for an approval."""
+
+    code = "try:\n    await late()\nexcept RuntimeError:\n    pass\nawait gate()"
+    functions = [tool(timeout=1e-9)(late), gate]
+    log, first = await record_of(code, functions)
+    waits = next(n for n, entry in enumerate(log.entries) if entry.type == "CallWaiting")
+    for end in (waits, waits + 1):
+        _, again = await record_of(code, functions, log.entries[:end])
+        assert (again.stop, names(again)) == (first.stop, names(first)) == ("waiting", ["outer.0"])
 
 
 async def test_a_journal_does_not_repeat_a_call_with_functions_inside(tmp_path: Path) -> None:

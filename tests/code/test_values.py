@@ -99,7 +99,6 @@ VALUES: list[tuple[Any, Any, Any]] = [
     (Pair, Pair(1, "b"), [1, "b"]),
     (Meeting, Meeting(no=1, when=dt.date(2026, 1, 2)), {"no": 1, "when": "2026-01-02"}),
     (bytes, b"abc", "abc"),
-    (bytes, b"\xff", "b'\\xff'"),
     (dt.datetime, dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC), "2026-01-02T03:04:00Z"),
     (dt.timedelta, dt.timedelta(seconds=5), "PT5S"),
     (decimal.Decimal, decimal.Decimal("1.50"), "1.50"),
@@ -257,6 +256,18 @@ async def test_a_withheld_value_does_not_reach_the_code() -> None:
     response = await run_code("v = await read()\nstr(v)", read, swarm={"middleware": [guard]})
     assert secret not in json.dumps(response.messages)
     assert "the result is withheld: secret" in told(response)
+
+
+async def test_a_withheld_result_is_an_error_in_the_code() -> None:
+    """And in each replay: the text of the guard is no data. Outside of code it is the result, as before."""
+    code = "out = []\nfor n in (1, 2):\n    try:\n        out.append(await price(n) + 1)\n    except RuntimeError as e:\n        out.append(str(e))\n    await gate()\nout"
+    guard = guard_tool(after=lambda made: Block("odd") if made.name == "price" and "1" in made.arguments else None)
+    response = await decided(code, [price, gate], [{"outer.1": True}, {"outer.3": True}], middleware=[guard])
+    assert json.loads(told(response)) == ["the result is withheld: odd", 21]
+    swarm = AsyncSwarm(ScriptedModel([call("price", number=1), "Done."]).client(), middleware=[guard])
+    async with swarm.stream(Agent(functions=[price]), "Go") as run:
+        (end,) = [event async for event in run if isinstance(event, ToolCallFinished)]
+    assert (end.content, end.error) == ("the result is withheld: odd", None)
 
 
 async def rows(count: int) -> list[dict[str, Any]]:

@@ -74,6 +74,17 @@ def outcome_fields(call: ToolCall, outcome: ToolOutcome, changed: Mapping[str, A
     return {key: field for key, field in fields.items() if field}
 
 
+def waiting_fields(call: ToolCall, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a call that waits, which only a replay reads. `changed`: see `outcome_fields`."""
+    unknown = [*map(asdict, call._unknown_inside)]
+    return {**changed, **({"unknown_inside": unknown} if unknown else {})}
+
+
+def unknown_inside(outcome: Mapping[str, Any]) -> list[UnknownCall]:
+    """Return the recorded calls inside a call whose outcome is not known."""
+    return [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
+
+
 def recorded_outcome(fields: Mapping[str, Any], outcome: Mapping[str, Any], agent: Agent | None) -> ToolOutcome:
     """Return the outcome of a recorded call. `fields`: the fields of its ToolCallFinished; `outcome`: see `outcome_fields`.
 

@@ -48,7 +48,7 @@ from aswarm._values.events import (
     TurnStarted,
     typed_events,
 )
-from aswarm._values.json import from_fields, is_object, jsonable
+from aswarm._values.json import is_object, jsonable
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, call_arguments
 from aswarm._wire.request import CompletionRequest
 from aswarm.graph._directory import AgentDirectory
@@ -56,7 +56,7 @@ from aswarm.graph._directory import AgentDirectory
 from .entries import Entry, data_of_hold
 from .facts import INSIDE, CallKey, CallPlace, Facts
 from .fingerprints import differences, request_fingerprint
-from .outcomes import TurnChanges, outcome_fields, recorded_chunk, recorded_outcome
+from .outcomes import TurnChanges, outcome_fields, recorded_chunk, recorded_outcome, unknown_inside, waiting_fields
 
 
 class Sink(Protocol):
@@ -183,6 +183,7 @@ class Recorder:
             return self._recorded(key, call, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
             self._changes.repeat(context, key[1:])
+            call._unknown_inside = unknown_inside(waiting.get("_outcome", {}))
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
@@ -214,7 +215,7 @@ class Recorder:
     ) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
-        call._unknown_inside = [from_fields(UnknownCall, each) for each in outcome.get("unknown_inside", ())]
+        call._unknown_inside = unknown_inside(outcome)
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
         return recorded_outcome(fields, outcome, agent)
@@ -299,7 +300,7 @@ class Recorder:
                 self._outcomes[_place(call)] = outcome_fields(call, call._outcome, self._changed(context, call))
                 self._note_end(call, call._outcome)
             elif isinstance(error, Hold):
-                self._outcomes[_place(call)] = self._changed(context, call)
+                self._outcomes[_place(call)] = waiting_fields(call, self._changed(context, call))
             elif is_announced and not call._started:
                 self.add(self._maker.withdrawn_call(call))
 

@@ -24,7 +24,7 @@ from aswarm._values.events import LoopEvent, ToolProgress
 from aswarm._values.messages import call_arguments
 
 from ._sandbox import Broken, MadeCall, Paused, Sandbox, Step
-from ._state import CodeState, hold_of, is_denied, value_of
+from ._state import CodeState, has_run, hold_of, is_denied, value_of
 from ._values import result_text, value_for_record
 
 NOT_AWAITED = "not run: the code ended without it"
@@ -192,13 +192,13 @@ class Snippet:
     def _end(self, step: Step) -> str | Result:
         if len(self._made) < len(self._state.calls) and self._target is None:
             raise CallLost(OTHER_CALLS)
-        note = self._close()
+        ran, note = self._calls_text(), self._close()
         limit = self._sandbox.limits.output_characters
         if self._target is not None:
             text = json.dumps({"assistant": self._target.name}, ensure_ascii=False)
             return Result(value=text + note, agent=self._target)
         if isinstance(step, Broken):
-            raise ToolError(result_text(self._sandbox.printed, step.text, limit) + self._calls_text() + note)
+            raise ToolError(result_text(self._sandbox.printed, step.text, limit) + ran + note)
         assert not isinstance(step, Paused)  # noqa: S101 - the loop has ended
         return result_text(self._sandbox.printed, step.value, limit) + note
 
@@ -218,7 +218,7 @@ class Snippet:
 
     def _calls_text(self) -> str:
         """Return a note about the calls that ran before the code failed, so that the model does not repeat them."""
-        ran = [call.name for call in self._made if call._started or call._merged]
+        ran = [call.name for call in self._made if has_run(call, self._state)]
         counts = {name: ran.count(name) for name in ran}
         listed = ", ".join(f"{name} ({count})" for name, count in counts.items())
         return f"\n[calls that ran before: {listed}]" if ran else ""

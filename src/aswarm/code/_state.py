@@ -32,7 +32,7 @@ class CodeState:
     """The calls of a snippet so far.
 
     `delivered`: the positions of the calls whose results the code got, each time together. `finished`: the positions of the
-    calls that finished in an earlier run; `failed`: of those that raised in the code. `entries`: the entries of the calls that
+    calls that finished in an earlier run; `failed`: of those that raised in the code; `not_run`: of those that were refused. `entries`: the entries of the calls that
     waited, by position. `readings`: how texts become values, by the names of the tools.
     """
 
@@ -41,6 +41,7 @@ class CodeState:
     delivered: list[list[int]] = field(default_factory=list[list[int]])
     finished: set[int] = field(default_factory=set[int])
     failed: set[int] = field(default_factory=set[int])
+    not_run: set[int] = field(default_factory=set[int])
     entries: Mapping[int, Mapping[str, Any]] = field(default_factory=dict[int, Mapping[str, Any]])
     had_started: bool = False
     readings: Mapping[str, Reading] = field(default_factory=dict[str, Reading])
@@ -75,7 +76,8 @@ def restored(
         ]
         delivered = [[*map(int, each)] for each in code["delivered"]]
         values = {int(position): each for position, each in code.get("values", {}).items()}
-        state = CodeState(Surroundings(**code["surroundings"]), calls, delivered, failed=set(map(int, code["failed"])))
+        failed, not_run = set(map(int, code["failed"])), set(map(int, code.get("not_run", ())))
+        state = CodeState(Surroundings(**code["surroundings"]), calls, delivered, failed=failed, not_run=not_run)
         answers = match_answers(made, [each for each in behind if WAITING not in each])
         for each, answer in zip(calls, answers, strict=True):
             if answer is not None:
@@ -118,6 +120,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
             CODE: {
                 "surroundings": asdict(state.surroundings),
                 "delivered": state.delivered,
+                "not_run": [call.index for call in state.calls if call._outcome and not has_run(call, state)],
                 "failed": sorted(call.index for call in state.calls if has_failed(call, state)),
                 "values": {str(call.index): each.recorded for call in state.calls if (each := value_of(call, state))},
             },
@@ -159,6 +162,13 @@ def value_of(call: ToolCall, state: CodeState) -> Returned | None:
     if outcome is None or has_failed(call, state):
         return None
     return final_value(state.readings.get(call.name, "any"), outcome)
+
+
+def has_run(call: ToolCall, state: CodeState) -> bool:
+    """Return whether functions of the call have run, in this run or an earlier one. A refused call has not run."""
+    if call.index in state.finished:
+        return call.index not in state.not_run
+    return call._started or (call._outcome is not None and call._outcome.unknown)
 
 
 def is_denied(call: ToolCall, state: CodeState) -> bool:

@@ -11,7 +11,7 @@ from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._tools.conversion import parse_arguments
 from aswarm._tools.tool import names_hold
-from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
+from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError, ToolError
 from aswarm._values.json import is_json, is_object
 
 from ._check import Check, CheckFunction, OnError, guarding
@@ -109,7 +109,10 @@ async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: H
     withheld = dataclasses.replace(outcome, content=WITHHELD, result=None)
     match await _judged(check, checked, call, withheld):
         case Block(reason):
-            return dataclasses.replace(withheld, content=with_reason(WITHHELD, reason))
+            text = with_reason(WITHHELD, reason)
+            # Code needs an error, because it would take the text for the data of the function.
+            error = outcome.error or (None if call.parent is None else ToolError(text))
+            return dataclasses.replace(withheld, content=text, error=error)
         case Say(content) | Replace(content):
             return dataclasses.replace(outcome, content=content if isinstance(content, str) else [*content])
         case _:
