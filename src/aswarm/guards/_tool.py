@@ -86,7 +86,7 @@ async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutco
         return call._refused(f"Error: {error}", error)
     is_approved = call.is_approved
     checked = CheckedCall(call.name, arguments, call.id, is_approved, call.agent, handlers.run)
-    match await _judged(check, checked, call, call._refused(NOT_RUN)):
+    match await _judged(check, checked, call):
         case Block(reason):
             return call._refused(with_reason(NOT_RUN, reason))
         case Say(text):
@@ -119,14 +119,20 @@ async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: H
             return outcome
 
 
-async def _judged(check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, refused: ToolOutcome) -> Verdict:
-    """Return the verdict. If the run ends now, the history gets `refused` with the reason as the result of the call."""
+async def _judged(
+    check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, withheld: ToolOutcome | None = None
+) -> Verdict:
+    """Return the verdict. If the run ends now, the history gets the reason as the result of the call.
+
+    `withheld`: the outcome of a call that has run, without its result.
+    """
     try:
         verdict = await check.judge(checked)
         if isinstance(verdict, Halt):
             raise refusal(check.name, verdict.reason)
     except Blocked as error:
         # Without a result, the call would run when the history is resumed, or its outcome would be unknown.
+        refused = call._refused(NOT_RUN) if withheld is None else withheld
         call._outcome = dataclasses.replace(refused, content=with_reason(str(refused.content), error.reason))
         raise
     return verdict
