@@ -79,6 +79,7 @@ async def test_a_run_without_a_request_is_a_root(tmp_path: Path) -> None:
         assert "_trace" not in entries[0].fields
 
 
+@pytest.mark.processes  # croniter, which DBOS imports, starts one
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_durable_run_is_below_its_request(tmp_path: Path) -> None:
     """Another process executes it; so is the run that continues it below the request with the answer."""
