@@ -254,6 +254,25 @@ async def test_a_model_that_repeats_a_refused_call_in_code_is_stopped() -> None:
     assert len(model.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("code", "stop"), [("await transfer_to_{}()", "budget"), ("await look()\nawait transfer_to_{}()", "max_turns")]
+)
+async def test_handoffs_inside_code_that_do_nothing_in_between_are_stopped(code: str, stop: str) -> None:
+    """As outside of code; a call before the handoff, in the same code, is something."""
+
+    async def look() -> int:
+        return 1
+
+    first, second = Agent(name="A", instructions="b"), Agent(name="B", instructions="a")
+    first.functions = [code_tool(second, look)]
+    second.functions = [code_tool(first, look)]
+    model = ScriptedModel(lambda asked: call("run_code", code=code.format(asked.messages[0]["content"])))
+    response = await AsyncSwarm(model.client()).run(first, "Go", budget=Budget(handoffs=1), max_turns=8)
+    assert response.stop == stop
+    texts = [each["content"] for each in response.messages if each["role"] == "tool"]
+    assert any("nothing done in between" in text for text in texts) == (stop == "budget")
+
+
 # --- what functions need ----------------------------------------------------------------------------------------------
 
 

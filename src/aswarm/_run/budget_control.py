@@ -206,11 +206,13 @@ class BudgetControl:
         if self._repetition:
             self._repetition.end_turn()
         if self._handoffs:
-            if work:
+            code = {call.parent for call in self._admitted}  # does what its calls do
+            has_work = any(call not in code and not (call._outcome and call._outcome.agent) for call in ran)
+            if has_work:
                 self._handoffs.end(agent.name)
             if target is not None:
                 self._handoffs.add(target.name)
-            elif self._refused_handoffs and not work and self._handoffs.add_refused():
+            elif self._refused_handoffs and not has_work and self._handoffs.add_refused():
                 self._set_spent("handoffs", self._handoffs_owner)
         self._admitted.clear()
         self._refused_handoffs.clear()
