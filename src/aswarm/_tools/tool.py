@@ -113,7 +113,7 @@ class Tool(Generic[P, R]):
     # Whether its function makes calls that the run records. So an interrupted call may run again.
     _is_replayed: bool = False
     # The tools that its function calls in the run.
-    _inside: tuple["Tool[..., Any]", ...] = ()
+    _inside: tuple[Any, ...] = ()  # `typing.get_type_hints` cannot read a `Tool[..., Any]` in quotes
     # Whether the tool is a handoff, made from an agent in `functions`.
     is_handoff: ClassVar[bool] = False
     # Whether the tool is `final_answer`; see `answer_tool`.
