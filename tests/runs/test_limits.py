@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -57,6 +59,48 @@ async def test_one_limit_changes_no_other_limit() -> None:
                 assert (await run.result()).stop == "answer"
             started = len(await runs.list(user="ann"))
     assert started >= 6
+
+
+NAMES = [field.name for field in dataclasses.fields(Limits)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_limit_is_set_alone(name: str, kind: str, tmp_path: Path) -> None:
+    """The other limits have the values that they have without it: none, except for the bounds of runs in memory."""
+    alone = {name: 7}
+    runs = [opened(kind, tmp_path, limits) for limits in (Limits(), Limits(**alone))]
+    without, with_it = [dataclasses.asdict(each.limits) for each in runs]
+    assert with_it == {**without, **alone}
+    in_memory = {"kept_runs": 10_000, "waiting_runs_per_user": 10_000} if kind == "memory" else {}
+    assert without == {**dict.fromkeys(NAMES), **in_memory}
+
+
+def opened(kind: str, folder: Path, limits: Limits) -> Any:
+    """Return runs with these limits."""
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    return LocalRuns(swarm, agents=Agent(), store=folder / "runs" if kind == "file" else None, limits=limits)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_search_for_old_runs_delays_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    """It reads the rows of all ended runs, beside the transactions of the active runs."""
+    has_ended = threading.Event()
+
+    def surplus(*_: Any, **options: Any) -> Any:
+        yield "SELECT 1", ()
+        assert has_ended.wait(60)
+        return [], []
+
+    monkeypatch.setattr("aswarm.runs._deleting.surplus", surplus)
+    swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
+    async with LocalRuns(swarm, agents=Agent(), store=tmp_path / "runs") as runs, anyio.create_task_group() as group:
+        group.start_soon(runs._forget_old)
+        await anyio.wait_all_tasks_blocked()
+        assert (await Run(runs, await runs.start(NewRun("ann", "c", "Hi"))).result()).text == "Hello."
+        has_ended.set()
 
 
 async def test_a_limit_of_zero_runs_is_a_limit() -> None:

@@ -390,7 +390,7 @@ class DurableRuns(LoggedRuns):
         other conversations. A run that waits for an answer is not deleted; answer or cancel it first.
         """
         purgeable = partial(_deleting.purgeable, older_than_seconds)
-        run_ids, conversations = await self._database.submit(purgeable, reads_only=True, snapshot=True)
+        run_ids, conversations = await self._database.read(purgeable)
         for user, conversation in conversations:
             with suppress(ConversationNotFound, RunActive):  # a new message keeps its conversation
                 await self._clear(conversation, user, only=run_ids)

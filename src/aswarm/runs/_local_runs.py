@@ -26,8 +26,9 @@ from aswarm.conversations import MemoryStore, SQLiteStore, Store
 from aswarm.conversations._base import SQLStore
 
 from . import _deleting
+from ._lifetime import task_group
 from ._live import LiveRun
-from ._logged_runs import LoggedRuns, task_group
+from ._logged_runs import LoggedRuns
 from ._prepared import RunFactory
 from ._runs import Limits
 

@@ -6,15 +6,13 @@ A subclass decides which process executes a run, and what happens to the runs of
 from __future__ import annotations
 
 import logging
-import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 import anyio
 import anyio.lowlevel
@@ -39,6 +37,7 @@ from aswarm.conversations._records import database_text, is_database_text
 from . import _deleting, _starting
 from ._attempt import RunAttempt
 from ._changes import Changes
+from ._lifetime import Lifetime, task_group
 from ._live import LiveRun
 from ._prepared import RunFactory, conversation_key
 from ._readers import Readers, logged
@@ -53,11 +52,9 @@ from ._runs import (
     RunActive,
     RunNotFound,
     RunRecord,
-    ShuttingDown,
     TooManyRuns,
     status_of,
 )
-from ._shutdown import Draining
 from ._starting import Taken
 
 logger = logging.getLogger("aswarm")
@@ -70,25 +67,22 @@ _FORGET_EVERY = 60.0
 _DELETED_AT_ONCE = 500
 
 
-class LoggedRuns(ABC):
+class LoggedRuns(Lifetime):
     """Starts, reads and cancels runs, and keeps their entries in a log.
 
-    `_factory`: prepares the runs. `_stop_reason`: the reason with which `drain` stops runs after its timeout. `version`: the
-    version of the agents' code.
+    `_factory`: prepares the runs. `version`: the version of the agents' code.
     """
 
-    _stop_reason = "shutdown"
     _unlimited_user = ""  # whose runs are never deleted because of the limits
     _delete_statements = staticmethod(_deleting.delete)
     version = ""
     store: SQLStore
     _changes: Changes
-    _deadline = math.inf  # when `drain` stops the runs of this process
     _processes: Processes
-    _resources: AsyncExitStack
     _tasks: TaskGroup  # executes the attempts; not used by a subclass with a queue
 
     def __init__(self, factory: RunFactory, store: SQLStore, failover_seconds: float) -> None:
+        super().__init__()
         self._factory, self.store = factory, store
         self.swarm: AsyncSwarm = factory.swarm
         self.agents: Mapping[str, Agent] = factory.agents
@@ -96,12 +90,8 @@ class LoggedRuns(ABC):
         self._known_agents, self._task_agent = factory.known, factory.task_agent
         self._logs_requests = False
         self._database = store._database
-        self._starts: set[anyio.Event] = set()  # one for each run that is being recorded; set after the record
-        self._live: dict[str, LiveRun] = {}
         self._waiting: Counter[str] = Counter()  # for each user, the number of messages that wait for an active run
-        self._draining = Draining()
         self._readers = Readers(store._database, self._draining)
-        self.is_open: bool = False
         self._failover_seconds = failover_seconds
 
     def _owner(self) -> str | None:
@@ -121,34 +111,7 @@ class LoggedRuns(ABC):
         """Whether runs cannot be recorded now."""
         return self._database.is_failing
 
-    def _check_open(self) -> None:
-        if not self.is_open:
-            raise RuntimeError(
-                f"the runs are not open: use `async with {type(self).__name__}(...)`, or the lifespan of the service"
-            )
-        if self._draining.is_set:
-            raise ShuttingDown
-
     # --- opening and closing ---
-
-    async def __aenter__(self) -> Self:
-        if self.is_open:
-            raise RuntimeError("these runs are already open; share this object, or create another one")
-        self._draining = self._readers.draining = Draining()
-        self._deadline, self._resources = math.inf, AsyncExitStack()
-        # The outermost scope: `_close` shields it, so that no cancellation interrupts the closing.
-        self._closing = self._resources.enter_context(anyio.CancelScope())
-        try:
-            await self._open(self._resources)
-        except BaseException:
-            await self._close()
-            raise
-        self.is_open = True
-        return self
-
-    @abstractmethod
-    async def _open(self, stack: AsyncExitStack) -> None:
-        """Open the database, the task groups and the locks. The stack closes them."""
 
     async def _join(self, stack: AsyncExitStack, processes: Processes, *, holds: bool) -> Liveness | None:
         """Register this process in the database.
@@ -157,7 +120,7 @@ class LoggedRuns(ABC):
         """
         self._processes, self._changes = processes, Changes(processes.version)
         locks = await stack.enter_async_context(processes.joined(holds=holds))
-        self._readers.background = await task_group(stack)
+        self._readers.background, self._readers.draining = await task_group(stack), self._draining
         return locks
 
     def _watch(self) -> None:
@@ -167,40 +130,6 @@ class LoggedRuns(ABC):
         if self._processes.is_shared:
             background.start_soon(self._changes.poll, self._apply_cancel_requests, lambda: bool(self._live))
             background.start_soon(self._readers.touch)
-
-    async def _close(self) -> None:
-        self.is_open, self._closing.shield = False, True
-        # Not `__aexit__` with the exception of the block: the task groups would wrap it into an exception group.
-        await self._resources.aclose()
-
-    async def _ended(self) -> None:
-        while self._starts or self._live:
-            waits = next(iter(self._starts), None) or next(iter(self._live.values())).ended
-            await waits.wait()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.drain(0)
-        await self._close()
-
-    async def drain(self, seconds: float) -> None:
-        """Start no more runs, and wait until all runs end. After this number of seconds, stop them; their logs stay.
-
-        A second call can shorten the time, but not extend it.
-        """
-        self._draining.set()
-        for live in self._live.values():
-            live.wake()
-        self._deadline = min(self._deadline, anyio.current_time() + seconds)
-        with anyio.CancelScope(shield=True):
-            with anyio.CancelScope(deadline=self._deadline):
-                await self._ended()
-            while self._starts:
-                await next(iter(self._starts)).wait()
-            for live in list(self._live.values()):
-                live.cancel(self._stop_reason)
-            await self._ended()
 
     # --- starting ---
 
@@ -434,7 +363,7 @@ class LoggedRuns(ABC):
         deleted = await self._database.submit(clear, durable=True, notifies=True)
         await self._before_delete([run_id for run_id in deleted if run_id not in ended])  # they have ended meanwhile
 
-    async def _before_delete(self, run_ids: Sequence[str]) -> None:  # noqa: B027 - for a subclass with a queue
+    async def _before_delete(self, run_ids: Sequence[str]) -> None:
         """Delete what another library has about these ended runs. After a failure, the caller may repeat this."""
 
     async def _delete(self, run_ids: Sequence[str]) -> None:
@@ -489,19 +418,12 @@ class LoggedRuns(ABC):
         """Delete the ended runs, and stop the waiting runs, that are beyond the limits."""
         with logged("old runs cannot be deleted"):
             surplus = partial(_deleting.surplus, self.limits, but_user=self._unlimited_user)
-            old, waiting = await self._database.submit(surplus, reads_only=True, snapshot=True)
+            old, waiting = await self._database.read(surplus)  # it may read many rows
             await self._delete(old)
             for run_id in waiting:
                 with suppress(RunNotFound):
                     record = await self._find(run_id, None)
                     await _starting.close_open_calls(self._database, record, "too_many_waiting")
-
-
-async def task_group(stack: AsyncExitStack) -> TaskGroup:
-    """Return a task group. When the stack closes, it cancels the task group."""
-    group = await stack.enter_async_context(anyio.create_task_group())
-    stack.callback(group.cancel_scope.cancel)
-    return group
 
 
 def record_of(row: RunRow) -> RunRecord:
