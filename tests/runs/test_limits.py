@@ -178,12 +178,9 @@ async def test_a_service_without_limits_logs_one_warning(
     assert missing is None or f"no limit for {missing}, so" in texts[0]
 
 
-async def test_a_service_in_one_call_has_the_limits_of_a_web_service(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_service_in_one_call_has_the_limits_of_a_web_service(caplog: pytest.LogCaptureFixture) -> None:
     """And it logs no warning."""
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
-    service = create_app(agents=Agent(), auth=local_only)
+    service = create_app(AsyncSwarm(ScriptedModel([]).client()), agents=Agent(), auth=local_only)
     async with service.lifespan():
         assert service.runs.limits == Limits.web()
     assert not warnings(caplog)

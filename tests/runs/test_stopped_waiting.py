@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from virtual_time import jump
 
 from aswarm import Agent, Answer, AsyncSwarm, Hold, ToolFailure, UnknownCall, agent_tool, current_call, tool
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
@@ -77,6 +78,7 @@ async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: 
     async def work() -> str:
         if ends == "failure":
             raise LookupError
+        jump(60)
         await anyio.sleep_forever()
         return "worked"
 
@@ -86,7 +88,7 @@ async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: 
         raise failure.error
 
     swarm = AsyncSwarm(model.client(), tool_error=end_run)
-    async with LocalRuns(swarm, agents=Agent(functions=[pay, work]), limits=Limits(run_seconds=0.2)) as runs:
+    async with LocalRuns(swarm, agents=Agent(functions=[pay, work]), limits=Limits(run_seconds=60)) as runs:
         run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
         before = await run.last_entry()
         assert [each["id"] for each in before.response["waiting"]] == ["1"]
