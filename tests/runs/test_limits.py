@@ -92,7 +92,7 @@ async def test_the_search_for_old_runs_delays_no_run(
     def surplus(*_: Any, **options: Any) -> Any:
         yield "SELECT 1", ()
         assert has_ended.wait(60)
-        return [], []
+        return list[str](), list[str]()
 
     monkeypatch.setattr("aswarm.runs._deleting.surplus", surplus)
     swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
