@@ -203,6 +203,8 @@ async def test_a_stream_that_ends_with_its_usage(way: str) -> None:
     for cut in (
         sse(*text("Hel"), usage, done=False),
         sse(*text("Hel"), {"choices": [], "usage": dict.fromkeys(FULL, 0)}),
+        *(sse(*({**piece, "usage": FULL} for piece in text(*pieces))) for pieces in (("Hel",), ("Hel", "l"))),
+        sse(*text("Hel"), {"choices": [], "usage": {**FULL, "completion_tokens": 0}}),
     ):
         assert isinstance((await watch(way, [RawAnswer(cut)])).error, StreamInterrupted)
     assert isinstance((await watch(way, [RawAnswer(sse(*text(""), usage))])).error, StreamInterrupted)
@@ -289,9 +291,15 @@ async def test_zero_values(way: str) -> None:
 
 @pytest.mark.asyncio
 @ways
-@pytest.mark.parametrize("answer", [{"title": "Apples", "pages": [1]}, {"type": "fruit", "name": "apple"}])
-async def test_an_object_as_content(answer: Json, way: str) -> None:
-    """An object as content is its JSON text (Cloudflare)."""
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *({"title": "Apples", "pages": [1]}, {"type": "fruit", "name": "apple"}, {"type": "text", "text": "Apples"}),
+        *(["a", 1], [{"title": "Apples"}], 5, True),
+    ],
+)
+async def test_an_object_as_content(answer: Any, way: str) -> None:
+    """A content that is JSON, but neither a text nor a list of parts, is its JSON text (Cloudflare)."""
     seen = await watch(way, [RawAnswer(body({"role": "assistant", "content": answer}))])
     assert seen.response.text == json.dumps(answer)
     if way != "run":

@@ -94,11 +94,23 @@ async def test_a_body_that_cannot_be_read_is_quoted(way: str) -> None:
         assert "502 Bad Gateway" in str(seen.error)
 
 
+@pytest.mark.asyncio
+@ways
+async def test_an_unknown_object_before_a_cut_is_quoted(way: str) -> None:
+    """If a stream ends without a finish reason, the error quotes the object in it that is no chunk."""
+    seen = await watch(way, [RawAnswer([*HALF, b'data: {"detail": "502 Bad Gateway"}\n\n'])])
+    assert isinstance(seen.error, StreamInterrupted)
+    assert "502 Bad Gateway" in str(seen.error)
+
+
 LINES = {
     "llama.cpp's line": b'error: {"error": {"message": "failed to decode", "code": 500}}\n\n',
     "with a detail beside it": b'error: {"detail": "failed", "error": {"message": "failed to decode"}}\n\n',
     "a text": b"error: failed to decode\n\n",
     "without a field": b'{"error": {"message": "failed to decode"}}\n\n',
+    "without a field, with spaces": b'{ "error": {"message": "failed to decode"}}\n\n',
+    "FastAPI's detail without a field": b'{"detail": "failed to decode"}\n\n',
+    "in capitals": b"ERROR: failed to decode\n\n",
 }
 
 

@@ -49,12 +49,11 @@ class _End:
     """Whether a stream of objects has ended. Mocks and some libraries end a stream without a finish reason.
 
     The SDK does not show `[DONE]`, and also ends silently if the connection was cut. But a stream whose only usage is in its last
-    chunk is whole.
+    chunk is whole; the accumulator checks that it is the only one.
     """
 
     def __init__(self) -> None:
         self._has_started = self._has_finished = False
-        self._usages = 0
         self.is_at_usage = False
 
     @property
@@ -63,8 +62,7 @@ class _End:
 
     def note(self, chunk: Mapping[str, Any]) -> None:
         """Read the next chunk of the stream."""
-        self._usages += bool(chunk.get("usage"))
-        self.is_at_usage = self._has_started and self._usages == 1 and bool(chunk.get("usage"))
+        self.is_at_usage = self._has_started and bool(chunk.get("usage"))
         choices: Iterable[Any] = chunk.get("choices") or ()
         self._has_started = self._has_started or bool(choices)
         self._has_finished = self._has_finished or any(choice.get("finish_reason") for choice in choices)

@@ -19,7 +19,8 @@ from aswarm._tools.tool import Tool, may_hand_off, takes_context
 from aswarm._values.context import copy_containers, merge_changes
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent, ToolProgress
-from aswarm._wire.accumulator import Accumulator, CallSoFar, whole_chunk
+from aswarm._wire.accumulator import Accumulator, whole_chunk
+from aswarm._wire.calls import CallSoFar
 from aswarm._wire.request import CompletionRequest, streamed
 
 from .execution import ToolCaller, has_own_thread, run_group

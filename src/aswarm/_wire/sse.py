@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from pydantic_core import from_json
@@ -26,6 +27,7 @@ from .failures import failure_in
 # The key of a chunk without choices, which reports the `[DONE]` of a stream to the accumulator.
 DONE = "stream_done"
 _TERMINATOR = b"[DONE]"
+_ERROR_KEYS = frozenset({"error", "detail"})
 _BOM = b"\xef\xbb\xbf"
 _MAX_QUOTE = 200  # bytes of a wrong body that an error text quotes
 _MAX_SIZE = 64 << 20  # the maximum of bytes of one event or a JSON body; an image has a few million bytes
@@ -110,8 +112,8 @@ class AnswerDecoder:
         name, _, value = line.partition(b":")
         if name == b"event":
             self._event = value.strip()
-        elif name == b"error" or line.startswith(b'{"error"'):
-            raise _error_line(value if name == b"error" else line)
+        elif name.lower() == b"error" or _is_bare_error(line):
+            raise _error_line(line if line.startswith(b"{") else value)
         elif name not in (b"", b"data", b"id", b"retry") and not self._invalid_line:
             self._invalid_line = line
 
@@ -153,6 +155,14 @@ def whole(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 def _without_delta(choice: Any) -> Any:
     has_both = is_object(choice) and bool(choice.get("message"))
     return {key: choice[key] for key in choice if key != "delta"} if has_both else choice
+
+
+def _is_bare_error(line: bytes) -> bool:
+    """Return whether a line is the JSON of an error without a field name, as some proxies and FastAPI write it."""
+    with suppress(ValueError):
+        answer = _decoded(line) if line.startswith(b"{") else None
+        return is_object(answer) and not _ERROR_KEYS.isdisjoint(answer)
+    return False
 
 
 def _error_line(value: bytes) -> StreamInterrupted:

@@ -180,6 +180,7 @@ ERRORS: dict[str, list[bytes]] = {
     "32 first": sse({"error": ERROR}),
     "32 mid-stream": sse(*text("Hel"), {"error": ERROR}, done=False),
     "32 as an error event": [*sse(*text("Hel"), done=False), f"event: error\ndata: {json.dumps(ERROR)}\n\n".encode()],
+    "32 as an object of vLLM": sse(*text("Hel"), {"object": "error", **ERROR}),
     "32 as a JSON body": [json.dumps({"error": ERROR}).encode()],
     "33 beside choices": sse(*text("Hel"), chunk({"content": ""}, "error", error=ERROR), done=False),
     "33 in the choice": sse(*text("Hel"), {"choices": [{"index": 0, "error": ERROR, "finish_reason": "error"}]}),

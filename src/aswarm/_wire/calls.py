@@ -1,0 +1,209 @@
+"""The tool calls of one completion: one call from fragments of any size.
+
+A fragment belongs to the call with the same `index`. But a fragment with a name and a new id always starts a new call, because
+some servers, such as vLLM, send the index 0 for all calls. A fragment without an index continues the call with the same id. If no
+call has this id, the fragment continues the last call. Sans-IO.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aswarm._runtime import clocks
+from aswarm._values.json import is_object, is_zero
+from aswarm._values.messages import Message
+from aswarm._values.text import whole_escapes
+
+from .merge import join_pieces, merge_own_key
+
+# Keys with special rules: of a call, and of its function. The rules of `merge` apply to all other keys.
+_CALL_RULES = frozenset({"index", "id", "type", "function", "custom"})
+_NAMED_RULES = frozenset({"name", "arguments", "input"})
+_MARKS = re.compile(r'["{}\[\]]|\\(?:.|\Z)', re.DOTALL)  # quotes, brackets, and escapes with their character
+_STEPS = {"{": 1, "[": 1, "}": -1, "]": -1}
+
+
+class _Brackets:
+    """Counter of the open brackets of a JSON text that arrives in pieces."""
+
+    __slots__ = ("_depth", "_escape", "_has_any", "_is_in_text", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces = 0
+        self._depth = 0
+        self._has_any = False
+        self._is_in_text = False
+        self._escape = ""  # a backslash at the end of the last piece
+
+    @property
+    def are_closed(self) -> bool:
+        return self._has_any and not self._depth and not self._is_in_text
+
+    def feed(self, piece: str) -> None:
+        """Read the next piece."""
+        self.pieces += 1
+        marks: list[str] = _MARKS.findall(self._escape + piece)
+        self._escape = "\\" if marks[-1:] == ["\\"] else ""
+        for mark in marks:
+            if mark == '"':
+                self._is_in_text = not self._is_in_text
+            elif not self._is_in_text and (step := _STEPS.get(mark)):
+                self._has_any = True
+                self._depth += step
+
+
+@dataclass(slots=True)
+class CallSoFar:
+    """The part of a call that has arrived. `position`: the position among the calls of the message."""
+
+    position: int
+    id: str = ""
+    type: str = ""
+    kind: str = "function"  # the key of name and arguments: "function" or "custom"
+    name: str = ""
+    arguments: list[str] = field(default_factory=list[str])
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    named_extra: dict[str, Any] = field(default_factory=dict[str, Any])
+    brackets: _Brackets | None = None  # the bracket counter of the arguments, created by `is_complete`
+    is_object: bool | None = None  # None until the brackets of the arguments are closed
+    is_done: bool = False  # whether the API has reported the end of the arguments
+
+    def add(self, fragment: _Fragment) -> Message:
+        """Add a fragment. Return its new parts in the form of a delta."""
+        wire = fragment.wire
+        new_id = None if self.id else fragment.id or None
+        new_type = None if self.type else wire.get("type") or None
+        # Some servers repeat the whole name in each fragment, other servers send the name in pieces. A text that differs from
+        # the name so far is a piece.
+        new_name = fragment.name if fragment.name and fragment.name != self.name else None
+        self.id = self.id or fragment.id
+        self.type = self.type or new_type or ""
+        self.name += new_name or ""
+        self.kind = fragment.kind if self.kind == "function" else self.kind
+        self.arguments.append(fragment.text)
+        function = {"name": new_name, "arguments": fragment.text if fragment.has_text else None}
+        if not fragment.named.keys() <= _NAMED_RULES:
+            function |= _merge_rest(fragment.named, _NAMED_RULES, self.named_extra)
+        rest = {} if wire.keys() <= _CALL_RULES else _merge_rest(wire, _CALL_RULES, self.extra)
+        return {"index": self.position, "id": new_id, "type": new_type, "function": function, **rest}
+
+    def is_complete(self) -> bool:
+        """Return whether the arguments so far are one whole JSON object. A repeated call of this method reads only new pieces."""
+        self.brackets = brackets = self.brackets or _Brackets()
+        for piece in self.arguments[brackets.pieces :]:
+            if self.is_object and piece.strip():
+                self.is_object = False
+            brackets.feed(piece)
+        if self.is_object is None and brackets.are_closed:
+            # Parse only once: after the last bracket, only white space may follow.
+            self.is_object = _is_json_object("".join(self.arguments))
+        return bool(self.is_object)
+
+    def message(self) -> Message:
+        """Return the call for the history. A call without an id gets a new id."""
+        payload, text = "input" if self.kind == "custom" else "arguments", "".join(self.arguments)
+        if self.kind == "function" and "\\u" in text:
+            text = whole_escapes(text)
+        message: Message = {
+            "id": self.id or f"call_{clocks.urandom(12).hex()}",
+            "type": self.type or self.kind,
+            self.kind: {"name": self.name, payload: text},
+        }
+        if self.named_extra:
+            message[self.kind] |= join_pieces(self.named_extra)
+        return message | join_pieces(self.extra) if self.extra else message
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return is_object(json.loads(text))
+    except ValueError:
+        return False
+
+
+class _Fragment:
+    """A piece of a call from the server."""
+
+    def __init__(self, wire: Mapping[str, Any]) -> None:
+        self.wire = wire
+        self.kind = _kind_of(wire) if wire.get("custom") else "function"
+        self.named: Mapping[str, Any] = wire.get(self.kind) or {}
+        # Some servers send the id as a number. But the next request needs a text, in the call and in its answer.
+        self.id = "" if (sent_id := wire.get("id")) is None else str(sent_id)
+        self.index: int | None = wire.get("index")
+        self.name: str = self.named.get("name") or ""
+        sent = self.named.get("input" if self.kind == "custom" else "arguments")
+        self.has_text = sent is not None
+        # Some servers send the arguments as an object.
+        self.text: str = sent or "" if sent is None or isinstance(sent, str) else json.dumps(sent, ensure_ascii=False)
+
+
+def _kind_of(wire: Mapping[str, Any]) -> str:
+    """Return the kind of a fragment with `custom`. Snowflake sends an empty `custom` beside each `function`."""
+    return "custom" if not is_zero(wire["custom"]) or wire.get("function") is None else "function"
+
+
+class CallAccumulator:
+    """Accumulator of the tool calls of one completion: `feed` the fragments of each delta. `calls`: the calls in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[CallSoFar] = []
+        self._by_index: dict[int, CallSoFar] = {}
+        self._by_id: dict[str, CallSoFar] = {}
+
+    def feed(self, fragments: Sequence[Mapping[str, Any]]) -> list[Message]:
+        """Add the fragments of one delta. Return the new parts of each fragment as a dict, with the keys of a delta."""
+        named: set[int] = set()  # the positions of the calls with a name in this delta
+        deltas: list[Message] = []
+        for wire in fragments:
+            fragment = _Fragment(wire)
+            call = self._call_of(fragment, named)
+            if fragment.name:
+                named.add(call.position)
+            deltas.append(call.add(fragment))
+            if call.id:
+                self._by_id.setdefault(call.id, call)
+        return deltas
+
+    def mark_done(self, index: int) -> None:
+        """Mark the call with this index: its arguments are complete."""
+        if (call := self._by_index.get(index)) is not None:
+            call.is_done = True
+
+    def _call_of(self, fragment: _Fragment, named: Collection[int]) -> CallSoFar:
+        call = self._existing_call(fragment)
+        # In a list without indexes, as in a whole message, each item with a name is a new call.
+        is_next = bool(fragment.name) and fragment.index is None and call is not None and call.position in named
+        if call is None or is_next or _starts_another(call, fragment):
+            call = CallSoFar(position=len(self.calls))
+            self.calls.append(call)
+            if fragment.index is not None:
+                self._by_index[fragment.index] = call
+        return call
+
+    def _existing_call(self, fragment: _Fragment) -> CallSoFar | None:
+        last = self.calls[-1] if self.calls else None
+        if fragment.index is not None:
+            call = self._by_index.get(fragment.index)
+            is_late_index = call is None and not (fragment.id or fragment.name)
+            return last if is_late_index else call
+        return self._by_id.get(fragment.id, last)
+
+
+def _starts_another(call: CallSoFar, fragment: _Fragment) -> bool:
+    if not fragment.name:
+        return False
+    has_other_id = bool(fragment.id and call.id and fragment.id != call.id)
+    # With equal or missing ids, a fragment with a name and arguments starts another call only if `call` is complete.
+    return has_other_id or bool(fragment.text.strip() and call.is_complete())
+
+
+def _merge_rest(wire: Mapping[str, Any], own: frozenset[str], into: dict[str, Any]) -> Message:
+    rest = {key: value for key, value in wire.items() if key not in own and value is not None}
+    for key, value in rest.items():
+        merge_own_key(into, key, value)
+    return rest
