@@ -180,6 +180,7 @@ SHELL = {"type": "shell_call_output", "id": "sho_1", "call_id": "call_1", "outpu
 OF_A_TOOL: dict[str, Json] = {
     "output": {"type": "response.shell_call_output_content.done", "output": SHELL["output"], "item_id": "sho_1"},
     "no output": {"type": "response.some_tool.done", "output": []},
+    "object": {"type": "response.in_progress", "object": "response", "status": "in_progress", "output": []},
     "error": {
         "type": "response.mcp_call.failed",
         "error": {"code": 7, "message": "The tool failed."},
@@ -561,6 +562,13 @@ def test_a_body_that_is_not_a_response_is_a_completion_error(sent: bytes) -> Non
     """The error is a CompletionError, not a KeyError."""
     with pytest.raises(CompletionError):
         read(sent)
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+def test_a_response_in_the_background_is_no_answer(status: str) -> None:
+    """Its body has no output yet; an empty answer would hide this."""
+    with pytest.raises(StreamInterrupted, match=status):
+        read(json.dumps({"object": "response", "status": status, "output": []}).encode())
 
 
 HOSTED = {"status": "completed", "call_id": "c1", "id": "x_1"}

@@ -29,6 +29,7 @@ _PAYLOADS = {
 }
 _PAYLOAD_ENDS = frozenset({"response.function_call_arguments.done", "response.custom_tool_call_input.done"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
+_UNFINISHED = frozenset({"queued", "in_progress"})  # of a response that runs in the background
 _ERRORS = frozenset({"error", "response.error"})
 _CONTENT_KEYS = frozenset({"content", "refusal", "reasoning_content"})
 _FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -131,7 +132,7 @@ class ResponseReader:
             yield from self._finish(event["response"])
         elif kind in _ERRORS or (not _is_progress(kind) and _error_of(event)):
             yield {"error": _error_of(event) or event}
-        elif kind in (None, "response") or event.get("object") == "response":
+        elif not _is_progress(kind) and (kind in (None, "response") or event.get("object") == "response"):
             self.is_done = True
             yield _whole(event)
         # Ignore other types, such as the progress of hosted tools and "keepalive". They have no content. Their fields `output`
@@ -272,13 +273,15 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
 
 
 def _whole(response: Mapping[str, Any]) -> Chunk:
-    """Return the chunk of an answer that is one object. Return an object without an output, such as an error, unchanged."""
-    if not is_array(response.get("output")) or _error_of(response):
+    """Return the chunk of an answer that is one object. Return an object without an answer, such as an error, unchanged."""
+    output = response.get("output")
+    is_unfinished = not output and response.get("status") in _UNFINISHED
+    if not is_array(output) or _error_of(response) or is_unfinished:
         return response
     if (failure := _failure(response)) is not None:
         return failure
-    check_hosted_calls(response["output"])
-    message = message_of(response["output"])
+    check_hosted_calls(output)
+    message = message_of(output)
     return _last_chunk(response, {"message": message}, has_calls="tool_calls" in message)
 
 
