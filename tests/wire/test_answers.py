@@ -291,15 +291,9 @@ async def test_zero_values(way: str) -> None:
 
 @pytest.mark.asyncio
 @ways
-@pytest.mark.parametrize(
-    "answer",
-    [
-        *({"title": "Apples", "pages": [1]}, {"type": "fruit", "name": "apple"}, {"type": "text", "text": "Apples"}),
-        *(["a", 1], [{"title": "Apples"}], 5, True),
-    ],
-)
-async def test_an_object_as_content(answer: Any, way: str) -> None:
-    """A content that is JSON, but neither a text nor a list of parts, is its JSON text (Cloudflare)."""
+@pytest.mark.parametrize("answer", [{"title": "Apples", "pages": [1]}, {"type": "fruit", "name": "apple"}])
+async def test_an_object_as_content(answer: Json, way: str) -> None:
+    """An object as content is its JSON text (Cloudflare)."""
     seen = await watch(way, [RawAnswer(body({"role": "assistant", "content": answer}))])
     assert seen.response.text == json.dumps(answer)
     if way != "run":

@@ -109,7 +109,6 @@ LINES = {
     "a text": b"error: failed to decode\n\n",
     "without a field": b'{"error": {"message": "failed to decode"}}\n\n',
     "without a field, with spaces": b'{ "error": {"message": "failed to decode"}}\n\n',
-    "FastAPI's detail without a field": b'{"detail": "failed to decode"}\n\n',
     "in capitals": b"ERROR: failed to decode\n\n",
 }
 

@@ -62,7 +62,7 @@ class Accumulator:
         self._finish_reason: str | None = None
         self._started = False
         self._is_whole = False  # whether a chunk with `message` has arrived
-        self._odd: Mapping[str, Any] | None = None  # the last chunk without choices and without an error
+        self._odd: Mapping[str, Any] | None = None  # the first chunk without choices and without an error
 
     @property
     def text(self) -> str:
@@ -103,12 +103,12 @@ class Accumulator:
         if "choices" not in chunk:
             if "error" in (chunk.get("object"), chunk.get("type")):  # vLLM before 0.10
                 raise provider_error(chunk)
-            self._odd = chunk
+            self._odd = self._odd or chunk
         return None
 
     def _feed_usage(self, usage: Any) -> None:
         if is_object(reported := as_plain(usage)):
-            self._ends_with_usage = is_zero(self._usage) and self._has_content()
+            self._ends_with_usage = self._started and is_zero(self._usage) and self._has_content()
             self._usage = latest_usage(self._usage, reported) if self._usage else reported
 
     def _feed_choice(self, choice: Mapping[str, Any]) -> Delta | None:
@@ -244,8 +244,9 @@ def _without_zeros(extra: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_json_answer(content: Any) -> bool:
-    """Return whether a content is a JSON answer that is not a text, as from Cloudflare. Only a list can have parts."""
-    return not is_array(content) or not any(is_object(item) and "type" in item for item in content)
+    """Return whether a content is the object of a JSON answer, as from Cloudflare, and not a single part."""
+    kind = content.get("type") if is_object(content) else None
+    return is_object(content) and not (isinstance(kind, str) and kind in content)
 
 
 def _is_empty(message: Mapping[str, Any]) -> bool:

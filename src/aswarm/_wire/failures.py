@@ -112,7 +112,8 @@ def failure_in(error: Any) -> tuple[str, int | None, bool]:
     code: Any = details.get("code") or name or kind
     statuses = map(status_of, (details.get("code"), name, details.get("status_code"), kind))
     status = next((each for each in statuses if each is not None), None)
-    text = provider_text(details) or json.dumps(details, default=str, ensure_ascii=False)
+    has_text = details.get("message") or details.get("error")
+    text = provider_text(details) if has_text else json.dumps(details, default=str, ensure_ascii=False)
     suffix = f" (code {code})" if code and not (is_object(code) or is_array(code)) else ""
     retryable = any(may_pass(f"{text} {code} {kind}", status, each) for each in (code, kind))
     return f"{text}{suffix}", status, retryable
