@@ -49,6 +49,7 @@ class Accumulator:
 
     # The halves of characters so far; None if UTF-8 can encode each delta. A class attribute, because most answers need none.
     _cut: CutCharacters | None = None
+    _ends_with_usage = False  # whether the only usage came after content
     _is_done = False  # whether the server has reported the end of the stream
 
     def __init__(self) -> None:
@@ -58,7 +59,6 @@ class Accumulator:
         self._extra: dict[str, Any] = {}
         self._whole: dict[str, Any] = {}  # the values of `_WHOLE`
         self._usage: Mapping[str, Any] | None = None
-        self._ends_with_usage = False  # whether the only usage came after content
         self._finish_reason: str | None = None
         self._started = False
         self._is_whole = False  # whether a chunk with `message` has arrived
