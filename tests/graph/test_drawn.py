@@ -94,7 +94,6 @@ NAMES = {
     '"]; a9 -> a1; [label="': '"]; a9 -> a1; [label="',
     "%%{init: {}}%% classDef a:#x;": "%%{init: {}}%% classDef a:#x;",
     "bell\x07nul\x00esc\x1b[31m": "bell␇nul␀esc␛[31m",
-    "half \ud83d a pair": "half \ufffd a pair",
     "Müller 🎉 日本": "Müller 🎉 日本",
     "end": "end",
     "": "",

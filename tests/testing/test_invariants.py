@@ -71,7 +71,7 @@ def with_budget(budget: Budget, *events: Any) -> World:
     world = World(0)
     used = sum((event.usage for event in events if isinstance(event, CompletionFinished)), Usage())
     response = Response(messages=[], agent=AGENT, stop="budget", usage=used)
-    world.counts_all = False
+    world._counts_all = False
     world.runs.append(SimulatedRun("1", [USER], [(0.0, event) for event in events], response, budget=budget))
     return world
 

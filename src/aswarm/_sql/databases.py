@@ -34,8 +34,10 @@ class SQLiteFile(ThreadedDatabase):
     def _open_file(self) -> DatabaseConnection:
         from .sqlite import open_file  # noqa: PLC0415 - a driver is imported when it is first used
 
+        is_durable, exclusive = self._is_always_durable, self._is_exclusive
+        connection = open_file(self.path, self._schema, is_durable=is_durable, exclusive=exclusive)
         self._opened = os.path.realpath(self.path)  # a program may change its working directory
-        return open_file(self.path, self._schema, is_durable=self._is_always_durable, exclusive=self._is_exclusive)
+        return connection
 
     def _open_for_reads(self) -> DatabaseConnection:
         from .sqlite import open_for_reads  # noqa: PLC0415 - as above

@@ -36,6 +36,8 @@ _FENCE = "```"
 # A text of JSON; group 1 is its end, if it has one. It has no possessive quantifiers, because those of Python before 3.11.5 fail:
 # https://github.com/python/cpython/issues/106052
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*(?:(")|\\?\Z)', re.DOTALL)
+# The escaped first half of a character at the end of a text, whose second half has not arrived completely.
+_CUT_CHARACTER = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?\Z")
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ class AnswerType:
         if self.schema is None:
             return text or None
         so_far = _without_fence(text)
+        if not is_whole:
+            so_far = _CUT_CHARACTER.sub("", so_far)
         try:
             so_far = whole_escapes(so_far)
             data = from_json(so_far if is_whole else _without_last_number(so_far), allow_partial="trailing-strings")

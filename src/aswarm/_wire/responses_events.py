@@ -29,7 +29,6 @@ _PAYLOADS = {
 }
 _PAYLOAD_ENDS = frozenset({"response.function_call_arguments.done", "response.custom_tool_call_input.done"})
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
-_UNFINISHED = frozenset({"queued", "in_progress"})  # of a response that runs in the background
 _ERRORS = frozenset({"error", "response.error"})
 _CONTENT_KEYS = frozenset({"content", "refusal", "reasoning_content"})
 _FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -275,8 +274,7 @@ def _chunk(delta: dict[str, Any]) -> Chunk:
 def _whole(response: Mapping[str, Any]) -> Chunk:
     """Return the chunk of an answer that is one object. Return an object without an answer, such as an error, unchanged."""
     output = response.get("output")
-    is_unfinished = not output and response.get("status") in _UNFINISHED
-    if not is_array(output) or _error_of(response) or is_unfinished:
+    if not is_array(output) or _error_of(response):
         return response
     if (failure := _failure(response)) is not None:
         return failure

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -80,7 +80,8 @@ def run_demo_loop(
     from .repl import Swarm as Made  # noqa: PLC0415 - tests that were written for Swarm replace this class
 
     client_options: dict[str, Any] = {} if api == "auto" else {"api": api}
-    with Made(**client_options) if client is None else Made(client, **client_options) as swarm:
+    # Not entered, because the chat itself shows that a key is missing, and reads stored conversations without a key.
+    with closing(Made(**client_options) if client is None else Made(client, **client_options)) as swarm:
         chat_with(starting_agent, context_variables, options, swarm)
 
 
@@ -138,7 +139,7 @@ async def run_demo_loop_async(
     `run_demo_loop` if a function calls `input`.
     """
     options = ChatOptions(stream, debug, model_override, max_turns)
-    async with AsyncSwarm(client, api=api) as swarm:
+    async with aclosing(AsyncSwarm(client, api=api)) as swarm:  # not entered, as above
         with _new_chat(starting_agent, context_variables, options) as (chat, reader):
             await _talk(chat, KeptChat(chat, swarm, options), partial(_read_async, chat, reader), _do)
 
