@@ -46,7 +46,7 @@ async def deposits(world: World) -> None:
 
 
 # Seeds that once found a fault of aswarm.
-FOUND = [("crashed_runs", 54), ("crashed_runs", 174), ("crashed_runs", 1_000_014)]
+FOUND = [("crashed_contexts", 16), ("crashed_runs", 54), ("crashed_runs", 174), ("crashed_runs", 1_000_014)]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
