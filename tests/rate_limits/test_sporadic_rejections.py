@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from typing import Any
 
 import anyio
@@ -44,24 +45,27 @@ async def all_items(swarm: AsyncSwarm, items: int, at_once: int, way: str) -> li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("answer", "rejection"), [(0.25, 0.25), (0.5, 0.05)], ids=["same time", "fast rejection"])
 @pytest.mark.parametrize(("way", "limits"), [("batch", None), ("gather", RateLimits())], ids=["batch", "gather"])
 def test_a_few_rejections_cost_only_the_time_of_their_requests(
-    seed: int, answer: float, rejection: float, way: str, limits: RateLimits | None
+    answer: float, rejection: float, way: str, limits: RateLimits | None
 ) -> None:
     """400 items, 100 at once, 3 % rejections with `Retry-After: 1`: about as long as with the SDK's own retries."""
+    took = list[float]()
 
     @in_virtual_time
-    async def measured() -> None:
+    async def measured(seed: int) -> None:
         model = sporadic(seed, 0.03, answer, rejection)
         swarm = AsyncSwarm(client_of(model), rate_limits=limits)
         start = anyio.current_time()
         assert await all_items(swarm, 400, 100, way) == ["Hi"] * 400
-        # Four rounds of answers. The last items may be rejected, and rejected again.
-        assert anyio.current_time() - start <= 4 * answer + 2 * (1 + answer) + 1
+        took.append(anyio.current_time() - start)
 
-    measured()
+    # The median, because an item may be rejected several times, and trio draws the order of its tasks.
+    for seed in range(5):
+        measured(seed)
+    # Four rounds of answers. The last items may be rejected, and rejected again.
+    assert statistics.median(took) <= 4 * answer + 2 * (1 + answer) + 1
 
 
 @in_virtual_time
