@@ -215,7 +215,8 @@ class Recorder:
     ) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
-        self._changes.note_result(outcome.get("context", {}))
+        if call.parent is None:
+            self._changes.note_result(outcome.get("context", {}))
         call._unknown_inside = unknown_inside(outcome)
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
@@ -285,7 +286,7 @@ class Recorder:
     def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
         call._outcome = outcome  # set it first: the response has the outcome even if the recording fails
         self._outcomes[_place(call)] = outcome_fields(call, outcome, self._changed(context, call))
-        if outcome.result is not None:
+        if outcome.result is not None and call.parent is None:  # the changes of calls inside code belong to the code
             self._changes.note_result(outcome.result.context_variables)
         if outcome.agent is not None:
             try:
