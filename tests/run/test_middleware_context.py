@@ -289,6 +289,39 @@ async def test_code_that_runs_again_counts_each_call_once(tmp_path: Path, at: in
     assert context["after"] == 3
 
 
+@pytest.mark.parametrize("middleware", [[], [count]], ids=["none", "count"])
+async def test_a_replay_has_the_changes_that_a_call_makes_in_the_result_of_another(
+    tmp_path: Path, middleware: list[Middleware]
+) -> None:
+    """The run merges a list of a `Result` as it is, so that the next function may change it in place."""
+
+    def start() -> Result:
+        return Result(value="started", context_variables={"cart": ["ink"]})
+
+    def add(context_variables: dict[str, Any]) -> str:
+        context_variables["cart"].append("pen")
+        return "added"
+
+    agent = Agent(functions=[start, add], instructions=lambda context_variables: f"{context_variables.get('cart')}")
+    contexts: list[Any] = []
+    for dies in (True, False):
+
+        def answer(request: Request, dies: bool = dies) -> Any:
+            number = sum(message["role"] == "assistant" for message in request.messages)
+            if number and dies:
+                raise Died
+            return "Done." if number else ScriptedAnswer(calls=[call("start"), call("add"), call("add", call_id="x")])
+
+        swarm = AsyncSwarm(ScriptedModel(answer).client(), middleware=middleware)
+        async with Journal(tmp_path / "j.sqlite", BATCH) as journal:
+            try:
+                response = await journal.run("a", RunOptions(agent, "Go", {}), swarm._run_to_end)
+                contexts.append(response.context_variables["cart"])
+            except Died:
+                continue
+    assert contexts == [["ink", "pen", "pen"]]
+
+
 async def test_a_handoff_in_a_replay_is_counted_once(tmp_path: Path) -> None:
     clerk = Agent(name="Clerk", instructions=told)
     boss = Agent(name="Boss", functions=[look, clerk], instructions=told)

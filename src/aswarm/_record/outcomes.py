@@ -117,7 +117,8 @@ class TurnChanges:
         self._order = {place: at for at, (place, _) in enumerate(self._recorded)}
         self._made = 0  # the number of recorded changes that were applied to the context
         self._before: dict[str, Any] = copy_containers(context or {})  # the context when changes were last recorded
-        self._results: list[Mapping[str, Any]] = []  # recorded changes of `Result`s, which the run merges later
+        # The recorded changes of `Result`s, which the run merges later, and their copies: the next call may change a merged value.
+        self._results: list[tuple[Mapping[str, Any], dict[str, Any]]] = []
 
     def repeat(self, context: dict[str, Any], place: CallPlace | None = None) -> None:
         """Apply the recorded changes, up to the call at this place. By default, apply all changes."""
@@ -141,16 +142,19 @@ class TurnChanges:
     def note_result(self, changed: Mapping[str, Any]) -> None:
         """Note the recorded changes of a `Result`, so that they are not recorded again when the run has merged them."""
         if changed:
-            self._results.append(changed)
+            self._results.append((changed, copy_containers(changed)))
 
     def changed(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields for the changes since they were last recorded; empty if there is no change.
 
         Raises ConfigurationError if a context variable cannot be recorded.
         """
-        for result in self._results:  # in the order of the calls, in which they are merged
-            merged = {key: value for key, value in result.items() if key in context and context[key] is value}
-            self._before.update(copy_containers(merged))
+        results, self._results = self._results, []
+        for changed, copied in results:  # in the order of the calls, in which they are merged
+            merged = {key: copied[key] for key, value in changed.items() if key in context and context[key] is value}
+            self._before.update(merged)
+            if not merged:
+                self._results.append((changed, copied))
         written, removed = recordable_changes(self._before, context)
         if not (written or removed):
             return {}
