@@ -22,8 +22,6 @@ nox.options.reuse_venv = "yes"
 nox.options.sessions = ["lint", "tests"]
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-# Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
-SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
 # The schemas of the files for GitHub.
 FORMS = {
     "workflows": "workflows/*.yml",
@@ -97,10 +95,10 @@ def lint(session: nox.Session) -> None:
     session.run("mypy")
     session.run("pyright", "--pythonpath", os.fspath(Path(session.bin, "python")))
     # Compare the public names with the last tag. Before the first release, there is no tag.
-    session.run("python", "tests/support/contract/stability.py")
+    session.run("python", "-m", "tests.support.contract.stability")
     with tempfile.TemporaryDirectory() as folder:
         # The code of README and docs. A page may tell its reader to save a module and import it: such a module is not found.
-        session.run("python", "tests/support/contract/documentation.py", folder, env=SUPPORT)
+        session.run("python", "-m", "tests.support.contract.documentation", folder)
         session.run("mypy", "--disable-error-code=import-not-found", folder)
 
 
@@ -110,9 +108,9 @@ def docs(session: nox.Session) -> None:
     extras = ",".join(PROJECT["project"]["optional-dependencies"])
     session.install(f".[{extras}]", *group("docs"))  # autodoc imports all modules
     command = "serve" if "serve" in session.posargs else "build"
-    session.run("python", "-m", "_site", command, "build/site", env={"PYTHONPATH": "docs"}, interrupt_timeout=None)
+    session.run("python", "-m", "docs._site", command, "build/site", interrupt_timeout=None)
     if command == "build":
-        session.run("python", "tests/support/contract/site_search.py", "build/site")
+        session.run("python", "-m", "tests.support.contract.site_search", "build/site")
 
 
 @nox.session
@@ -204,7 +202,7 @@ def release(session: nox.Session) -> None:
     session.run("check-wheel-contents", "dist")
     # pyroma gives the two missing points for an e-mail address of the author.
     session.run("pyroma", "--min=8", *(path for path in artifacts if path.endswith(".gz")))
-    session.run("python", "tests/support/contract/artifacts.py", "check", "dist", os.fspath(again))
+    session.run("python", "-m", "tests.support.contract.artifacts", "check", "dist", os.fspath(again))
     write_sbom(session, next(path for path in artifacts if path.endswith(".whl")))
     run_deep(session, "tests_artifact", *options)
 
@@ -232,7 +230,7 @@ def write_sbom(session: nox.Session, wheel: str) -> None:
         Path("build").mkdir(exist_ok=True)
         options = ["--pyproject=pyproject.toml", "--output-reproducible", "--of=JSON", f"--output-file={target}"]
         session.run("cyclonedx-py", "environment", *options, python)
-    session.run("python", "tests/support/contract/artifacts.py", "sbom", target)
+    session.run("python", "-m", "tests.support.contract.artifacts", "sbom", target)
 
 
 def check_tag(session: nox.Session) -> None:

@@ -19,8 +19,6 @@ nox.options.reuse_venv = "yes"
 nox.options.error_on_missing_interpreters = False  # tests_pythons runs on the Pythons that are installed
 
 PROJECT = nox.project.load_toml("pyproject.toml")
-# Programs that the tests start import the helper modules by name, as the tests do with pytest's `pythonpath`.
-SUPPORT = {"PYTHONPATH": os.pathsep.join(PROJECT["tool"]["pytest"]["ini_options"]["pythonpath"])}
 PYTHONS = nox.project.python_versions(PROJECT)
 # `nox -s tests` uses the newest versions. `tests_versions` uses openai 2, and the oldest versions that pyproject.toml allows.
 LOWEST = [requirement.replace(">=", "==") for requirement in PROJECT["project"]["dependencies"]]
@@ -82,7 +80,7 @@ def tests_any_order(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def strange_machine(session: nox.Session) -> None:
     """Run `nox -s tests` ten times, busy, without a network, with odd settings, as root and as a user; `-- RUNS LOAD TOGETHER`."""
-    session.run(sys.executable, "tests/support/contract/strange_machine.py", *session.posargs, external=True)
+    session.run(sys.executable, "-m", "tests.support.contract.strange_machine", *session.posargs, external=True)
 
 
 # For each artifact in `dist`: the pattern of its name, and the versions to install with it.
@@ -115,7 +113,7 @@ def extras(session: nox.Session) -> None:
     session.install("uv", "build", "hatchling", "hatch-fancy-pypi-readme")
     with tempfile.TemporaryDirectory() as folder:
         session.run("python", "-m", "build", "--no-isolation", "--wheel", f"--outdir={folder}", silent=True)
-        session.run("python", "tests/support/contract/extras.py", os.fspath(next(Path(folder).glob("*.whl"))))
+        session.run("python", "-m", "tests.support.contract.extras", os.fspath(next(Path(folder).glob("*.whl"))))
 
 
 @nox.session
@@ -134,7 +132,7 @@ def serve(session: nox.Session) -> None:
     session.run("pytest", "tests/serve", "tests/serve/clients", "tests/examples/test_chat_ui.py", *session.posargs)
     if not session.posargs:
         seed = str(random.randrange(10_000))
-        session.run("python", "tests/serve/service_kills.py", "20", seed, env=SUPPORT)
+        session.run("python", "-m", "tests.serve.service_kills", "20", seed)
 
 
 def install_pages(session: nox.Session, folder: Path) -> Path:
@@ -196,11 +194,11 @@ def kills(session: nox.Session) -> None:
     arguments = session.posargs or ["40", str(random.randrange(10_000))]
     session.log(f"rounds, seed and chaos: {' '.join(arguments)}")
     rounds, seed, *chaos = arguments
-    session.run("python", "tests/journal/journal_kills.py", rounds, seed)
+    session.run("python", "-m", "tests.journal.journal_kills", rounds, seed)
     kills = str(5 * int(rounds))
-    session.run("python", "tests/conversations/conversation_kills.py", kills, seed, *chaos, env=SUPPORT)
+    session.run("python", "-m", "tests.conversations.conversation_kills", kills, seed, *chaos)
     session.install(".[serve]", "httpx")
-    session.run("python", "tests/serve/service_kills.py", rounds, seed, *chaos, env=SUPPORT)
+    session.run("python", "-m", "tests.serve.service_kills", rounds, seed, *chaos)
 
 
 @nox.session
@@ -209,7 +207,7 @@ def durable(session: nox.Session) -> None:
     session.install(".", *group("test"))
     arguments = session.posargs or ["400", str(random.randrange(10_000))]
     session.log(f"kills and seed: {' '.join(arguments)}")
-    session.run("python", "tests/durable/durable_kills.py", *arguments, env=SUPPORT)
+    session.run("python", "-m", "tests.durable.durable_kills", *arguments)
 
 
 @nox.session
@@ -235,7 +233,7 @@ def upgrade(session: nox.Session) -> None:
     session.run("python", "-m", "venv", os.fspath(folder / "env"))
     python = os.fspath(folder / "env/bin/python")
     session.run(python, "-m", "pip", "install", "--quiet", f"{wheel}[{extras}]", external=True)
-    session.run("python", "tests/runs/two_versions.py", python, f"{session.bin}/python", *cases, env=SUPPORT)
+    session.run("python", "-m", "tests.runs.two_versions", python, f"{session.bin}/python", *cases)
 
 
 def older_version(session: nox.Session) -> str:
@@ -254,14 +252,14 @@ def simulate(session: nox.Session) -> None:
     session.install(".[serve,code]", "httpx")
     arguments = session.posargs or ["--seconds", "3600", "--seed", str(random.randrange(10_000_000))]
     session.log(f"arguments: {' '.join(arguments)}")
-    session.run("python", "tests/support/testing/universes.py", *arguments, env=SUPPORT)
+    session.run("python", "-m", "tests.support.testing.universes", *arguments)
 
 
 @nox.session
 def simulate_faults(session: nox.Session) -> None:
     """Plant faults, one at a time, and find each within 300 universes of its programs; `-- UNIVERSES [NAME ...]`."""
     session.install(".[serve,code]", "httpx")
-    session.run("python", "tests/support/testing/faults.py", *session.posargs)
+    session.run("python", "-m", "tests.support.testing.faults", *session.posargs)
 
 
 @nox.session
@@ -270,7 +268,7 @@ def soak(session: nox.Session) -> None:
     session.install(".", *group("test"), *group("mcp"))
     arguments = session.posargs or ["24", str(random.randrange(10_000))]
     session.log(f"minutes and seed: {' '.join(arguments)}")
-    session.run("python", "tests/support/testing/soak.py", *arguments, env=SUPPORT)
+    session.run("python", "-m", "tests.support.testing.soak", *arguments)
 
 
 @nox.session

@@ -1,7 +1,7 @@
 """Makes Markdown tables from the results of a run, and updates the blocks of pages that show these tables.
 
 A block of a page is between `<!-- made: name -->` and `<!-- end -->`. Both `run.py --write` and
-`PYTHONPATH=src:docs python -m _site write` update the blocks. A test compares the blocks with the results.
+`PYTHONPATH=src python -m docs._site write` update the blocks. A test compares the blocks with the results.
 """
 
 from __future__ import annotations

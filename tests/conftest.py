@@ -19,7 +19,7 @@ import pytest_asyncio
 from hypothesis import settings
 
 # These assert for the tests; what they compare shall be shown as if a test had asserted it.
-pytest.register_assert_rewrite("blocking", "documentation", "ways_to_run", "run_scenes", "leave_points", "wire_cases")
+pytest.register_assert_rewrite("tests.support")
 
 
 # A shell starts what runs in the background with SIGINT ignored, and programs that tests start would inherit that.
@@ -127,7 +127,7 @@ def postgres() -> Iterator[str]:
 
     ASWARM_TEST_POSTGRES names another server, such as postgresql://postgres@/postgres?host=/run/postgresql.
     """
-    from postgres import postgres_server
+    from tests.support.sql.postgres import postgres_server
 
     if url := os.environ.get("ASWARM_TEST_POSTGRES"):
         yield url

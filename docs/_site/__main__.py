@@ -1,4 +1,4 @@
-"""`python -m _site build FOLDER` builds the site. `serve FOLDER` shows it, and builds it again when its text changes.
+"""`python -m docs._site build FOLDER` builds the site. `serve FOLDER` shows it, and builds it again when its text changes.
 
 `write` updates the generated tables in the pages of the project.
 """
@@ -19,8 +19,7 @@ if __name__ == "__main__":
         case ["serve", folder]:
             build.serve(Path(folder))
         case ["write"]:
-            sys.path.append(str(Path(__file__).parents[2] / "tests/support/contract"))
-            import tables
+            from tests.support.contract import tables
 
             tables.write()
         case _:

@@ -70,7 +70,7 @@ class _Handler(SimpleHTTPRequestHandler):
 def serve(folder: Path) -> None:
     """Serve the site on loopback until Ctrl-C, and build it again when a page or a docstring changes."""
     # A new process, because this process has imported the old source.
-    build_again = [sys.executable, "-m", "_site", "build", os.fspath(folder)]
+    build_again = [sys.executable, "-m", "docs._site", "build", os.fspath(folder)]
     with suppress(KeyboardInterrupt):
         handler = functools.partial(_Handler, directory=os.fspath(folder))
         server = ThreadingHTTPServer(("127.0.0.1", PORT), handler)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(PROJECT / "docs"))
+sys.path.insert(0, str(PROJECT))
 
 from pygments.lexers.data import JsonLexer  # noqa: E402 - needs the path that the line above adds
 from sphinx.application import Sphinx  # noqa: E402
 
-from _site import docstrings, pages  # noqa: E402
+from docs._site import docstrings, pages  # noqa: E402
 
 (version,) = re.findall(r'^__version__ = "(.+)"$', (PROJECT / "src/aswarm/__init__.py").read_text(), re.MULTILINE)
 project = "aswarm"
 copyright = "the authors of aswarm, MIT licence"  # noqa: A001 - Sphinx's name
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.linkcode", "sphinx_copybutton"]
 myst_heading_anchors = 6
-myst_heading_slug_func = "_site.pages.slug"
+myst_heading_slug_func = "docs._site.pages.slug"
 copybutton_exclude = ".linenos, .gp, .go"  # the prompt of a console and its output
 suppress_warnings = ["misc.highlighting_failure"]  # JSON that a page cuts short with "..."
 

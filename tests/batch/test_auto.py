@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
-from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of
-from virtual_time import in_virtual_time
 
 from aswarm import Agent, CompletionError
+from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of
+from tests.support.runtime.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.anyio
 

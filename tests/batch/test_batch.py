@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
 from aswarm._wire.backoff import Backoff
@@ -18,6 +17,7 @@ from aswarm.batch import Item, Outcome
 from aswarm.middleware import _retry
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step
 from aswarm.testing import call as scripted_call
+from tests.support.batch.batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import anyio
 import pytest
-from batches import AGENT, Counted, Echo, idle, outcomes_of, text_of
 
 from aswarm import CompletionError
 from aswarm.batch import Item, Outcome
+from tests.support.batch.batches import AGENT, Counted, Echo, idle, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import anyio
 import pytest
-from batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
-from journaled import fail_from
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, Result, RunError, UnknownCall
 from aswarm._record.journal import Journal
 from aswarm._runtime.files import SideLock
 from aswarm.batch import Completed, Item, Outcome
+from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
+from tests.support.journal.journaled import fail_from
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from batches import AGENT, Counted, Echo, Scene, answer, call, idle
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.batch import Batch, Outcome, _item
 from aswarm.testing import ScriptedAnswer, ScriptedModel
+from tests.support.batch.batches import AGENT, Counted, Echo, Scene, answer, call, idle
 
 pytestmark = pytest.mark.anyio
 

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from batches import AGENT, Counted, Echo, Scene, idle, outcomes_of, text_of
 
 from aswarm import RunError
+from tests.support.batch.batches import AGENT, Counted, Echo, Scene, idle, outcomes_of, text_of
 
 
 @pytest.mark.asyncio

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
-from batches import Echo, outcomes_of
 
 from aswarm import Agent, Response, RunError, UnknownCall, Usage
 from aswarm.batch import Batch, Completed, Failed, Item, Outcome
+from tests.support.batch.batches import Echo, outcomes_of
 
 CALL = UnknownCall("1", "pay", "{}", "Payer")
 

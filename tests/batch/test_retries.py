@@ -8,11 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from batches import Echo, answer, call, outcomes_of, text_of
-from virtual_time import virtual_backend
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, Result, StreamInterrupted, tool
 from aswarm.testing import Failure, ScriptedModel
+from tests.support.batch.batches import Echo, answer, call, outcomes_of, text_of
+from tests.support.runtime.virtual_time import virtual_backend
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batches import Echo, answer, call, outcomes_of, text_of
 
 from aswarm import Agent, ConfigurationError, tool
 from aswarm.batch import Completed, Item
+from tests.support.batch.batches import Echo, answer, call, outcomes_of, text_of
 
 pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "x"}
@@ -83,7 +83,7 @@ PROGRAM = """
 import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from batches import Echo
+from tests.support.batch.batches import Echo
 from aswarm import Agent, tool
 from aswarm.batch import Item
 
@@ -120,8 +120,8 @@ asyncio.run(main())
 @pytest.mark.processes
 def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
     """The rerun answers both from the journal: the one that ended, and the one whose outcome is unknown."""
-    support = Path(__file__).parents[1] / "support" / "batch"
-    command = [sys.executable, "-c", PROGRAM, str(support), str(tmp_path)]
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", PROGRAM, str(root), str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     again = subprocess.run(command, check=True, capture_output=True, text=True)
     assert again.stdout.strip() == "cancelled; its outcome is unknown"

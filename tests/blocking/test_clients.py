@@ -10,14 +10,14 @@ from unittest.mock import AsyncMock, MagicMock
 
 import httpx
 import pytest
-from blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
-from loopback import LoopbackServer, Reply, sse, whole
 from openai import AsyncOpenAI, AzureOpenAI, OpenAI
-from plain_client import BlockingClient
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, Swarm
 from aswarm.testing import ScriptedAnswer
 from aswarm.testing._scripted_model import chunks, completion
+from tests.support.blocking.blocking import FACES, PLACES, consume, scripted_openai, server_beside, until
+from tests.support.blocking.plain_client import BlockingClient
+from tests.support.providers.loopback import LoopbackServer, Reply, sse, whole
 
 LONG = sse(ScriptedAnswer("Hello, is it me you are looking for?"), cut=1, pause=0.02)
 Place = Callable[[Callable[[], Any]], Any]

@@ -14,8 +14,6 @@ from typing import Any
 
 import anyio
 import pytest
-from blocking import consume
-from plain_client import BlockingClient
 
 from aswarm import (
     Agent,
@@ -24,6 +22,8 @@ from aswarm import (
 from aswarm._blocking import caller
 from aswarm._blocking.caller import in_callers_thread
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.blocking.blocking import consume
+from tests.support.blocking.plain_client import BlockingClient
 
 
 def test_a_stream_needs_no_name_for_its_swarm() -> None:

@@ -13,13 +13,13 @@ from typing import Any
 
 import anyio
 import pytest
-from blocking import do, in_notebook, in_script, until
 
 from aswarm import Agent, Swarm
 from aswarm._blocking import caller, event_loop
 from aswarm._blocking.caller import CallerThreadRunner, in_callers_thread
 from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._blocking.jobs import CallerInbox, Job
+from tests.support.blocking.blocking import do, in_notebook, in_script, until
 
 NAME = "aswarm event loop"
 

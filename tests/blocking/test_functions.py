@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import trio
-from blocking import CLIENTS, FACES, PLACES, consume, results
-from plain_client import BlockingClient
 
 from aswarm import (
     Agent,
@@ -26,6 +24,8 @@ from aswarm import (
 )
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.testing._scripted_model import completion
+from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
+from tests.support.blocking.plain_client import BlockingClient
 
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 every_face = pytest.mark.parametrize("face", FACES)

@@ -13,8 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from blocking import FACES, consume, in_notebook, results, until
-from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm, TextDelta
 from aswarm._blocking.caller import in_callers_thread
@@ -22,6 +20,8 @@ from aswarm._blocking.event_loop import event_loop_thread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import ScriptedAnswer, call, check_history
 from aswarm.testing._scripted_model import chunks
+from tests.support.blocking.blocking import FACES, consume, in_notebook, results, until
+from tests.support.blocking.plain_client import BlockingClient
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

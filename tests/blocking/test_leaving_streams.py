@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from blocking import CLIENTS, PLACES, results
-from plain_client import BlockingClient
 
 from aswarm import Agent, RunError, Swarm, SyncEventStream, ToolCallStarted, ToolFailure, tool
 from aswarm.testing import call, check_history
+from tests.support.blocking.blocking import CLIENTS, PLACES, results
+from tests.support.blocking.plain_client import BlockingClient
 
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
 every_place = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())

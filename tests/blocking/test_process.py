@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from blocking import keeping_server
+
+from tests.support.blocking.blocking import keeping_server
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 
@@ -16,7 +17,7 @@ BEGIN = """
 import asyncio, os, sys, threading, time
 from aswarm import Agent, Swarm, ToolCallStarted, tool
 from aswarm.testing import ScriptedAnswer, call
-from plain_client import BlockingClient
+from tests.support.blocking.plain_client import BlockingClient
 
 def place(work):
     if {place!r} == "script":

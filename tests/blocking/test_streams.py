@@ -13,8 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from blocking import CLIENTS
-from plain_client import BlockingClient
 
 from aswarm import (
     Agent,
@@ -31,6 +29,8 @@ from aswarm import (
 )
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.blocking.blocking import CLIENTS
+from tests.support.blocking.plain_client import BlockingClient
 
 TOOL_EVENTS = (ToolCallStarted, ToolCallFinished)
 every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())

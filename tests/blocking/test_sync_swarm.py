@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from blocking import CLIENTS, FACES, PLACES, consume, results
-from plain_client import BlockingClient
 
 from aswarm import (
     Agent,
@@ -21,6 +19,8 @@ from aswarm import (
     Swarm,
 )
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.blocking.blocking import CLIENTS, FACES, PLACES, consume, results
+from tests.support.blocking.plain_client import BlockingClient
 
 every_face = pytest.mark.parametrize("face", FACES)
 Place = Callable[[Callable[[], Any]], Any]

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from blocking import FACES, consume, in_notebook, results, server_beside, until
-from loopback import Reply, whole
 from openai import AsyncOpenAI, OpenAI
-from plain_client import BlockingClient
 
 from aswarm import Agent, Swarm, ToolCallFinished, ToolCallStarted, tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.testing._scripted_model import completion
+from tests.support.blocking.blocking import FACES, consume, in_notebook, results, server_beside, until
+from tests.support.blocking.plain_client import BlockingClient
+from tests.support.providers.loopback import Reply, whole
 
 THREADS = 8
 

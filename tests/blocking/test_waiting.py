@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from blocking import CLIENTS, FACES, consume
 
 from aswarm import (
     Agent,
@@ -24,6 +23,7 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.blocking.blocking import CLIENTS, FACES, consume
 
 USER = {"role": "user", "content": "Go"}
 every_face = pytest.mark.parametrize("face", FACES)

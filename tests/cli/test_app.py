@@ -15,9 +15,7 @@ from typing import Any
 
 import click
 import pytest
-from cli_runs import AGENTS, environment, invoke, model
 from click.testing import CliRunner, Result
-from loopback import Reply
 
 import aswarm
 import aswarm.cli
@@ -30,6 +28,8 @@ from aswarm.cli._output import write, writing
 from aswarm.cli.commands.eval import _evaluate
 from aswarm.cli.commands.runs import runs
 from aswarm.evals import load_cases
+from tests.support.cli.cli_runs import AGENTS, environment, invoke, model
+from tests.support.providers.loopback import Reply
 
 COMMANDS = ["run", "chat", "batch", "graph", "eval", "serve", "mcp", "worker", "runs", "demo"]
 RUNS = [f"runs {name}" for name in ("list", "show", "cancel", "answer", "release", "purge")]

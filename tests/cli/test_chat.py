@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cli_runs import AGENTS, invoke, model, refused
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
 
 
 @pytest.fixture(autouse=True)

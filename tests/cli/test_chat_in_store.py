@@ -11,11 +11,11 @@ from typing import Any
 
 import anyio
 import pytest
-from chats import Line, TypedLines, interrupt_when
-from cli_runs import AGENTS, invoke, model, refused
 
 from aswarm.conversations import SQLiteStore, Stored
 from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
+from tests.support.repl.chats import Line, TypedLines, interrupt_when
 
 APPROVED = """\
 from aswarm import Agent, tool

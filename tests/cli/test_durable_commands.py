@@ -16,15 +16,14 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from cli_runs import ended, invoke, model, refused, started
-from durables import empty_file
-
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm._record import log
 from aswarm._record.entries import Entry
 from aswarm._record.log import LogRow
 from aswarm.durable import DurableRuns
 from aswarm.testing import ScriptedModel, call
+from tests.support.cli.cli_runs import ended, invoke, model, refused, started
+from tests.support.durable.durables import empty_file
 
 pytestmark = pytest.mark.sampled
 

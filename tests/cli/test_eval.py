@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import AGENTS, invoke, model, refused
 
 from aswarm.testing import call
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
 
 CASES = [
     {"conversation": "Where is my order?", "function": "transfer_to_orders"},

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from cli_runs import AGENTS, invoke
+
+from tests.support.cli.cli_runs import AGENTS, invoke
 
 MORE = """
 def route(name: str):

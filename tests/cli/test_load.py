@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 import pytest
-from cli_runs import AGENTS
 
 from aswarm import Agent
 from aswarm.cli._exits import SetupError
 from aswarm.cli._load import load_agent
+from tests.support.cli.cli_runs import AGENTS
 
 
 @pytest.fixture(autouse=True)

@@ -17,14 +17,15 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from cli_runs import AGENTS, environment, invoke, model
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.cli.cli_runs import AGENTS, environment, invoke, model
 
 pytest.importorskip("mcp")  # it does not run on the oldest versions that aswarm promises
 
 from mcp import Client, StdioServerParameters
-from mcp_servers import stdio
+
+from tests.support.mcp.mcp_servers import stdio
 
 
 @pytest.fixture(autouse=True)

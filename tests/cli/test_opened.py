@@ -9,8 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-from cli_runs import AGENTS, invoke
-from cli_server import running
 
 from aswarm import Agent, AswarmError, AsyncSwarm
 from aswarm.cli._exits import SetupError
@@ -19,6 +17,8 @@ from aswarm.runs import LocalRuns, Run
 from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import Failure, call
 from aswarm.testing.simulate import Provider, SimulationError, World, simulate
+from tests.support.cli.cli_runs import AGENTS, invoke
+from tests.support.cli.cli_server import running
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_runs import AGENTS, ended, environment, model, started
-from loopback import LoopbackServer, Reply, sse
 
 from aswarm._values.text import how_to_install
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.cli.cli_runs import AGENTS, ended, environment, model, started
+from tests.support.providers.loopback import LoopbackServer, Reply, sse
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import AGENTS, invoke, model, refused
-from loopback import Reply, sse
 
 from aswarm import Agent, Response, RunFinished, TextDelta, TurnStarted
 from aswarm.cli._event_printer import EventPrinter
 from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
+from tests.support.providers.loopback import Reply, sse
 
 pytestmark = pytest.mark.usefixtures("project")
 QUESTION = ["agents:triage", "Where is my order?"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from cli_runs import AGENTS, invoke, model, refused
 
 from aswarm.conversations import SQLiteStore, Stored
 from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
 
 CLERK = '''
 from aswarm import tool

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from cli_runs import AGENTS, invoke, model
-from cli_server import running
+
+from tests.support.cli.cli_runs import AGENTS, invoke, model
+from tests.support.cli.cli_server import running
 
 pytestmark = pytest.mark.sampled
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import invoke, model
 
 from aswarm.testing import call
+from tests.support.cli.cli_runs import invoke, model
 
 TRIPS = """
 from pydantic import BaseModel

@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from cli_runs import AGENTS, ended, invoke, model, refused, started
 
 from aswarm.conversations import Change, SQLiteStore, Stored
 from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.cli.cli_runs import AGENTS, ended, invoke, model, refused, started
 
 pytestmark = pytest.mark.sampled
 

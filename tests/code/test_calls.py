@@ -10,7 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-from coded import agent_of, result_of, run_code, swarm_of, told
 
 from aswarm import (
     Agent,
@@ -31,6 +30,7 @@ from aswarm import (
 from aswarm.code import code_tool
 from aswarm.guards import Block, Blocked, guard_tool
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.code.coded import agent_of, result_of, run_code, swarm_of, told
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from coded import agent_of, result_of, run_code, swarm_of, told
 
 from aswarm import ConfigurationError, tool
 from aswarm.code import CodeLimits
+from tests.support.code.coded import agent_of, result_of, run_code, swarm_of, told
 
 pytestmark = pytest.mark.anyio
 SMALL = CodeLimits(seconds=0.5, memory_bytes=16 * 1024 * 1024, calls=20, output_characters=500, recursion=100)
@@ -224,7 +224,7 @@ async def test_a_replay_starts_the_limits_again() -> None:
     pay = tool(approve=True)(look)
     code = "for n in range(3):\n    await look(n)\n1"
     agent = agent_of(pay, limits=CodeLimits(calls=3))
-    from coded import resumed
+    from tests.support.code.coded import resumed
 
     response = await swarm_of(code).run(agent, "Go")
     history: list[Any] = []

@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from dying_code import DyingCode
+
+from tests.support.code.dying_code import DyingCode
 
 pytestmark = pytest.mark.processes
 

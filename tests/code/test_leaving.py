@@ -13,9 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from coded import USER, agent_of, result_of, swarm_of, told
-from coded import __file__ as support
-from run_scenes import nothing_left_behind, until
 
 from aswarm import Budget
 from aswarm._run.handlers import outer_run
@@ -28,6 +25,8 @@ from aswarm.code._state import CodeState
 from aswarm.code._stubs import stubs_of
 from aswarm.middleware import Handlers
 from aswarm.testing import check_history, check_middleware
+from tests.support.code.coded import USER, agent_of, result_of, swarm_of, told
+from tests.support.leaving.run_scenes import nothing_left_behind, until
 
 pytestmark = pytest.mark.anyio
 FIXED = Surroundings("2026-01-02T03:04:05+00:00", "UTC", "seed")
@@ -156,8 +155,8 @@ def test_code_can_be_left_at_any_moment() -> None:
 
 FORK = """
 import asyncio, os, sys
-sys.path.insert(0, {support!r})
-from coded import result_of
+sys.path.insert(0, {root!r})
+from tests.support.code.coded import result_of
 from aswarm import ConfigurationError
 
 async def work(number: int) -> int:
@@ -186,7 +185,7 @@ asyncio.run(main(3))
 @pytest.mark.parametrize(("before", "printed"), [([1], "1 refused True 3"), ([], "2 3")])
 def test_a_forked_child_of_a_process_that_ran_code_is_refused(before: list[int], printed: str) -> None:
     """Monty would hang there. A child that is forked earlier works, and so does the parent in both cases."""
-    program = FORK.format(support=str(Path(support).parent), before=before)
+    program = FORK.format(root=str(Path(__file__).parents[2]), before=before)
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == printed.split(), done.stderr

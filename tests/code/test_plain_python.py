@@ -7,9 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from coded import result_of
 from hypothesis import given
-from plain_python import Reference, answer, snippets
+
+from tests.support.code.coded import result_of
+from tests.support.code.plain_python import Reference, answer, snippets
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from coded import Log, recorded, told
-from journaled import Died, Script, calls, rerun, says
 
 from aswarm import Agent, AsyncSwarm, Hold, Response, Result, ToolError, tool
 from aswarm._record.entries import Entry
@@ -19,6 +17,8 @@ from aswarm.code import code_tool
 from aswarm.conversations import MemoryStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
+from tests.support.code.coded import Log, recorded, told
+from tests.support.journal.journaled import Died, Script, calls, rerun, says
 
 CODE = """
 import random, time

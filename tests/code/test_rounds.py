@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from coded import USER, agent_of, run_code, swarm_of, told
 from pydantic import BaseModel
 
 from aswarm import (
@@ -30,6 +29,7 @@ from aswarm import (
 )
 from aswarm.code import code_tool
 from aswarm.testing import Request, ScriptedModel, call
+from tests.support.code.coded import USER, agent_of, run_code, swarm_of, told
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,6 @@ from enum import Enum
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
-from coded import agent_of, result_of
 from pydantic import BaseModel, Field
 
 from aswarm import Agent, ConfigurationError, Result, external_tool, tool
@@ -18,6 +17,7 @@ from aswarm._tools.tool import as_tool, function_tool, may_hand_off, runs_togeth
 from aswarm.code import code_tool
 from aswarm.code._stubs import stubs_of
 from aswarm.code._values import value_of
+from tests.support.code.coded import agent_of, result_of
 
 
 class Line(BaseModel):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from coded import agent_of, swarm_of
 
 from aswarm.otel import otel
+from tests.support.code.coded import agent_of, swarm_of
 
 pytest.importorskip("opentelemetry.sdk")
 from opentelemetry.sdk.trace import TracerProvider

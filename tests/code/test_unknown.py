@@ -9,10 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from coded import USER, Log, resumed, swarm_of, told
-from coded import recorded as record_of
-from journaled import Died, rerun
-from run_scenes import until
 
 from aswarm import Agent, Answer, AsyncSwarm, Budget, ConfigurationError, Deny, Response, agent_tool, tool
 from aswarm._record.entry_maker import EntryMaker
@@ -26,6 +22,10 @@ from aswarm.guards import Block, guard_tool
 from aswarm.middleware import Handlers, ToolCall, ToolOutcome
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import Request, ScriptedModel, call, check_history
+from tests.support.code.coded import USER, Log, resumed, swarm_of, told
+from tests.support.code.coded import recorded as record_of
+from tests.support.journal.journaled import Died, rerun
+from tests.support.leaving.run_scenes import until
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import pytest
-from coded import USER, agent_of, recorded, result_of, resumed, run_code, swarm_of, told
-from journaled import Died, Script, calls, rerun, says
 from pydantic import BaseModel, Field
 
 from aswarm import (
@@ -35,6 +33,8 @@ from aswarm.guards import Block, Replace, Say, guard_tool
 from aswarm.middleware import clip_results
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
+from tests.support.code.coded import USER, agent_of, recorded, result_of, resumed, run_code, swarm_of, told
+from tests.support.journal.journaled import Died, Script, calls, rerun, says
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from coded import USER, agent_of, resumed, run_code, told, waiting_inside
 
 from aswarm import (
     Agent,
@@ -21,6 +20,7 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import check_history
+from tests.support.code.coded import USER, agent_of, resumed, run_code, told, waiting_inside
 
 pytestmark = pytest.mark.anyio
 

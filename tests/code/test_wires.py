@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from coded import recorded
 
 from aswarm import tool
 from aswarm.runs import show_answers
 from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
+from tests.support.code.coded import recorded
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from artifacts import _IN_SDIST, BUNDLED, HOME, MOST_BYTES, completed, faults
-from documentation import PROJECT
+
+from tests.support.contract.artifacts import _IN_SDIST, BUNDLED, HOME, MOST_BYTES, completed, faults
+from tests.support.contract.documentation import PROJECT
 
 METADATA = (
     f"Name: aswarm\nProject-URL: Source, {HOME}\nProject-URL: Documentation, {HOME}/tree/main/docs\n\n[a]({HOME})\n"

@@ -18,8 +18,12 @@ import click
 import httpx
 import openai.types.chat  # noqa: F401 - importing it takes long, and a page with a timeout must not wait for that
 import pytest
-from _site import reference
-from documentation import (
+
+from aswarm import AsyncSwarm, ConfigurationError, Event
+from aswarm._run.options import RunKeywords, RunOptions
+from aswarm.testing import ScriptedModel, call
+from docs._site import reference
+from tests.support.contract.documentation import (
     PAGES,
     PROJECT,
     TUTORIAL,
@@ -31,10 +35,6 @@ from documentation import (
     name_of,
     run_script,
 )
-
-from aswarm import AsyncSwarm, ConfigurationError, Event
-from aswarm._run.options import RunKeywords, RunOptions
-from aswarm.testing import ScriptedModel, call
 
 README = PROJECT / "README.md"
 HOME = "https://github.com/aswarm-dev/aswarm"

@@ -9,14 +9,14 @@ from typing import Any
 
 import openai
 import pytest
-from blocking import scripted_openai
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCall
 from openai.types.chat.chat_completion_message_tool_call import Function
-from plain_client import BlockingClient
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, Result, Swarm
 from aswarm.testing import ScriptedModel, call
+from tests.support.blocking.blocking import scripted_openai
+from tests.support.blocking.plain_client import BlockingClient
 
 HELLO = [{"role": "user", "content": "Hello"}]
 STEPS = ["get_chat_completion", "handle_function_result", "handle_tool_calls"]

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from _site import reference
 
 from aswarm import Agent, AswarmError, Hold, Response, ToolError, tool
+from docs._site import reference
 
 ERRORS = sorted(
     (kind for kind in reference.public_classes() if issubclass(kind, BaseException)), key=lambda kind: kind.__name__

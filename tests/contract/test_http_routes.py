@@ -6,12 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from documentation import PROJECT
-
 from aswarm import Agent
 from aswarm.runs import show_everything
 from aswarm.serve import bearer, create_app
 from aswarm.serve._service import routes_of
+from tests.support.contract.documentation import PROJECT
 
 PAGE = (PROJECT / "docs/reference/http-routes.md").read_text(encoding="utf-8")
 SOURCES = [*(PROJECT / "src/aswarm/runs").glob("*.py"), *(PROJECT / "src/aswarm/serve").rglob("*.py")]

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documentation import PROJECT
-from served import served
-from traces import traced
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, ToolError
 from aswarm.batch import Item
@@ -28,6 +25,9 @@ from aswarm.serve._run_as_test import run_as_test
 from aswarm.serve.wires.native.input import native_request
 from aswarm.serve.wires.vercel.input import vercel_request
 from aswarm.testing import ScriptedModel, call
+from tests.support.contract.documentation import PROJECT
+from tests.support.otel.traces import traced
+from tests.support.serve.served import served
 
 PAGE = PROJECT / "docs/guides/security.md"
 SOURCE = PROJECT / "src/aswarm"
@@ -150,7 +150,7 @@ def test_a_yaml_file_creates_no_objects(tmp_path: Path, tag: str) -> None:
 async def test_a_durable_run_stores_no_pickle(tmp_path: Path) -> None:
     """The tables of DBOS contain JSON with the id of the run."""
     pytest.importorskip("dbos")
-    from durables import Shop, durable
+    from tests.support.durable.durables import Shop, durable
 
     path, shop = tmp_path / "runs.db", Shop()
     async with durable(tmp_path, [call("slow"), "Hi."], shop, url=f"sqlite:///{path}") as runs:

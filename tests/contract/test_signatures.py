@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from _site import reference, signatures
-from stability import names_of
+
+from docs._site import reference, signatures
+from tests.support.contract.stability import names_of
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import pictures
 import pytest
-import site_search
-import tables
-from _site import checks, copies, pages, reference
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from docs._site import checks, copies, pages, reference
+from docs.pictures import pictures
+from tests.support.contract import site_search, tables
 
 # Which events may follow an event, as the picture of docs/reference/events.md shows it.
 ORDER: Mapping[str, tuple[str, ...]] = {
@@ -47,7 +46,7 @@ def test_every_query_of_the_table_has_a_page() -> None:
 
 @pytest.mark.parametrize("name", tables.MADE)
 def test_a_table_that_is_made_from_the_code_is_current(name: str) -> None:
-    """`PYTHONPATH=docs python -m _site write` brings all of them up to date."""
+    """`python -m docs._site write` brings all of them up to date."""
     if name == "public_names":
         pytest.importorskip("mcp")  # it is not in all environments
     text = tables.blocks()[name].read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from stability import PAGE, PROJECT, announced, breaking_changes, deprecations, last_tag, main
 
 import aswarm
+from tests.support.contract.stability import PAGE, PROJECT, announced, breaking_changes, deprecations, last_tag, main
 
 GIT = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 PUBLIC = 'from ._room import shop\n\n__all__ = ["shop"]\n'
@@ -212,11 +212,9 @@ def shop(tmp_path: Path) -> Path:
 def release(shop: Path, source: str) -> None:
     """Write the source, and make the page of it."""
     (shop / "src/aswarm/_shop.py").write_text(source)
-    command = [sys.executable, "-c", "from _site import signatures; print(signatures.listing())"]
-    paths = os.pathsep.join([str(shop / "src"), str(shop / "docs")])
-    made = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": paths}, check=True, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", "from docs._site import signatures; print(signatures.listing())"]
+    environment = {**os.environ, "PYTHONPATH": str(shop / "src")}
+    made = subprocess.run(command, cwd=shop, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     (shop / PAGE).write_text(f"# Names\n\n{made.stdout}")
 
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _site import pages
-from documentation import PROJECT
+
+from docs._site import pages
+from tests.support.contract.documentation import PROJECT
 
 # CONTRIBUTING says why, and quotes them.
 AVOIDED = re.compile(

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from stores import empty_schema
 
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
+from tests.support.conversations.stores import empty_schema
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Kills a process that runs conversations with SIGKILL at random moments; then checks what is in the store.
 
-    PYTHONPATH=tests/support/serve python tests/conversations/conversation_kills.py KILLS SEED [CHAOS ...]
+    python -m tests.conversations.conversation_kills KILLS SEED [CHAOS ...]
 
 One process after another works on the same conversations of one SQLite file. Each is killed at a random moment. After each
 kill every conversation must be a valid history that agrees with what the functions did: they append lines to a file, which
@@ -28,11 +28,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import chaos
-
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Result, RunError, tool
 from aswarm.conversations import SQLiteStore, Stored
 from aswarm.testing import check_history
+from tests.support.serve import chaos
 
 CHATS = [f"chat-{number}" for number in range(4)]
 TURNS = 3  # with tools; one more answers

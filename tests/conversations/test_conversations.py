@@ -9,7 +9,6 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel
-from stores import change, read, user
 
 from aswarm import (
     Agent,
@@ -30,6 +29,7 @@ from aswarm import (
 from aswarm.conversations import Conflict, Conversation, MemoryStore, PostgresStore, SQLiteStore, last
 from aswarm.guards import Block, Blocked, CheckedInput, Replace, guard_answer, guard_input
 from aswarm.testing import Failure, ScriptedModel, call, check_history
+from tests.support.conversations.stores import change, read, user
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stores import user
 
 from aswarm import Agent, AsyncSwarm, Hold, Result, current_call, tool
 from aswarm.conversations import Change, Conversation, MemoryStore, Stored
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.conversations.stores import user
 
 UNKNOWN = "cancelled; its outcome is unknown"
 NAMES = ["together", "alone", "plain", "fails", "asks", "hands_over", "repeats", "transfer_to_second", "no_such_tool"]

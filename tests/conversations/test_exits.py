@@ -12,12 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
-from stores import read, user
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Hold, RunError, tool
 from aswarm.conversations import Change, Conflict, Conversation, MemoryStore, SQLiteStore, Store
 from aswarm.middleware import Handlers, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.conversations.stores import read, user
 
 pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"

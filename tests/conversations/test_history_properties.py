@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recording import WHOLE, asking, complete, finish, told, wire_call
-from response_bodies import check_body
 
 from aswarm import Agent
 from aswarm._run.state import RunState
 from aswarm.conversations import HistoryFunction, MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import check_history
+from tests.support.run.recording import WHOLE, asking, complete, finish, told, wire_call
+from tests.support.wire.response_bodies import check_body
 
 pytestmark = pytest.mark.slow
 

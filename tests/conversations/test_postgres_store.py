@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import anyio
 import psycopg
 import pytest
-from stores import change, user
 
 from aswarm import ConfigurationError, StoreError
 from aswarm._sql.transactions import single
 from aswarm.conversations import PostgresStore
 from aswarm.conversations._statements import SCHEMA
+from tests.support.conversations.stores import change, user
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,29 +9,25 @@ import sys
 from pathlib import Path
 
 import pytest
-from stores import user
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.conversations import Conflict, SQLiteStore
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.conversations.stores import user
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]
-
-KILLS = Path(__file__).with_name("conversation_kills.py")
-HELPERS = Path(__file__).parents[1] / "support" / "serve"
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_valid_conversations() -> None:
-    """At random moments, twelve times; `python conversation_kills.py 500 1` does it more often."""
-    paths = os.pathsep.join([str(HELPERS), *sys.path])
+    """At random moments, twelve times; `python -m tests.conversations.conversation_kills 500 1` does it more often."""
     done = subprocess.run(
-        [sys.executable, str(KILLS), "12", "3"],
+        [sys.executable, "-m", "tests.conversations.conversation_kills", "12", "3"],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
-        env=os.environ | {"PYTHONPATH": paths},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith("12 kills")

@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from stores import user
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import Conversation, MemoryStore
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.conversations.stores import user
 
 pytestmark = pytest.mark.anyio
 

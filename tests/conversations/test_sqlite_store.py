@@ -13,10 +13,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-from stores import change, user
 
 from aswarm import ConfigurationError, StoreError
 from aswarm.conversations import Conflict, SQLiteStore
+from tests.support.conversations.stores import change, user
 
 pytestmark = pytest.mark.anyio
 

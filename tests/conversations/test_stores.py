@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
-from stores import KINDS, change, user
 
 from aswarm import ConfigurationError, UnknownCall
 from aswarm._sql.transactions import Transaction
 from aswarm.conversations import Conflict, Store
 from aswarm.conversations._base import SQLStore
+from tests.support.conversations.stores import KINDS, change, user
 
 pytestmark = pytest.mark.anyio
 

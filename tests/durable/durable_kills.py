@@ -1,6 +1,6 @@
 """Kills and disturbs processes with durable runs, and checks what all of them together have done.
 
-    PYTHONPATH=tests/support/durable:tests/support/conversations python tests/durable/durable_kills.py KILLS SEED [ROUND ...]
+    python -m tests.durable.durable_kills KILLS SEED [ROUND ...]
 
 Each process works in its own folder and shares only the database. Meanwhile, the processes start runs, answer waiting approvals,
 and cancel sleeping runs, also of other processes. Rounds, each on SQLite and PostgreSQL:
@@ -32,12 +32,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import chaos
 import psycopg
-from durable_checker import Checked, notes_of, runs_of
-from durable_process import Process, forked, prepare, records_checked
-from postgres import PostgresServer, postgres_server
-from stores import emptied_database
+
+from tests.support.conversations.stores import emptied_database
+from tests.support.durable.durable_checker import Checked, notes_of, runs_of
+from tests.support.durable.durable_process import Process, forked, prepare, records_checked
+from tests.support.serve import chaos
+from tests.support.sql.postgres import PostgresServer, postgres_server
 
 ALL = ("go", "pay", "go", "sleep")
 SECONDS = 120  # after which a process, or a run, has been lost

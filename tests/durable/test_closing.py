@@ -10,9 +10,8 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, durable
-
 from aswarm.durable._dbos import _dbos_of_host, _working
+from tests.support.durable.durables import Shop, durable
 
 
 @pytest.mark.asyncio

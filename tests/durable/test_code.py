@@ -11,13 +11,12 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, die, durable
-
 from aswarm import Agent, current_call, tool
 from aswarm.code import code_tool
 from aswarm.durable import DurableRuns
 from aswarm.runs import CallAnswer, NewRun, Run
 from aswarm.testing import ScriptedModel, call
+from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 

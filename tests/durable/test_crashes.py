@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durable_checker import DENIED, UNKNOWN, Checked, Ended, notes_of, runs_of
-from durable_process import Process, started
+from tests.support.durable.durable_checker import DENIED, UNKNOWN, Checked, Ended, notes_of, runs_of
+from tests.support.durable.durable_process import Process, started
 
 pytestmark = pytest.mark.sampled
 

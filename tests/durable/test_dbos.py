@@ -22,11 +22,11 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
-from stores import emptied_database
 
 from aswarm import ConfigurationError
 from aswarm._sql.liveness import FileLocks, Liveness, PostgresLocks
 from aswarm.durable._dbos import Engine, EngineSettings
+from tests.support.conversations.stores import emptied_database
 
 pytestmark = pytest.mark.asyncio
 

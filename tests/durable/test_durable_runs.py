@@ -16,7 +16,6 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
-from durables import Shop, die, durable
 
 from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Decision, Deny, Hold, RunError, current_call
 from aswarm import Answer as AnswerOf
@@ -25,6 +24,7 @@ from aswarm.batch import Item
 from aswarm.durable import DurableRuns
 from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFound, RunRecord, fold
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
+from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 

@@ -11,12 +11,11 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, durable
-
 from aswarm._values.errors import StoreError
 from aswarm.durable._ends import Ends
 from aswarm.runs._changes import Changes
 from aswarm.testing import call
+from tests.support.durable.durables import Shop, durable
 
 
 class Ended:

@@ -10,10 +10,9 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, durable
-
 from aswarm import Agent, RunError
 from aswarm.testing import ScriptedModel, call
+from tests.support.durable.durables import Shop, durable
 
 pytestmark = pytest.mark.asyncio
 

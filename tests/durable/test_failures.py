@@ -17,8 +17,6 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
-from durables import Shop, die, durable
-from stores import change, user
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RateLimits, RunError, agent_tool
 from aswarm._record import log
@@ -30,6 +28,8 @@ from aswarm.durable._dbos_connections import may_pass
 from aswarm.guards import Block, guard_input
 from aswarm.runs import Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
+from tests.support.conversations.stores import change, user
+from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = pytest.mark.sampled
 
@@ -271,7 +271,7 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
 @pytest.mark.asyncio
 async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: Shop) -> None:
     """As in a conversation without durability."""
-    from durables import empty_file
+    from tests.support.durable.durables import empty_file
 
     def check(checked: Any) -> Any:
         return Block("no") if checked.text == "bad" else None
@@ -305,7 +305,7 @@ async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop
 @pytest.mark.asyncio
 async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """RateLimits are not shared; a warning says what is."""
-    from durables import empty_file
+    from tests.support.durable.durables import empty_file
 
     await empty_file(tmp_path / "runs.db")
     url = f"sqlite:///{tmp_path / 'runs.db'}"

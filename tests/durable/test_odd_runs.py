@@ -15,11 +15,11 @@ import pytest_asyncio
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from dbos import DBOS
-from durables import Shop, die, durable, empty_file
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, RunError, current_call
 from aswarm.durable import DurableRuns
 from aswarm.testing import ScriptedModel, call
+from tests.support.durable.durables import Shop, die, durable, empty_file
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 

@@ -11,13 +11,12 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, durable
-from stores import emptied_database
-
 from aswarm import Agent, AswarmError, AsyncSwarm
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.runs import AnswersRefused
 from aswarm.testing import Request, ScriptedModel, call
+from tests.support.conversations.stores import emptied_database
+from tests.support.durable.durables import Shop, durable
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.processes]
 

@@ -12,13 +12,12 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, durable
-from postgres_proxy import PostgresProxy
-from stores import emptied_database
-
 from aswarm import AswarmError
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.testing import Request, call
+from tests.support.conversations.stores import emptied_database
+from tests.support.durable.durables import Shop, durable
+from tests.support.durable.postgres_proxy import PostgresProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.processes]
 

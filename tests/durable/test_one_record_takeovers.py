@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 import psycopg
-from one_record import FINAL, entries_of, faults_of, noted, process_on
-from record_checker import shown_text
-from service_process import ServiceProcess
-from stores import emptied_database
+
+from tests.support.conversations.stores import emptied_database
+from tests.support.serve.one_record import FINAL, entries_of, faults_of, noted, process_on
+from tests.support.serve.record_checker import shown_text
+from tests.support.serve.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

@@ -12,12 +12,11 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, die, durable
-from stores import emptied_database
-
 from aswarm import ConfigurationError
 from aswarm.durable._dbos import _dbos_of_host
 from aswarm.testing import call
+from tests.support.conversations.stores import emptied_database
+from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 

@@ -14,14 +14,13 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from durables import Shop, die, durable
-
 from aswarm import Agent, RunError, tool
 from aswarm._record import log
 from aswarm.durable import DurableRun, DurableRuns
 from aswarm.middleware import CompletionRequest, Handlers, Started, ToolCall, ToolOutcome
 from aswarm.runs import Run, fold
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
 UNKNOWN = "cancelled; its outcome is unknown"

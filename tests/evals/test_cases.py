@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from evaluated import desk
 
 from aswarm import ConfigurationError
 from aswarm.evals import Case, evaluate
+from tests.support.evals.evaluated import desk
 
 ASKED = {"role": "user", "content": "Who sings?"}
 ANSWERED = {"role": "assistant", "content": "Bono."}

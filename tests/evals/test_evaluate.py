@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import anyio
-import evaluated
 import pytest
-from evaluated import answering, desk, one, sales, swarm_that
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError, Response, tool
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
+from tests.support.evals import evaluated
+from tests.support.evals.evaluated import answering, desk, one, sales, swarm_that
 
 pytestmark = pytest.mark.anyio
 

@@ -7,14 +7,14 @@ import re
 import sys
 from pathlib import Path
 
-import evaluated
 import pytest
-from evaluated import desk
 
 from aswarm import Agent, ConfigurationError
 from aswarm._values.text import how_to_install
 from aswarm.evals import Case, load_cases
 from aswarm.evals._files import FORMATS, import_agent
+from tests.support.evals import evaluated
+from tests.support.evals.evaluated import desk
 
 SWARMS = [
     {"conversation": [{"role": "user", "content": "My bag is lost!"}], "function": "transfer_to_lost_baggage"},

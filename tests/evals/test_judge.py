@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from evaluated import desk, one, swarm_that
 
 from aswarm import Agent, AsyncSwarm, File, Image
 from aswarm.evals import Case, evaluate
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
+from tests.support.evals.evaluated import desk, one, swarm_that
 
 pytestmark = pytest.mark.anyio
 

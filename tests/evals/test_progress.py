@@ -6,9 +6,9 @@ import io
 import sys
 
 import pytest
-from evaluated import desk, swarm_that
 
 from aswarm.evals import Case, evaluate
+from tests.support.evals.evaluated import desk, swarm_that
 
 CASES = [Case("Hi", function=None), Case("Hi", function="book")]
 

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from evaluated import desk, swarm_that
 
 from aswarm import AsyncSwarm
 from aswarm.evals import Case, assert_case
 from aswarm.testing import Failure, ScriptedModel, Step, call
+from tests.support.evals.evaluated import desk, swarm_that
 
 HI = Case("Hi", function="book")
 

@@ -7,13 +7,13 @@ import random
 from typing import Any, get_args
 
 import pytest
-from evaluated import desk, one, swarm_that
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm.evals import Attempt, Case, CaseReport, Report, evaluate
 from aswarm.evals._report import Outcome
 from aswarm.testing import Failure, call
+from tests.support.evals.evaluated import desk, one, swarm_that
 
 outcomes = st.lists(st.lists(st.sampled_from(get_args(Outcome)), max_size=8), max_size=6)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
-from evaluated import desk, swarm_that
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
 from aswarm.evals import Case, Report, evaluate
 from aswarm.evals._files import ResultsError
 from aswarm.testing import Request, ScriptedModel, Step
+from tests.support.evals.evaluated import desk, swarm_that
 
 HI = Case("Hi", function=None)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from evaluated import desk
-from loopback import Reply, serve, whole
 
 from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.evals.evaluated import desk
+from tests.support.providers.loopback import Reply, serve, whole
 
 
 @pytest.mark.asyncio

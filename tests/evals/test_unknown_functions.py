@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from evaluated import swarm_that
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.evals import Case, evaluate
 from aswarm.evals._names import FunctionNames
 from aswarm.testing import ScriptedModel, call
+from tests.support.evals.evaluated import swarm_that
 
 pytestmark = pytest.mark.anyio
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "transcripts"
-)  # what differs in a transcript shall be shown as if a test had asserted it
+# What differs in a transcript shall be shown as if a test had asserted it.
+pytest.register_assert_rewrite("tests.examples.transcripts")
 
-from transcripts import Runs, run_transcript  # noqa: E402 - only after that
+from tests.examples.transcripts import Runs, run_transcript  # noqa: E402 - only after that
 
 WORKERS = 4
 

@@ -6,7 +6,7 @@ import importlib
 import sys
 from types import ModuleType
 
-from transcripts import EXAMPLES
+from tests.examples.transcripts import EXAMPLES
 
 
 def load(example: str, name: str) -> ModuleType:

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
+
+from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
 
 
 @pytest.mark.parametrize("transcript", transcripts("airline"), ids=str)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from loading import load
-from transcripts import Runs, Transcript, check_output, run_offline, transcripts
 
 from aswarm import Answer, Approve, Deny, OpenCall
+from tests.examples.loading import load
+from tests.examples.transcripts import Runs, Transcript, check_output, run_offline, transcripts
 
 agents = load("approvals", "agents")
 run = load("approvals", "run")

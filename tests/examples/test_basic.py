@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
+
+from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 TRANSCRIPTS = transcripts("basic")
 

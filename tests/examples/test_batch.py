@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import environment, model
-from loading import load
-from transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
 
 from aswarm.testing import call
+from tests.examples.loading import load
+from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, run_offline, transcripts
+from tests.support.cli.cli_runs import environment, model
 
 TICKETS = [json.loads(line) for line in (EXAMPLES / "batch" / "tickets.jsonl").read_text("utf-8").splitlines()]
 README = (EXAMPLES / "batch" / "README.md").read_text("utf-8")

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
+
+from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 WEB = EXAMPLES / "chat_ui" / "web"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from loading import load
-from transcripts import Runs, Transcript, check_output, transcripts
+
+from tests.examples.loading import load
+from tests.examples.transcripts import Runs, Transcript, check_output, transcripts
 
 agents = load("code_mode", "agents")
 

@@ -6,10 +6,10 @@ import io
 from typing import Any
 
 import pytest
-from loading import load
-from transcripts import Transcript, check_transcript, run_offline, transcripts
 
 from aswarm._tools.toolbox import tools_of
+from tests.examples.loading import load
+from tests.examples.transcripts import Transcript, check_transcript, run_offline, transcripts
 
 agents: Any = load("customer_service", "agents")
 shop: Any = load("customer_service", "shop")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import runpy
 
 import pytest
-from transcripts import EXAMPLES
+
+from tests.examples.transcripts import EXAMPLES
 
 PLAN = runpy.run_path(str(EXAMPLES / "live_plan.py"))
 SOURCES = {

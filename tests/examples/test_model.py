@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from transcripts import EXAMPLES
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.cli import demo_agents
 from aswarm.testing import check_history
+from tests.examples.transcripts import EXAMPLES
 
 MODEL = [sys.executable, "-u", str(EXAMPLES / "model.py")]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from loading import load
-from transcripts import Transcript, check_transcript, transcripts
 
 from aswarm._tools.toolbox import tools_of
+from tests.examples.loading import load
+from tests.examples.transcripts import Transcript, check_transcript, transcripts
 
 agents = load("multilingual", "agents")
 

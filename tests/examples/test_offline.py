@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from transcripts import EXAMPLES, environment, run_offline
+
+from tests.examples.transcripts import EXAMPLES, environment, run_offline
 
 SCRIPT = """
 from aswarm.testing import ScriptedAnswer, ScriptedModel

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loading import load
-from transcripts import Transcript, check_transcript, run_offline, transcripts
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
+from tests.examples.loading import load
+from tests.examples.transcripts import Transcript, check_transcript, run_offline, transcripts
 
 database = load("personal_shopper", "database")
 agents = load("personal_shopper", "agents")

@@ -7,11 +7,11 @@ from datetime import date
 from typing import Any
 
 import pytest
-from loading import load
-from transcripts import Transcript, check_transcript, transcripts
 
 from aswarm import AsyncSwarm
 from aswarm.testing import ScriptedModel, call
+from tests.examples.loading import load
+from tests.examples.transcripts import Transcript, check_transcript, transcripts
 
 agents: Any = load("retail", "agents")
 shop: Any = load("retail", "shop")

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transcripts import EXAMPLES, Runs, Transcript, check_output, environment, run_offline, transcripts
+
+from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, environment, run_offline, transcripts
 
 FOLDER = EXAMPLES / "support_bot"
 # What customers ask, in other words than the articles', and the article that answers it.

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from transcripts import Runs, Transcript, check_output, run_offline, transcripts
+
+from tests.examples.transcripts import Runs, Transcript, check_output, run_offline, transcripts
 
 
 @pytest.mark.parametrize("transcript", transcripts("triage_agent"), ids=str)

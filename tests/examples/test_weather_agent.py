@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from transcripts import Runs, Transcript, check_output, transcripts
+
+from tests.examples.transcripts import Runs, Transcript, check_output, transcripts
 
 
 @pytest.mark.parametrize("transcript", transcripts("weather_agent"), ids=str)

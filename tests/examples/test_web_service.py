@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from loopback import LoopbackServer, Reply, serve, sse
-from run_scenes import UNKNOWN, until
-from transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
 
 from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
+from tests.support.leaving.run_scenes import UNKNOWN, until
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse
 
 APPLICATIONS = ("app", "fastapi_app")
 RUNS = "/chat/conversations/1/runs"

@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 import pytest
-from graphs import handoffs_of
 
 from aswarm import Agent, Result, tool
+from tests.support.graph.graphs import handoffs_of
 
 sales = Agent(name="Sales")
 refunds = Agent(name="Refunds")

@@ -6,9 +6,9 @@ from collections.abc import Awaitable
 from typing import Annotated, Any, Protocol, TypeVar
 
 import pytest
-from graphs import handoffs_of
 
 from aswarm import Agent, Result
+from tests.support.graph.graphs import handoffs_of
 
 sales = Agent(name="Sales")
 refunds = Agent(name="Refunds")

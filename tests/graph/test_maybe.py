@@ -7,10 +7,10 @@ import types
 from typing import Any, Union
 
 import pytest
-from graphs import handoffs_of
 
 from aswarm import Agent, Result
 from aswarm.graph._inspection import inspect_function, referenced_agents
+from tests.support.graph.graphs import handoffs_of
 
 sales = Agent(name="Sales")
 refunds = Agent(name="Refunds")

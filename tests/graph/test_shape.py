@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from graphs import certain, maybe
 
 from aswarm import Agent, ConfigurationError, tool
 from aswarm.graph import AgentNode, Graph, Handoff, agent_graph
+from tests.support.graph.graphs import certain, maybe
 
 sales = Agent(name="Sales")
 

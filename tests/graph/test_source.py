@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from graphs import handoffs_of
 
 from aswarm import Agent, tool
 from aswarm.graph import agent_graph
+from tests.support.graph.graphs import handoffs_of
 
 sales = Agent(name="Sales")
 refunds = Agent(name="Refunds")

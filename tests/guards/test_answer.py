@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from guarded import WAYS, Scene
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, StreamInterrupted, tool
 from aswarm.guards import Block, Blocked, CheckedAnswer, Halt, Replace, Say, guard_answer
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.guards.guarded import WAYS, Scene
 
 pytestmark = pytest.mark.anyio
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)

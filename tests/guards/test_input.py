@@ -11,10 +11,6 @@ from typing import Any
 
 import anyio
 import pytest
-from guarded import WAYS, Scene, steps
-from loopback import Reply, serve
-from middlewares import Chunks, asking_first
-from run_scenes import client_of, until
 
 from aswarm import (
     Agent,
@@ -31,6 +27,10 @@ from aswarm import (
 from aswarm.guards import Block, Blocked, CheckedInput, Halt, Replace, Say, guard_answer, guard_input
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, fallback
 from aswarm.testing import Failure, ScriptedModel, call, check_history
+from tests.support.guards.guarded import WAYS, Scene, steps
+from tests.support.leaving.run_scenes import client_of, until
+from tests.support.middleware.middlewares import Chunks, asking_first
+from tests.support.providers.loopback import Reply, serve
 
 pytestmark = pytest.mark.anyio
 INFINITE = float("inf")

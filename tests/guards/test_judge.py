@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from guarded import WAYS, Scene
 
 from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Image, Swarm
 from aswarm.guards import Block, Blocked, CheckedInput, guard_answer, guard_input, guard_tool, judge
 from aswarm.middleware import redact
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call
+from tests.support.guards.guarded import WAYS, Scene
 
 pytestmark = pytest.mark.anyio
 JUDGE = Agent(name="Judge", model="small", instructions="Block homework.")

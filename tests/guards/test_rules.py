@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import pytest
-from guarded import GUARDS, WAYS, Scene, steps
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ import aswarm
 from aswarm import Agent, AsyncSwarm, CompletionError, Response
 from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_answer, guard_input, guard_tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, check_history, check_middleware
+from tests.support.guards.guarded import GUARDS, WAYS, Scene, steps
 
 BACKENDS = ["asyncio", "trio"]
 GUARD = pytest.mark.parametrize("guard", GUARDS)

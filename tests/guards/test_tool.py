@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from guarded import WAYS, Scene, steps
 
 from aswarm import (
     Agent,
@@ -27,6 +26,7 @@ from aswarm import (
 from aswarm.guards import Block, Blocked, CheckedCall, CheckedResult, Halt, Replace, Say, guard_tool
 from aswarm.middleware import Handlers, Middleware
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.guards.guarded import WAYS, Scene, steps
 
 pytestmark = pytest.mark.anyio
 

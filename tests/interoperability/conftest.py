@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import aimock
 import pytest
+
+from tests.support.interoperability import aimock
 
 
 @pytest.fixture(scope="session")

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aimock import Relay
 from openai import AsyncOpenAI
-from weather import QUESTION, WAYS, ask, check_weather, look
 
 from aswarm import Agent, AsyncSwarm, CompletionError
+from tests.support.interoperability.aimock import Relay
+from tests.support.interoperability.weather import QUESTION, WAYS, ask, check_weather, look
 
 pytestmark = pytest.mark.anyio
 APIS = ("chat", "responses")

@@ -16,11 +16,11 @@ import httpx
 import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
-from weather import WAYS, ask
 
 from aswarm import Agent, AsyncSwarm, Output, Response, TextDelta, tool
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.testing import check_history
+from tests.support.interoperability.weather import WAYS, ask
 
 sys.path.append(str(Path(__file__).parents[2] / "examples/demo"))
 from model_server import ModelUnavailableError, model_server

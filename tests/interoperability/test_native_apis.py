@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from aimock import Relay
-from recipes import KEY, KEYS, recipes, run_recipe
-from weather import WAYS, ask, check_weather, look
 
 from aswarm import Agent, AsyncSwarm, CompletionError
+from tests.support.interoperability.aimock import Relay
+from tests.support.interoperability.weather import WAYS, ask, check_weather, look
+from tests.support.providers.recipes import KEY, KEYS, recipes, run_recipe
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore")]  # those libraries warn of their own code
 RECIPES = recipes()

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journaled import BATCH, Died, Script, begin, calls, dies, noting, rerun, says
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
 from aswarm._record.journal import Journal
 from aswarm.graph import _directory
+from tests.support.journal.journaled import BATCH, Died, Script, begin, calls, dies, noting, rerun, says
 
 # --- requests ---
 

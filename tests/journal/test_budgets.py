@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from journaled import Died, Script, calls, dies, noting, rerun
-from one_turn import contents
 
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError
 from aswarm.testing import ScriptedModel, call
+from tests.support.journal.journaled import Died, Script, calls, dies, noting, rerun
+from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
 REFUSED = "not run: the budget of 2 tool calls is used up"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio.lowlevel
-import dying_batch
 import pytest
-from journaled import Died, kinds, rerun
 
 from aswarm import Agent, tool
 from aswarm.middleware import CompletionRequest
+from tests.support.journal import dying_batch
+from tests.support.journal.journaled import Died, kinds, rerun
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +74,7 @@ async def test_a_death_before_the_turn(tmp_path: Path) -> None:
 @pytest.mark.processes
 async def test_a_kill_before_the_turn(tmp_path: Path) -> None:
     """The same for a real death: the journal has no trace of the eager call, and the next process runs it."""
-    command = [sys.executable, dying_batch.__file__, str(tmp_path / "journal")]
+    command = [sys.executable, "-m", dying_batch.__name__, str(tmp_path / "journal")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None

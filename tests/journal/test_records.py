@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
-from one_turn import contents
 
 from aswarm import (
     Agent,
@@ -23,6 +21,8 @@ from aswarm._record.journal import Journal
 from aswarm._record.outcomes import recorded_outcome
 from aswarm._run.options import RunOptions
 from aswarm._wire.accumulator import as_one_chunk
+from tests.support.journal.journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
+from tests.support.run.one_turn import contents
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

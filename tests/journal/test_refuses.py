@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journaled import BATCH, Script, begin, calls, fail_from, kinds, noting, repair, rerun, says
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
+from tests.support.journal.journaled import BATCH, Script, begin, calls, fail_from, kinds, noting, repair, rerun, says
 
 HOLD = """
 import sys

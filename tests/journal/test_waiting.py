@@ -8,8 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from journaled import BATCH, Died, Json, Script, calls, dies, kinds, rerun, says
-from one_turn import contents
 
 from aswarm import (
     Agent,
@@ -26,6 +24,8 @@ from aswarm import (
 from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
 from aswarm.testing import check_history
+from tests.support.journal.journaled import BATCH, Died, Json, Script, calls, dies, kinds, rerun, says
+from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
 USER = {"role": "user", "content": "Hi"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
-from leave_points import MOMENTS, Moment, check_left, scene_of
-from run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
-from ways_to_run import FACES
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, TextDelta
 from aswarm.testing import check_history
+from tests.support.leaving.leave_points import MOMENTS, Moment, check_left, scene_of
+from tests.support.leaving.run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
+from tests.support.run.ways_to_run import FACES
 
 WIDE = Budget(turns=9, tokens=9999, seconds=60, tool_calls=99, repeats=9, handoffs=9, then="answer")
 LEFT = ("before the head", "mid-token", "async tool", "function in a thread", "several in one group", "after a handoff")

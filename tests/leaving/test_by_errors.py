@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import anyio
 import pytest
-from run_scenes import UNKNOWN, USER, nothing_left_behind
-from ways_to_run import FACES, answers, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, Response, RunError, ToolFailure, tool
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.leaving.run_scenes import UNKNOWN, USER, nothing_left_behind
+from tests.support.run.ways_to_run import FACES, answers, consume, swarm_of
 
 
 @pytest.mark.anyio

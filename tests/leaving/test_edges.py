@@ -9,11 +9,11 @@ from typing import Any
 
 import anyio
 import pytest
-from run_scenes import UNKNOWN, USER, nothing_left_behind, until
-from ways_to_run import FACES, answers, cancel_when, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.leaving.run_scenes import UNKNOWN, USER, nothing_left_behind, until
+from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume, swarm_of
 
 # --- runs in tools, runs beside runs ----------------------------------------------------------------------------------
 

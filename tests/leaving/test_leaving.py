@@ -10,14 +10,14 @@ from typing import Any
 import anyio
 import openai
 import pytest
-from leave_points import MOMENTS, Api, check_left, scene_of
-from run_scenes import Journey, nothing_left_behind, settle, until
-from traces import has_failed, traced
-from transports import Transport
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.middleware import Middleware
 from aswarm.testing import ScriptedModel, call
+from tests.support.leaving.leave_points import MOMENTS, Api, check_left, scene_of
+from tests.support.leaving.run_scenes import Journey, nothing_left_behind, settle, until
+from tests.support.otel.traces import has_failed, traced
+from tests.support.providers.transports import Transport
 
 # --- a scene, and a run in it -----------------------------------------------------------------------------------------
 

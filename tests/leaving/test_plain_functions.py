@@ -7,11 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from run_scenes import UNKNOWN, USER, nothing_left_behind, until
-from ways_to_run import FACES, answers, calls_then_done, cancel_when, swarm_of
 
 from aswarm import Agent, AsyncSwarm, Result, tool
 from aswarm.testing import ScriptedModel
+from tests.support.leaving.run_scenes import UNKNOWN, USER, nothing_left_behind, until
+from tests.support.run.ways_to_run import FACES, answers, calls_then_done, cancel_when, swarm_of
 
 
 @pytest.mark.anyio

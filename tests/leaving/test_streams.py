@@ -14,16 +14,16 @@ from typing import Any
 
 import anyio
 import pytest
-from leave_at_events import EVENTS, Held
-from leave_points import Api, check_continues, check_kept, scene_of
-from loopback import Reply, serve, sse
-from run_scenes import BOUND, USER, Scene, nothing_left_behind, settle, until
-from traces import traced
-from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
 from aswarm.middleware import Middleware
 from aswarm.testing import ScriptedAnswer
+from tests.support.leaving.leave_at_events import EVENTS, Held
+from tests.support.leaving.leave_points import Api, check_continues, check_kept, scene_of
+from tests.support.leaving.run_scenes import BOUND, USER, Scene, nothing_left_behind, settle, until
+from tests.support.otel.traces import traced
+from tests.support.providers.loopback import Reply, serve, sse
+from tests.support.providers.transports import Transport
 
 
 class Abandoned(Exception):

@@ -15,9 +15,6 @@ from typing import Any
 import anyio
 import pytest
 import uvicorn
-from leave_points import Moment, check_continues, check_kept, in_tools, scene_of
-from loopback import Reply, serve, sse
-from run_scenes import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -28,6 +25,9 @@ from starlette.routing import Route
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import ScriptedAnswer, check_history
+from tests.support.leaving.leave_points import Moment, check_continues, check_kept, in_tools, scene_of
+from tests.support.leaving.run_scenes import BOUND, USER, Deeds, Scene, client_of, nothing_left_behind, until
+from tests.support.providers.loopback import Reply, serve, sse
 
 UNKNOWN = {"slow": "cancelled; its outcome is unknown"}
 

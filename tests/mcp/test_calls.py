@@ -10,7 +10,6 @@ from mcp import StdioServerParameters
 from mcp.server import Server
 from mcp.types import ListToolsResult, PaginatedRequestParams
 from mcp.types import Tool as ServerTool
-from mcp_servers import PNG, Tools, make_server, tool
 
 from aswarm import (
     Agent,
@@ -24,6 +23,7 @@ from aswarm import (
 )
 from aswarm.mcp import MCPServer
 from aswarm.testing import ScriptedCall, ScriptedModel, call
+from tests.support.mcp.mcp_servers import PNG, Tools, make_server, tool
 
 pytestmark = pytest.mark.anyio
 

@@ -13,13 +13,13 @@ import pytest
 from mcp import MCPError, StdioServerParameters
 from mcp.server import ServerRequestContext
 from mcp.types import CallToolRequestParams
-from mcp_servers import Tools, make_old_server, make_server, over_http, stdio
-from plain_http_server import PlainServer, error_body, served
 
 from aswarm import Agent, Answer, AsyncSwarm, Response
 from aswarm.mcp import MCPServer
 from aswarm.mcp._lines import readable
 from aswarm.testing import ScriptedModel, call
+from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
+from tests.support.mcp.plain_http_server import PlainServer, error_body, served
 
 pytestmark = pytest.mark.anyio
 BOOKED = "payment booked, but the database session expired"

@@ -13,13 +13,10 @@ from typing import Any, Self, cast
 
 import anyio
 import pytest
-from loopback import Reply, serve
 from mcp import MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, ElicitRequestFormParams, ListToolsResult
-from mcp_servers import Tools, make_old_server, make_server, over_http, stdio
-from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm
 from aswarm._run.current_call import running_call
@@ -28,6 +25,9 @@ from aswarm.mcp._http import NOT_RUN
 from aswarm.mcp._outcomes import CallOutcome, outcome_of
 from aswarm.mcp._session import Connection
 from aswarm.testing import ScriptedCall, ScriptedModel, call
+from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
+from tests.support.providers.loopback import Reply, serve
+from tests.support.runtime.virtual_time import in_virtual_time
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from middlewares import around_completions, passed_on
-from sources import script_of
 
 import aswarm
 from aswarm import Agent, AsyncSwarm
 from aswarm.testing import call
+from tests.support.middleware.middlewares import around_completions, passed_on
+from tests.support.providers.sources import script_of
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import anyio
 import pytest
-from middlewares import around_completions, passed_on
-from run_scenes import until
-from sources import script_of
-from ways_to_run import FACES, consume
 
 from aswarm import Agent, AswarmError, AsyncSwarm, CompletionError, ConfigurationError, Response, RunError, Swarm
 from aswarm.middleware import Handlers, Middleware
 from aswarm.testing import Failure, call
+from tests.support.leaving.run_scenes import until
+from tests.support.middleware.middlewares import around_completions, passed_on
+from tests.support.providers.sources import script_of
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 Ends = list[tuple[Response, AswarmError | None]]

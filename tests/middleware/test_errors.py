@@ -9,10 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from middlewares import Chunks, around_calls, around_completions, passed_on
-from run_scenes import nothing_left_behind
-from sources import KINDS, ForeignSource, client_of, script_of
-from ways_to_run import FACES, answers, cancel_when, consume
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, Response, RunError, StreamInterrupted
 from aswarm.middleware import (
@@ -26,6 +22,10 @@ from aswarm.middleware import (
     ToolOutcome,
 )
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.leaving.run_scenes import nothing_left_behind
+from tests.support.middleware.middlewares import Chunks, around_calls, around_completions, passed_on
+from tests.support.providers.sources import KINDS, ForeignSource, client_of, script_of
+from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,6 @@ import anyio
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from virtual_time import run_virtual
 
 from aswarm import (
     Agent,
@@ -26,6 +25,7 @@ from aswarm import (
 from aswarm._rate_limits.policy import MINUTE
 from aswarm.middleware import CompletionRequest, Handlers, hedge
 from aswarm.middleware._hedge import HedgePolicy
+from tests.support.runtime.virtual_time import run_virtual
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 

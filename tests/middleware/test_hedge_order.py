@@ -14,11 +14,11 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import given
 from hypothesis import strategies as st
-from transports import Transport, client_at, on_each_transport
-from virtual_time import run_virtual
 
 from aswarm import Agent, AsyncSwarm, CompletionError, RateLimits, Response, RunError, TextDelta
 from aswarm.middleware import CompletionRequest, Middleware, hedge, retry
+from tests.support.providers.transports import Transport, client_at, on_each_transport
+from tests.support.runtime.virtual_time import run_virtual
 
 BACKENDS = ["asyncio", "trio"]
 

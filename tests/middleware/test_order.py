@@ -10,8 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-from sources import KINDS, client_of, script_of
-from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._providers.openai import source_for
@@ -21,6 +19,8 @@ from aswarm._runtime.backend import current_loop
 from aswarm._wire.request import RequestSettings
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, RunInfo, Started, ToolCall, ToolOutcome, retry
 from aswarm.testing import Failure, ScriptedModel, call
+from tests.support.providers.sources import KINDS, client_of, script_of
+from tests.support.runtime.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.anyio
 

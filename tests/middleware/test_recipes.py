@@ -12,13 +12,13 @@ from typing import Any
 
 import anyio
 import pytest
-from sources import KINDS, Script, client_of, script_of
-from ways_to_run import FACES, consume
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionSource, Response, StreamInterrupted
 from aswarm._providers.openai import source_for
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history, check_middleware
+from tests.support.providers.sources import KINDS, Script, client_of, script_of
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 

@@ -12,15 +12,15 @@ from typing import Any
 import anyio
 import openai
 import pytest
-from loopback import serve, sse, whole
-from middlewares import Chunks, around_completions, asking_first
 from pydantic import BaseModel
-from run_scenes import client_of as client_at
-from sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, function_to_json
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.leaving.run_scenes import client_of as client_at
+from tests.support.middleware.middlewares import Chunks, around_completions, asking_first
+from tests.support.providers.loopback import serve, sse, whole
+from tests.support.providers.sources import KINDS, ForeignSource, Json, MockClient, Script, client_of, script_of
 
 pytestmark = pytest.mark.anyio
 

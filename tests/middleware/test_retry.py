@@ -11,10 +11,6 @@ from typing import Any
 
 import anyio
 import pytest
-from blocking import consume as consume_blocking
-from timed_models import TimedModel, busy, client_of
-from virtual_time import virtual_backend
-from ways_to_run import FACES, consume
 
 from aswarm import (
     Agent,
@@ -31,6 +27,10 @@ from aswarm import (
 from aswarm._wire.backoff import Backoff
 from aswarm.middleware import Handlers, Middleware, _retry, fallback, retry
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_middleware
+from tests.support.blocking.blocking import consume as consume_blocking
+from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
+from tests.support.run.ways_to_run import FACES, consume
+from tests.support.runtime.virtual_time import virtual_backend
 
 STREAMED = FACES[1:]
 every_way = pytest.mark.parametrize("face", FACES)

@@ -11,9 +11,6 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from middlewares import Chunks, around_calls, passed_on
-from sources import script_of
-from ways_to_run import FACES, cancel_when, consume
 
 import aswarm
 from aswarm import (
@@ -29,6 +26,9 @@ from aswarm import (
 from aswarm._run.handlers import NO_RUN
 from aswarm.middleware import CompletionRequest, Handlers, RunInfo, Started, ToolCall, ToolHandler, ToolOutcome, retry
 from aswarm.testing import Failure, call
+from tests.support.middleware.middlewares import Chunks, around_calls, passed_on
+from tests.support.providers.sources import script_of
+from tests.support.run.ways_to_run import FACES, cancel_when, consume
 
 pytestmark = pytest.mark.anyio
 LOGGING = {"debug", "info", "warning", "error", "exception", "log"}

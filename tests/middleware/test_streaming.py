@@ -12,15 +12,15 @@ from typing import Any
 
 import anyio
 import pytest
-from loopback import LoopbackServer, Reply, serve, sse
-from middlewares import Chunks, around_completions, passed_on
-from run_scenes import BOUND, nothing_left_behind, until
-from run_scenes import client_of as client_at
-from sources import client_of, script_of
 
 from aswarm import Agent, AsyncSwarm, TextDelta
 from aswarm.middleware import CompletionHandler, CompletionRequest, Handlers
 from aswarm.testing import ScriptedAnswer
+from tests.support.leaving.run_scenes import BOUND, nothing_left_behind, until
+from tests.support.leaving.run_scenes import client_of as client_at
+from tests.support.middleware.middlewares import Chunks, around_completions, passed_on
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse
+from tests.support.providers.sources import client_of, script_of
 
 pytestmark = pytest.mark.anyio
 

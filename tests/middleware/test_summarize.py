@@ -11,11 +11,11 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionError, ConfigurationError, RunError, Swarm
 from aswarm.middleware import CompletionRequest, Handlers, fallback, retry, summarize
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step, call, check_history, check_middleware
+from tests.support.wire.response_bodies import check_body
 
 Json = dict[str, Any]
 WRITER = Agent(name="Summarizer", instructions="You summarize.", model="small")

@@ -8,8 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from middlewares import HandleCall, around_calls
-from ways_to_run import FACES, consume
 
 from aswarm import (
     Agent,
@@ -27,6 +25,8 @@ from aswarm import (
 )
 from aswarm.middleware import Started, ToolCall, ToolHandler, ToolOutcome
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.middleware.middlewares import HandleCall, around_calls
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from traces import Traces, traced
+
+from tests.support.otel.traces import Traces, traced
 
 
 @pytest.fixture

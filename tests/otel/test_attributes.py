@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sources import script_of
-from traces import Traces
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.middleware import CompletionRequest
 from aswarm.otel._attributes import model_of, settings_of
 from aswarm.testing import RawAnswer, ScriptedModel, call
+from tests.support.otel.traces import Traces
+from tests.support.providers.sources import script_of
 
 pytestmark = pytest.mark.anyio
 

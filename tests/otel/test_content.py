@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from sources import script_of
-from traces import Traces
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ToolError
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.otel import _attributes, otel
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.otel.traces import Traces
+from tests.support.providers.sources import script_of
 
 pytestmark = pytest.mark.anyio
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"

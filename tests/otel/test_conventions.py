@@ -13,12 +13,12 @@ from typing import Any
 import jsonschema
 import pytest
 from opentelemetry.semconv.schemas import Schemas
-from sources import script_of
-from traces import Traces, operation
 
 from aswarm import Agent, AsyncSwarm, Image
 from aswarm.otel import _conventions as names
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.otel.traces import Traces, operation
+from tests.support.providers.sources import script_of
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,6 @@ import anyio
 import anyio.from_thread
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
-from run_scenes import until
-from sources import script_of
-from traces import Traces, has_failed
-from virtual_time import virtual_backend
-from ways_to_run import consume
 
 from aswarm import (
     Agent,
@@ -24,6 +19,11 @@ from aswarm import (
 )
 from aswarm.middleware import Handlers, retry
 from aswarm.testing import Failure, RawAnswer, call
+from tests.support.leaving.run_scenes import until
+from tests.support.otel.traces import Traces, has_failed
+from tests.support.providers.sources import script_of
+from tests.support.run.ways_to_run import consume
+from tests.support.runtime.virtual_time import virtual_backend
 
 pytestmark = pytest.mark.anyio
 

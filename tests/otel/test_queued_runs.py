@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_runs import Workshop, entries_of
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
-from traces import Traces, traced
 
 from aswarm import AsyncSwarm
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
+from tests.support.otel.traces import Traces, traced
+from tests.support.runs.kept_runs import Workshop, entries_of
 
 pytestmark = pytest.mark.anyio
 NEW = NewRun("ann", "c", [{"role": "user", "content": "Go"}], run_id="r")
@@ -84,7 +84,7 @@ async def test_a_run_without_a_request_is_a_root(tmp_path: Path) -> None:
 async def test_a_durable_run_is_below_its_request(tmp_path: Path) -> None:
     """Another process executes it; so is the run that continues it below the request with the answer."""
     pytest.importorskip("dbos", reason="durable runs need dbos")
-    from durables import Shop, durable
+    from tests.support.durable.durables import Shop, durable
 
     traces, shop = Traces(), Shop()
     script = [call("pay", call_id="p", amount=5), "Paid.", "Hello."]

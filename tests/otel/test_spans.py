@@ -14,9 +14,6 @@ import anyio.from_thread
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
-from sources import script_of
-from traces import Traces, has_failed
-from ways_to_run import FACES, consume
 
 from aswarm import (
     Agent,
@@ -29,6 +26,9 @@ from aswarm import (
 )
 from aswarm.otel import otel
 from aswarm.testing import call, check_middleware
+from tests.support.otel.traces import Traces, has_failed
+from tests.support.providers.sources import script_of
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import anyio.abc
 import pytest
-from loopback import read_request, spoken
-from transports import client_at
 
 from aswarm import Agent, AsyncSwarm, CompletionError
 from aswarm.testing import ScriptedAnswer
+from tests.support.providers.loopback import read_request, spoken
+from tests.support.providers.transports import client_at
 
 pytestmark = pytest.mark.asyncio
 FRAMINGS = ("chunked", "length", "close")

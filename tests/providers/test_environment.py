@@ -10,12 +10,12 @@ from pathlib import Path
 
 import openai
 import pytest
-from loopback import LoopbackServer, serve, whole
-from proxies import KEY_AND_CERTIFICATE, proxy
-from transports import Transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError
 from aswarm.testing import ScriptedAnswer
+from tests.support.providers.loopback import LoopbackServer, serve, whole
+from tests.support.providers.proxies import KEY_AND_CERTIFICATE, proxy
+from tests.support.providers.transports import Transport
 
 pytestmark = [
     pytest.mark.asyncio,

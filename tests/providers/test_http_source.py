@@ -6,11 +6,11 @@ from typing import Any
 
 import openai
 import pytest
-from loopback import Reply, serve, spoken, whole
-from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource
 from aswarm.testing import ScriptedAnswer
+from tests.support.providers.loopback import Reply, serve, spoken, whole
+from tests.support.providers.transports import Transport, client_at, on_each_transport
 
 pytestmark = pytest.mark.anyio
 

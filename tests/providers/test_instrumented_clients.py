@@ -12,15 +12,15 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from cli_runs import model
-from loopback import sse_response
 from openai.resources.chat.completions import AsyncCompletions, Completions
 from openai.types.chat import ChatCompletion
-from wire_cases import chunk, sse
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Response, StreamInterrupted, Swarm
 from aswarm._providers.openai import CompatibleClientSource, OpenAISource, source_for
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, Step
+from tests.support.cli.cli_runs import model
+from tests.support.providers.loopback import sse_response
+from tests.support.wire.wire_cases import chunk, sse
 
 Seen = list[dict[str, Any]]
 

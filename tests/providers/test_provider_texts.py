@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from loopback import Reply, serve
-from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, completion_error
 from aswarm._wire.failures import provider_text
+from tests.support.providers.loopback import Reply, serve
+from tests.support.providers.transports import Transport, client_at, on_each_transport
 
 SAID = "Model not found: m-9"
 NESTED = {"error": {"error": {"message": SAID, "code": "no_model"}}}

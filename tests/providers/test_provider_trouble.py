@@ -11,11 +11,11 @@ import anyio.abc
 import httpx
 import openai
 import pytest
-from loopback import Reply, read_request, serve, spoken
-from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, CompletionError, RunError, StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.providers.loopback import Reply, read_request, serve, spoken
+from tests.support.providers.transports import Transport, client_at, on_each_transport
 
 Api = Literal["chat", "responses"]
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("api", ["chat", "responses"])]

@@ -16,13 +16,13 @@ import openai
 import pytest
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner
-from loopback import LoopbackServer, Reply, serve, spoken, whole
-from proxies import KEY_AND_CERTIFICATE, Proxy, proxy
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, HTTPSource, Swarm
 from aswarm._providers.redirects import Outgoing, redirected
 from aswarm.cli._app import app
 from aswarm.testing import ScriptedAnswer
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, spoken, whole
+from tests.support.providers.proxies import KEY_AND_CERTIFICATE, Proxy, proxy
 
 pytestmark = [
     pytest.mark.anyio,

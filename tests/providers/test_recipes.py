@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recipes import KEY, KEYS, PROVIDERS, provider_server, recipes, run_recipe
 
 from aswarm import Agent, AsyncSwarm, CompletionError, Response
 from aswarm.testing import check_history
+from tests.support.providers.recipes import KEY, KEYS, PROVIDERS, provider_server, recipes, run_recipe
 
 RECIPES = recipes()
 WAYS = ("run", "run(stream=True)", "stream")

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from response_bodies import check_body
 
 from aswarm import (
     Agent,
@@ -27,6 +26,7 @@ from aswarm import (
     TextDelta,
 )
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from tests.support.wire.response_bodies import check_body
 
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 APIS = ["chat", "responses"]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from loopback import LoopbackServer, Reply, serve, spoken
-from transports import Transport, client_at
-from wire_bodies import CALLS, ERRORS, HELLO, NO_ANSWERS
-from wire_cases import LAST, Json, end, functions, sse
 
 from aswarm import Agent, AsyncSwarm, CompletionError
 from aswarm.testing import ScriptedAnswer
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, spoken
+from tests.support.providers.transports import Transport, client_at
+from tests.support.wire.wire_bodies import CALLS, ERRORS, HELLO, NO_ANSWERS
+from tests.support.wire.wire_cases import LAST, Json, end, functions, sse
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sampled]
 

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, Literal
 
 import pytest
-from histories import USER
 from hypothesis import given
 from hypothesis import strategies as st
-from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, File, Image, Response, Result, ToolError
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.values.histories import USER
+from tests.support.wire.response_bodies import check_body
 
 Api = Literal["chat", "responses"]
 APIS: list[Api] = ["chat", "responses"]

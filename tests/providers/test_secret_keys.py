@@ -11,8 +11,6 @@ from typing import Any
 
 import openai
 import pytest
-from cli_runs import AGENTS, ended, model, started
-from loopback import Reply, serve, sse, whole
 
 from aswarm import (
     Agent,
@@ -27,6 +25,8 @@ from aswarm import (
 )
 from aswarm._wire.failures import hide_header_values
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.cli.cli_runs import AGENTS, ended, model, started
+from tests.support.providers.loopback import Reply, serve, sse, whole
 
 SECRET = "sk-SECRET"
 # What users have: `echo` and mounted secrets, Windows, a key that was wrapped by an editor.

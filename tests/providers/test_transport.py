@@ -16,12 +16,12 @@ import anyio
 import anyio.abc
 import openai
 import pytest
-from loopback import LoopbackServer, Reply, read_request, serve, spoken, sse, whole
-from transports import Transport, client_at, on_each_transport
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, TextDelta
 from aswarm._values.text import how_to_install
 from aswarm.testing import ScriptedAnswer, ScriptedModel
+from tests.support.providers.loopback import LoopbackServer, Reply, read_request, serve, spoken, sse, whole
+from tests.support.providers.transports import Transport, client_at, on_each_transport
 
 MORE_THAN_AIOHTTPS_OWN_LIMIT = 130
 

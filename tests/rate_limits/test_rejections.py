@@ -10,13 +10,13 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from timed_models import TimedModel, busy, client_of, limited, run_all
-from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, StreamInterrupted
 from aswarm._rate_limits.policy import MINUTE
 from aswarm.middleware import Handlers, retry
 from aswarm.testing import Failure, RawAnswer, Request, ScriptedAnswer
+from tests.support.rate_limits.timed_models import TimedModel, busy, client_of, limited, run_all
+from tests.support.runtime.virtual_time import in_virtual_time
 
 
 @in_virtual_time

@@ -8,13 +8,13 @@ from typing import Any
 import anyio
 import openai
 import pytest
-from loopback import Reply, serve, sse, whole
-from timed_models import TimedModel, limited, run_all
-from virtual_time import run_virtual
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm.testing import Failure, Request, ScriptedAnswer, Step
+from tests.support.providers.loopback import Reply, serve, sse, whole
+from tests.support.rate_limits.timed_models import TimedModel, limited, run_all
+from tests.support.runtime.virtual_time import run_virtual
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

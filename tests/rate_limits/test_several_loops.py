@@ -14,12 +14,12 @@ import httpx
 import openai
 import pytest
 from openai.resources.chat.completions import AsyncCompletions
-from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, RateLimits, Swarm
 from aswarm._rate_limits.rate_limiter import RateLimiter
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel
 from aswarm.testing._scripted_model import completion
+from tests.support.runtime.virtual_time import in_virtual_time
 
 
 class Source:

@@ -10,12 +10,12 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timed_models import TimedModel, busy, client_of
-from virtual_time import in_virtual_time
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm._rate_limits.policy import Admission, RatePolicy, Rejections
 from aswarm.testing import ScriptedAnswer
+from tests.support.rate_limits.timed_models import TimedModel, busy, client_of
+from tests.support.runtime.virtual_time import in_virtual_time
 
 
 def sporadic(seed: int, share: float, answer: float, rejection: float) -> TimedModel:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from chats import LOOPS, PlainChat, TypedLines, sent
 
 import aswarm.repl.repl as swarm_module
 from aswarm import Agent, ConfigurationError, Result, Swarm
 from aswarm.repl import run_demo_loop
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
+from tests.support.repl.chats import LOOPS, PlainChat, TypedLines, sent
 
 
 @pytest.fixture(params=LOOPS)

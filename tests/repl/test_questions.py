@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from chats import LOOPS, PlainChat, sent
 from rich.console import Console
 
 from aswarm import Agent, Hold, Swarm, current_call, external_tool, tool
@@ -18,6 +17,7 @@ from aswarm.repl._kept import ChatOptions, KeptChat, conversation_in
 from aswarm.repl._rich import RichDisplay
 from aswarm.repl._session import Session, StartRun
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.repl.chats import LOOPS, PlainChat, sent
 
 CHOICES = "y: run it, n [REASON]: deny it, e {ARGUMENTS}: run it with other arguments, a TEXT: answer it (Ctrl-C leaves it open)"
 OPEN = "Not run yet: refund. /resume asks about these calls, another message skips them."

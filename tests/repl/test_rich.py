@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 import pytest
 from rich.console import Console
-from screen import Screen
 
 from aswarm import Agent, AsyncSwarm, ReasoningDelta, RefusalDelta, TextDelta, TurnStarted, Usage
 from aswarm.repl._chat import Chat
 from aswarm.repl._rich import RichDisplay
 from aswarm.repl._session import Session
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.repl.screen import Screen
 
 TRIAGE = Agent(name="Triage")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import anyio
 import pytest
-from chats import ANSWER, ASKING, LOOPS, USER, Line, PlainChat, sent
 
 from aswarm import Agent, tool
 from aswarm.conversations import Change, SQLiteStore
 from aswarm.repl._kept import conversation_in
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from aswarm.testing._scripted_responses import response
+from tests.support.repl.chats import ANSWER, ASKING, LOOPS, USER, Line, PlainChat, sent
 
 BOT = Agent(name="Bot")
 

@@ -7,7 +7,6 @@ import re
 from contextlib import redirect_stdout
 
 import pytest
-from chats import ANSWER, ASKING, USER
 
 from aswarm import Agent, ConfigurationError, Response, Usage, tool
 from aswarm.repl._chat import COMMANDS, Chat
@@ -20,6 +19,7 @@ from aswarm.repl._session import (
     StartRun,
 )
 from aswarm.testing import check_history
+from tests.support.repl.chats import ANSWER, ASKING, USER
 
 BOT = Agent(name="Bot")
 

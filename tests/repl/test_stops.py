@@ -10,12 +10,12 @@ import time
 
 import anyio
 import pytest
-from chats import LOOPS, PlainChat, TypedLines, interrupt_when, sent
 
 from aswarm import Agent
 from aswarm.repl import run_demo_loop_async
 from aswarm.repl._loop import on_interrupt
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.repl.chats import LOOPS, PlainChat, TypedLines, interrupt_when, sent
 
 HINT = "To leave, press Ctrl-C again or Ctrl-D, or type /exit."
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import anyio
 import anyio.to_thread
 import pytest
-from loopback import LoopbackServer, Reply, serve, sse, whole
-from run_scenes import until
-from terminal import Terminal, terminal
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.leaving.run_scenes import until
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, whole
+from tests.support.repl.terminal import Terminal, terminal
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from timed_models import client_of
-from virtual_time import jump, virtual_backend
-from ways_to_run import consume
 
 from aswarm import (
     Agent,
@@ -32,6 +29,9 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.rate_limits.timed_models import client_of
+from tests.support.run.ways_to_run import consume
+from tests.support.runtime.virtual_time import jump, virtual_backend
 
 pytestmark = pytest.mark.anyio
 USAGE = {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": 100}

@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
-from run_scenes import until
-from ways_to_run import FACES, cancel_when, consume, swarm_of
 
 from aswarm import Agent, Response, RunError
+from tests.support.leaving.run_scenes import until
+from tests.support.run.ways_to_run import FACES, cancel_when, consume, swarm_of
 
 Instructions = Callable[[], Any]
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import anyio
 import pytest
-from one_turn import contents, run_turn
 
 from aswarm import Agent, AsyncSwarm, RunError, ToolCallFinished, ToolFailure, tool
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.one_turn import contents, run_turn
 
 pytestmark = pytest.mark.anyio
 

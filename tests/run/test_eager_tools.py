@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from eager_desk import BOTH, Desk, calls_of, in_virtual_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from aswarm import (
 )
 from aswarm.guards import Block, Blocked, guard_input, guard_tool
 from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, check_history, check_middleware
+from tests.support.run.eager_desk import BOTH, Desk, calls_of, in_virtual_time
 
 
 @BOTH

@@ -11,9 +11,6 @@ from typing import Any
 
 import anyio
 import pytest
-from eager_desk import BOTH, Desk, calls_of, in_virtual_time
-from run_scenes import until
-from virtual_time import jump
 
 from aswarm import (
     Agent,
@@ -30,6 +27,9 @@ from aswarm import (
 from aswarm.guards import CheckedCall, guard_tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome, cache, record, replay
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.leaving.run_scenes import until
+from tests.support.run.eager_desk import BOTH, Desk, calls_of, in_virtual_time
+from tests.support.runtime.virtual_time import jump
 
 APIS = pytest.mark.parametrize("api", ["chat", "responses"])
 

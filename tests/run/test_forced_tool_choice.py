@@ -5,11 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recording import USER, WHOLE, asking, complete, finish, look, one_turn, other, run_of, slow, told, wire_call
 
 from aswarm import Agent, AsyncSwarm
 from aswarm._run.state import RunState
 from aswarm.testing import ScriptedModel, call
+from tests.support.run.recording import (
+    USER,
+    WHOLE,
+    asking,
+    complete,
+    finish,
+    look,
+    one_turn,
+    other,
+    run_of,
+    slow,
+    told,
+    wire_call,
+)
 
 # --- forced tool choice -----------------------------------------------------------------------------------------------
 

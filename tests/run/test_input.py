@@ -10,7 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from recording import (
+
+from aswarm import Agent, ConfigurationError
+from aswarm._run.state import RunState
+from aswarm._values.context import copy_containers
+from aswarm.testing import check_history
+from tests.support.run.recording import (
     FUNCTIONS,
     USER,
     WHOLE,
@@ -24,11 +29,6 @@ from recording import (
     told,
     wire_call,
 )
-
-from aswarm import Agent, ConfigurationError
-from aswarm._run.state import RunState
-from aswarm._values.context import copy_containers
-from aswarm.testing import check_history
 
 # --- the caller's mistakes --------------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 import pytest
-from ways_to_run import FACES, consume
 
 from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedModel, call
+from tests.support.run.ways_to_run import FACES, consume
 
 
 async def look() -> str:

@@ -11,8 +11,6 @@ from typing import Any
 
 import anyio
 import pytest
-from journaled import BATCH, Died
-from kept_runs import entries_of
 
 from aswarm import Agent, AsyncSwarm, Result, RunError, agent_tool, tool
 from aswarm._record.journal import Journal
@@ -21,6 +19,8 @@ from aswarm.code import code_tool
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
+from tests.support.journal.journaled import BATCH, Died
+from tests.support.runs.kept_runs import entries_of
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import anyio
 import pytest
-from one_turn import contents, run_turn
 
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm.testing import ScriptedModel, call
+from tests.support.run.one_turn import contents, run_turn
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Annotated, Any, Optional
 
 import pytest
-from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 from aswarm import Agent, Result, tool
 from aswarm._run.plan import ToolCall, ToolOutcome, calls_of, plan
 from aswarm._tools.toolbox import tools_of
+from tests.support.run.planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 
 def groups_of(*functions: Any, concurrent: bool = True) -> list[list[int]]:

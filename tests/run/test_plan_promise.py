@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 from aswarm import Agent, Result
 from aswarm._run.plan import ToolCall, plan
 from aswarm._tools.tool import Tool
+from tests.support.run.planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,6 @@ import anyio
 import anyio.to_thread
 import pytest
 import sniffio
-from virtual_time import jump
 
 from aswarm import (
     Agent,
@@ -27,6 +26,7 @@ from aswarm import (
     tool,
 )
 from aswarm.testing import ScriptedModel, call
+from tests.support.runtime.virtual_time import jump
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from tests.support.leaving.run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import anyio
 import pytest
-from response_bodies import check_body
 
 from aswarm import (
     Agent,
@@ -27,6 +26,7 @@ from aswarm import (
 from aswarm._run.streams import EventStream
 from aswarm.conversations import last, since_handoff
 from aswarm.testing import Failure, ScriptedModel, call, check_history
+from tests.support.wire.response_bodies import check_body
 
 pytestmark = pytest.mark.anyio
 

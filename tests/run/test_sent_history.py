@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from recording import USER, WHOLE, one_turn, run_of
-from response_bodies import check_body
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.conversations import MessageBlock, last, own_turns, since_handoff, without_tool_results
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.recording import USER, WHOLE, one_turn, run_of
+from tests.support.wire.response_bodies import check_body
 
 Json = dict[str, Any]
 LONG = "a long result " * 5

@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 
 import pytest
-from recording import FUNCTIONS, USER, WHOLE, asking, complete, contents, finish, one_turn, run_of, told, wire_call
 
 from aswarm import Agent, ConfigurationError
 from aswarm._run.options import MAX_TURNS
 from aswarm._run.state import RunState
 from aswarm._wire.accumulator import Accumulator
 from aswarm.testing import check_history
+from tests.support.run.recording import (
+    FUNCTIONS,
+    USER,
+    WHOLE,
+    asking,
+    complete,
+    contents,
+    finish,
+    one_turn,
+    run_of,
+    told,
+    wire_call,
+)
 
 # --- what is recorded -------------------------------------------------------------------------------------------------
 

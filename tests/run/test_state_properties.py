@@ -7,13 +7,13 @@ import copy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
 
 from aswarm import Agent, Result
 from aswarm._run.plan import ToolCall, ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._values.messages import normalize, to_wire
 from aswarm.testing import check_history
+from tests.support.run.recording import FUNCTIONS, USER, WHOLE, Json, complete, finish, told, wire_call
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,6 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel, model_validator
-from typed_desk import Database, Order, Seen, Shop, ShopItems, ShopModel, balance, collect, spend
-from ways_to_run import FACES, answers, consume
 
 from aswarm import (
     Agent,
@@ -30,6 +28,8 @@ from aswarm import (
 )
 from aswarm.guards import Block, CheckedCall, guard_tool, judge
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.typed_desk import Database, Order, Seen, Shop, ShopItems, ShopModel, balance, collect, spend
+from tests.support.run.ways_to_run import FACES, answers, consume
 
 pytestmark = pytest.mark.anyio
 ADA = {"customer": "Ada", "points": 7}

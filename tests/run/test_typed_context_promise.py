@@ -10,10 +10,10 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typed_desk import Seen, SeenItems, SeenModel, Shop, ShopItems, ShopModel, get, put
 
 from aswarm import Agent, AsyncSwarm, Hold, Result, agent_tool, current_call, tool
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from tests.support.run.typed_desk import Seen, SeenItems, SeenModel, Shop, ShopItems, ShopModel, get, put
 
 pytestmark = pytest.mark.slow
 USER = {"role": "user", "content": "Go"}

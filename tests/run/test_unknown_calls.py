@@ -8,13 +8,13 @@ from typing import Any
 
 import anyio
 import pytest
-from recording import USER, complete, contents, finish, one_turn, run_of, wire_call
-from ways_to_run import FACES, answers, cancel_when, swarm_of
 
 from aswarm import Agent, AsyncSwarm, Response, ToolError, UnknownCall, function_tool, tool
 from aswarm._run.plan import ToolOutcome
 from aswarm.middleware import Handlers, Started, ToolCall
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.recording import USER, complete, contents, finish, one_turn, run_of, wire_call
+from tests.support.run.ways_to_run import FACES, answers, cancel_when, swarm_of
 
 UNKNOWN = "cancelled; its outcome is unknown"
 

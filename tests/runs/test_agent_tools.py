@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kept_runs import entries_of, types_of
 
 from aswarm import Agent, Answer, Approve, AsyncSwarm, agent_tool, tool
 from aswarm._record.facts import Facts
 from aswarm.conversations import MemoryStore
 from aswarm.runs import AnswersRefused, LocalRuns, NewRun, Run, fold
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.kept_runs import entries_of, types_of
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-from kept_runs import FACTORIES, Place, Workshop
 
 from aswarm.runs import (
     AnswersRefused,
@@ -22,6 +21,7 @@ from aswarm.runs import (
     RunNotFound,
 )
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.kept_runs import FACTORIES, Place, Workshop
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from run_logs import USER, Scene, logged_now, unhurried
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
@@ -19,6 +18,7 @@ from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, retry
 from aswarm.testing import ScriptedAnswer as Scripted
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.run_logs import USER, Scene, logged_now, unhurried
 
 Json = dict[str, Any]
 

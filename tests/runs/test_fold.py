@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from run_logs import Scene, logged_now, scenes
 
 from aswarm._record.entries import Entry
 from aswarm._record.fold import fold
 from aswarm._values.messages import WAITING, normalize, to_wire
 from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.runs.run_logs import Scene, logged_now, scenes
 
 pytestmark = pytest.mark.slow
 Json = dict[str, Any]

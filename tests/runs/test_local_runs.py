@@ -12,8 +12,6 @@ from typing import Any
 
 import anyio
 import pytest
-from kept_runs import Place, Workshop, entries_of, types_of
-from run_scenes import settle
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, agent_tool
 from aswarm._record import log
@@ -39,6 +37,8 @@ from aswarm.runs import (
 from aswarm.runs._live import LiveRun
 from aswarm.runs._shutdown import on_shutdown_signal
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.leaving.run_scenes import settle
+from tests.support.runs.kept_runs import Place, Workshop, entries_of, types_of
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from one_record import SILENT_SECONDS, faults_of, process_on, wait_for_note
-from service_process import ServiceProcess
+
+from tests.support.serve.one_record import SILENT_SECONDS, faults_of, process_on, wait_for_note
+from tests.support.serve.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

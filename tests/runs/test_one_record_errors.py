@@ -13,8 +13,9 @@ from typing import Any
 
 import httpx
 import pytest
-from one_record import entries_of, faults_of, noted, post, process_on, wait_for_note
-from service_process import ServiceProcess
+
+from tests.support.serve.one_record import entries_of, faults_of, noted, post, process_on, wait_for_note
+from tests.support.serve.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from one_record import faults_of, post, process_on
-from service_process import ServiceProcess
+
+from tests.support.serve.one_record import faults_of, post, process_on
+from tests.support.serve.service_process import ServiceProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

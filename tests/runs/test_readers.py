@@ -8,13 +8,13 @@ from typing import Any
 import anyio
 import pytest
 from hypothesis import given
-from kept_runs import entries_of
-from run_logs import Scene, agents, scenes
 
 from aswarm import AsyncSwarm
 from aswarm.conversations import MemoryStore
 from aswarm.runs import Limits, LocalRuns, NewRun, Run, fold
 from aswarm.testing import ScriptedModel
+from tests.support.runs.kept_runs import entries_of
+from tests.support.runs.run_logs import Scene, agents, scenes
 
 pytestmark = pytest.mark.slow
 

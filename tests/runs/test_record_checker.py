@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from record_checker import record_faults
-from run_logs import USER, Scene, logged_now
 
 from aswarm.runs import Entry
 from aswarm.testing import call
+from tests.support.runs.run_logs import USER, Scene, logged_now
+from tests.support.serve.record_checker import record_faults
 
 LOGGED = logged_now(Scene(["Let me see.", "unused"], cut=3))
 CALLED = logged_now(Scene([call("look", n=1), "It is there."], cut=3))

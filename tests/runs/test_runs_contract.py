@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
-from kept_runs import FACTORIES, Place, Workshop, entries_of
 
 from aswarm import Approve, ConfigurationError, RunError
 from aswarm.runs import (
@@ -29,6 +28,7 @@ from aswarm.runs import (
     fold,
 )
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
+from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, entries_of
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from virtual_time import jump
 
 from aswarm import Agent, Answer, AsyncSwarm, Hold, ToolFailure, UnknownCall, agent_tool, current_call, tool
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
@@ -12,6 +11,7 @@ from aswarm.conversations import Conversation, MemoryStore, Stored
 from aswarm.conversations._recorded_run import closed
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.runtime.virtual_time import jump
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,6 @@ from typing import Any
 
 import anyio
 import pytest
-from dying_process import DyingProcess
-from kept_runs import Workshop, entries_of
-from record_checker import record_faults
-from wire_checks import AguiReader, VercelReader
 
 from aswarm import Agent, AsyncSwarm, ToolError
 from aswarm._record import log
@@ -27,6 +23,10 @@ from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AGUIWire, VercelWire
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
+from tests.support.runs.dying_process import DyingProcess
+from tests.support.runs.kept_runs import Workshop, entries_of
+from tests.support.serve.record_checker import record_faults
+from tests.support.serve.wire_checks import AguiReader, VercelReader
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 

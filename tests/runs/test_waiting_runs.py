@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from kept_runs import FACTORIES, Place, Workshop
 
 from aswarm import Answer, AsyncSwarm
 from aswarm.conversations import Conversation
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.kept_runs import FACTORIES, Place, Workshop
 
 pytestmark = pytest.mark.anyio
 

@@ -1,6 +1,6 @@
 """Two versions of aswarm over one store: an upgrade, a rolling deploy, and the way back, with real processes of both.
 
-    PYTHONPATH=tests/support/... python tests/runs/two_versions.py PYTHON_OF_THE_OLDER_VERSION PYTHON_OF_THIS_VERSION
+    python -m tests.runs.two_versions PYTHON_OF_THE_OLDER_VERSION PYTHON_OF_THIS_VERSION
 
 `nox -s deep -- upgrade` makes both environments. In each case, one version starts the work, and the other version continues it:
 "old, new" is the upgrade, "new, old" is the way back. "together": both versions run at once. Otherwise the first process has left
@@ -33,11 +33,11 @@ from typing import Any
 
 import httpx
 import psycopg
-from postgres import postgres_server
-from record_checker import record_faults
-from service_process import wait_until_it_answers
 
 from aswarm.runs import Entry
+from tests.support.serve.record_checker import record_faults
+from tests.support.serve.service_process import wait_until_it_answers
+from tests.support.sql.postgres import postgres_server
 
 PROGRAM = Path(__file__).parents[1] / "support/runs/version_process.py"
 SECONDS = 60.0  # after which a process, or an answer, is lost

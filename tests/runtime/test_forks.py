@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from blocking import do
 
 from aswarm._blocking.caller import in_callers_thread
 from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._runtime.backend import PerProcess
+from tests.support.blocking.blocking import do
 
 
 async def answer() -> str:

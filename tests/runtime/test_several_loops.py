@@ -16,11 +16,11 @@ from typing import Any
 
 import anyio
 import pytest
-from transports import Transport, client_at
 
 from aswarm import Agent, AsyncSwarm, CompletionError, CompletionRequest, ConfigurationError, HTTPSource, Swarm, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.testing._scripted_model import completion
+from tests.support.providers.transports import Transport, client_at
 
 
 class Source:

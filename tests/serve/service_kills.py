@@ -1,6 +1,6 @@
 """Kills a service with SIGKILL at random events of its runs; after each restart it checks what is there, and goes on.
 
-    PYTHONPATH=tests/support/serve python tests/serve/service_kills.py KILLS SEED [CHAOS ...]
+    python -m tests.serve.service_kills KILLS SEED [CHAOS ...]
 
 Each process is started by uvicorn on the same SQLite file. The functions append lines to files, which outlive the process. A
 reader of the run counts events, and the process is killed after so many. In the next process the run must be closed, its log
@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import chaos
 import httpx
-from record_checker import record_faults
-from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, Result
 from aswarm._record.log import ATTEMPT_NUMBERS
 from aswarm.runs import Entry, fold, show_everything
 from aswarm.serve import Service, bearer, create_app
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.serve import chaos
+from tests.support.serve.record_checker import record_faults
+from tests.support.serve.service_process import ServiceProcess, service_process
 
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"
@@ -184,7 +184,6 @@ def main(kills: int, seed: int, *kinds: str) -> None:
     counts: dict[str, int] = {}
     kinds = CHAOS if kinds == ("all",) else kinds
     assert set(kinds) <= set(CHAOS), kinds
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, run, seen = Path(name), "", list[Json]()
         os.environ["SERVICE_NOTES"] = name
@@ -192,9 +191,9 @@ def main(kills: int, seed: int, *kinds: str) -> None:
         if "load" in kinds:
             stack.enter_context(chaos.load())
         if {"suspend", "two"} & set(kinds):
-            stack.enter_context(service_process(store, module="service_kills"))
+            stack.enter_context(service_process(store, module="tests.serve.service_kills"))
         for _ in range(kills):
-            with service_process(store, module="service_kills") as it:
+            with service_process(store, module="tests.serve.service_kills") as it:
                 if run:
                     status = check(it, folder, run, seen)
                     counts[status] = counts.get(status, 0) + 1
@@ -207,7 +206,7 @@ def main(kills: int, seed: int, *kinds: str) -> None:
                         f"the process lives, its run has ended: {it.ended(run)}"
                     )
                 it.kill()
-        with service_process(store, module="service_kills") as it:
+        with service_process(store, module="tests.serve.service_kills") as it:
             check(it, folder, run, seen)
             assert it.ended(it.say("To the end."))["status"] == "finished"
         ended = (folder / "ended").read_text(encoding="utf-8").split()

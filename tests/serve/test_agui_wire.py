@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from run_logs import Scene, closed, logged_now
-from wire_checks import data_of
-
 from aswarm._record.entries import Entry
 from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
+from tests.support.runs.run_logs import Scene, closed, logged_now
+from tests.support.serve.wire_checks import data_of
 
 Json = dict[str, Any]
 

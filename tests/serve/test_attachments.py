@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
-from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.runs import LocalRuns
 from aswarm.serve import Service, bearer
 from aswarm.testing import ScriptedModel, call
+from tests.support.serve.served import client, listening, served
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.asyncio

@@ -14,11 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
-from kept_runs import Workshop
-from served import events_of, served
-from service_process import ServiceProcess, service_process
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.served import events_of, served
+from tests.support.serve.service_process import ServiceProcess, service_process
 
 KINDS = [
     "chats.sqlite",

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from kept_runs import Workshop
-from served import client, listening, served, service
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
@@ -21,6 +19,8 @@ from aswarm import Agent, AsyncSwarm, Response
 from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.serve import NativeWire, VercelWire, frames, respond, stream_response
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.served import client, listening, served, service
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,13 +13,13 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from kept_runs import Workshop
-from served import client, events_of, listening, served, service
 
 from aswarm import Agent
 from aswarm.runs import Limits
 from aswarm.serve import bearer
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.served import client, events_of, listening, served, service
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.heavy]
 

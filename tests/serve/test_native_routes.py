@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 import pytest
-from kept_runs import Workshop
-from served import client, events_of, listening, served, service
 from starlette.requests import Request
 
 from aswarm import Agent, ConfigurationError, agent_tool, tool
@@ -21,6 +19,8 @@ from aswarm.runs import Limits, show_answers, show_everything
 from aswarm.serve import local_only
 from aswarm.serve._endpoints import Refusal, read_json
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.served import client, events_of, listening, served, service
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from served import client, listening
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.runs import LocalRuns, show_everything
 from aswarm.serve import Service, bearer
 from aswarm.testing import ScriptedModel
+from tests.support.serve.served import client, listening
 
 pytestmark = [pytest.mark.asyncio]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from run_logs import Scene, logged_now
-from wire_checks import ChatReader, data_of
 
 from aswarm._record.entries import Entry
 from aswarm.serve.wires.openai.encoder import OpenAIWire, failure_head, models_body, whole_completion
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
+from tests.support.runs.run_logs import Scene, logged_now
+from tests.support.serve.wire_checks import ChatReader, data_of
 
 Json = dict[str, Any]
 

@@ -7,12 +7,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.runs import show_everything
 from aswarm.serve import create_app, local_only
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.serve.served import client, listening, served
 
 SOURCE = Path(__file__).parents[2] / "src" / "aswarm" / "serve" / "page"
 FILES = sorted(path for path in SOURCE.rglob("*") if path.is_file())

@@ -10,13 +10,13 @@ import pytest
 from openai import AsyncOpenAI
 from openai.resources.chat.completions import AsyncCompletions
 from openai.resources.responses import AsyncResponses
-from served import client, listening, served
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.middleware import hedge
 from aswarm.runs import LocalRuns
 from aswarm.serve import Service, bearer
 from aswarm.testing import call
+from tests.support.serve.served import client, listening, served
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.asyncio

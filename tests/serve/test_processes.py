@@ -11,8 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from served import events_of
-from service_process import ServiceProcess, service_process
+
+from tests.support.serve.served import events_of
+from tests.support.serve.service_process import ServiceProcess, service_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.processes]
 

@@ -9,13 +9,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from served import served
 
 from aswarm import Agent, AsyncSwarm, Hold, current_call, tool
 from aswarm.conversations import MemoryStore
 from aswarm.runs import CallAnswer, Entry, LocalRuns, NewRun, Run, show_everything
 from aswarm.serve._run_as_test import run_as_test
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.serve.served import served
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from kept_runs import Workshop
-from served import client, listening, served, service
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -51,6 +49,8 @@ from aswarm.serve import (
 )
 from aswarm.serve._service import ServiceSettings
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.served import client, listening, served, service
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from run_logs import Scene, closed, logged_now
-from wire_checks import VercelReader, data_of
 
 from aswarm._record.entries import Entry
 from aswarm.serve.wires.turns import json_object
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
+from tests.support.runs.run_logs import Scene, closed, logged_now
+from tests.support.serve.wire_checks import VercelReader, data_of
 
 Json = dict[str, Any]
 

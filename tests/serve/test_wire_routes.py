@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from httpx import ASGITransport, AsyncClient
-from kept_runs import Workshop
 from openai import APIError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, RateLimitError
-from served import Served, events_of, served
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -19,6 +17,8 @@ from aswarm.conversations import _statements
 from aswarm.guards import Block, Blocked, CheckedInput, guard_input, guard_tool
 from aswarm.runs import CallAnswer, ClientTool, Limits, LocalRuns, NewRun, show_answers, show_everything
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.served import Served, events_of, served
 
 pytestmark = pytest.mark.asyncio
 

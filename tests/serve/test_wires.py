@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from run_logs import Scene, closed, logged_now, scenes
-from wire_checks import AguiReader, ChatReader, VercelReader, data_of
 
 from aswarm._record.entries import Entry, call_id, joined
 from aswarm._record.fold import fold
@@ -18,6 +16,8 @@ from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.openai.encoder import OpenAIWire, whole_completion
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import ScriptedAnswer, ScriptedCall
+from tests.support.runs.run_logs import Scene, closed, logged_now, scenes
+from tests.support.serve.wire_checks import AguiReader, ChatReader, VercelReader, data_of
 
 pytestmark = pytest.mark.slow
 SECRET = "secret"

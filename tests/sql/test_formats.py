@@ -14,18 +14,6 @@ from typing import Any
 import anyio
 import psycopg
 import pytest
-from example_databases import (
-    BATCH,
-    SCHEMAS,
-    agents,
-    columns_in_postgres,
-    columns_in_sqlite,
-    examples,
-    in_postgres,
-    in_sqlite,
-)
-from journaled import Script, says
-from stores import empty_schema
 
 from aswarm import AsyncSwarm, ConfigurationError, StoreError, UnknownCall
 from aswarm._record.journal import Journal
@@ -36,6 +24,18 @@ from aswarm.conversations import PostgresStore, SQLiteStore
 from aswarm.conversations._statements import SCHEMA as STORE
 from aswarm.runs import LocalRuns, Run
 from aswarm.testing import ScriptedModel
+from tests.support.conversations.stores import empty_schema
+from tests.support.journal.journaled import Script, says
+from tests.support.sql.example_databases import (
+    BATCH,
+    SCHEMAS,
+    agents,
+    columns_in_postgres,
+    columns_in_sqlite,
+    examples,
+    in_postgres,
+    in_sqlite,
+)
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from stores import empty_schema
 
 from aswarm._sql.databases import PostgresServer, SQLiteFile, memory
 from aswarm._sql.processes import Processes
 from aswarm._sql.transactions import Schema, single
+from tests.support.conversations.stores import empty_schema
 
 pytestmark = pytest.mark.anyio
 

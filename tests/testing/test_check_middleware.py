@@ -14,8 +14,6 @@ from typing import Any
 
 import anyio
 import pytest
-from bad_middlewares import BAD, ENDS, ONLY_ON_ASYNCIO, RULES, SCOPE
-from middlewares import Chunks, around_calls, around_completions
 
 from aswarm import ConfigurationError
 from aswarm.middleware import (
@@ -30,6 +28,8 @@ from aswarm.middleware import (
     retry,
 )
 from aswarm.testing import check_middleware
+from tests.support.middleware.bad_middlewares import BAD, ENDS, ONLY_ON_ASYNCIO, RULES, SCOPE
+from tests.support.middleware.middlewares import Chunks, around_calls, around_completions
 
 PATIENCE = 0.7  # seconds after which a case that hangs is given up
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faults import FAULTS, Fault, planted, search
-from universes import PROGRAMS
+
+from tests.support.testing.faults import FAULTS, Fault, planted, search
+from tests.support.testing.universes import PROGRAMS
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

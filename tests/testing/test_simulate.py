@@ -13,10 +13,6 @@ from typing import Any
 
 import anyio
 import pytest
-from crashing import CRASHING
-from featured_crashes import FEATURED_CRASHES
-from serving import SERVING
-from universes import PROGRAMS, first_failure, simulation
 
 from aswarm import Agent, AswarmError, tool
 from aswarm.testing import Failure, call
@@ -30,6 +26,10 @@ from aswarm.testing.simulate import (
     simulate,
     timeline,
 )
+from tests.support.testing.crashing import CRASHING
+from tests.support.testing.featured_crashes import FEATURED_CRASHES
+from tests.support.testing.serving import SERVING
+from tests.support.testing.universes import PROGRAMS, first_failure, simulation
 
 
 @tool(concurrent=True)

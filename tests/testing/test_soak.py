@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from soak_verdict import Allowance, Sample, table, verdict, verdicts
+
+from tests.support.testing.soak_verdict import Allowance, Sample, table, verdict, verdicts
 
 TEN_PERCENT = Allowance(percent=10, least=5)
 

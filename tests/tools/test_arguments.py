@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
 import pytest
-from hint_schemas import (
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing_extensions import TypedDict
+
+from aswarm import ToolError
+from aswarm._tools.conversion import parse_arguments, valid_arguments
+from aswarm._tools.schema import schema_of
+from aswarm._tools.tool import as_tool
+from tests.support.tools.hint_schemas import (
     Cat,
     Color,
     Dog,
@@ -25,15 +34,6 @@ from hint_schemas import (
     parameters_of,
     taking,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, field_validator
-from typing_extensions import TypedDict
-
-from aswarm import ToolError
-from aswarm._tools.conversion import parse_arguments, valid_arguments
-from aswarm._tools.schema import schema_of
-from aswarm._tools.tool import as_tool
 
 # --- conversion -------------------------------------------------------------------------------------------------------
 

@@ -5,13 +5,13 @@
 import functools
 from typing import Any
 
-import annotated_functions
 import pytest
-from hint_schemas import Caller, Point, Service, complaints, parameters_of, refused
 
 from aswarm import Agent, ConfigurationError, ToolArgumentsError, function_to_json, function_tool, tool
 from aswarm._tools.schema import schema_of
 from aswarm._tools.toolbox import tools_of
+from tests.support.tools import annotated_functions
+from tests.support.tools.hint_schemas import Caller, Point, Service, complaints, parameters_of, refused
 
 
 class SlottedCaller:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pytest
-from typed_desk import Database, Seen, Shop, ShopItems, balance, collect, spend
 
 from aswarm import Agent, ConfigurationError, Resource, function_to_json, function_tool, tool
 from aswarm._tools.filled import filled_parameters
 from aswarm._tools.tool import as_tool, reads_context, runs_together, writes_context
+from tests.support.run.typed_desk import Database, Seen, Shop, ShopItems, balance, collect, spend
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from anyio import CapacityLimiter
-from one_turn import contents, run_turn
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result, Tool, function_to_json, function_tool, tool
 from aswarm._tools.tool import may_return_result, reads_context, writes_context
 from aswarm.testing import ScriptedModel, call
+from tests.support.run.one_turn import contents, run_turn
 
 PARAMETERS = {
     "type": "object",

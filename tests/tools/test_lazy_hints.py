@@ -13,12 +13,12 @@ import typing
 from typing import Any
 
 import pytest
-from hint_schemas import parameters_of
 
 from aswarm import Agent, AsyncSwarm, function_to_json, function_tool, tool
 from aswarm._tools.schema import schema_of
 from aswarm._tools.tool import writes_context
 from aswarm.testing import ScriptedModel
+from tests.support.tools.hint_schemas import parameters_of
 
 lazily = pytest.mark.skipif(sys.version_info < (3, 14), reason="hints are evaluated when the function is defined")
 

@@ -7,11 +7,11 @@ import warnings
 from typing import Any
 
 import pytest
-from hint_schemas import complaints, parameters_of, refused, taking, with_signature
 
 from aswarm import Agent, AsyncSwarm, function_to_json, tool
 from aswarm._tools.schema import schema_of
 from aswarm.testing import ScriptedModel, call
+from tests.support.tools.hint_schemas import complaints, parameters_of, refused, taking, with_signature
 
 
 def test_keyword_only_parameters_are_parameters() -> None:

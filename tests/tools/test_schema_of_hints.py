@@ -13,7 +13,11 @@ from typing import Annotated, Any, Dict, List, Literal, Optional, TypedDict, Typ
 from uuid import UUID
 
 import pytest
-from hint_schemas import (
+from pydantic import BaseModel, Field
+
+from aswarm import ConfigurationError, function_to_json
+from aswarm._tools.schema import schema_of
+from tests.support.tools.hint_schemas import (
     Address,
     Cat,
     Color,
@@ -27,10 +31,6 @@ from hint_schemas import (
     schema_of_hint,
     taking,
 )
-from pydantic import BaseModel, Field
-
-from aswarm import ConfigurationError, function_to_json
-from aswarm._tools.schema import schema_of
 
 T = TypeVar("T")
 

@@ -9,11 +9,11 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from hint_schemas import Caller, Color, Service, parameters_of, taking, with_signature
 from pydantic import BaseModel
 
 from aswarm import Tool, function_to_json, tool
 from aswarm._tools.tool import as_tool
+from tests.support.tools.hint_schemas import Caller, Color, Service, parameters_of, taking, with_signature
 
 
 def test_a_schema_is_built_once_per_function() -> None:

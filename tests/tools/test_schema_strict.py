@@ -12,7 +12,12 @@ from typing import Annotated, Any, Literal, Optional, Union
 from uuid import UUID
 
 import pytest
-from hint_schemas import (
+from hypothesis import given
+from pydantic import Field
+
+from aswarm import ConfigurationError, ToolArgumentsError, function_to_json, tool
+from aswarm._tools.schema import schema_of
+from tests.support.tools.hint_schemas import (
     Address,
     Cat,
     Color,
@@ -28,11 +33,6 @@ from hint_schemas import (
     taking,
     with_signature,
 )
-from hypothesis import given
-from pydantic import Field
-
-from aswarm import ConfigurationError, ToolArgumentsError, function_to_json, tool
-from aswarm._tools.schema import schema_of
 
 # The API's guide on structured outputs, "Supported schemas". Reported as refused: oneOf (livekit/agents#5302),
 # prefixItems (pydantic-ai#7315), format uri (pydantic-ai#4490); as accepted: lengths (both of pydantic-ai).

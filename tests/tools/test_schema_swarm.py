@@ -5,11 +5,19 @@
 from typing import Any
 
 import pytest
-from hint_schemas import SWARM_TYPES, Address, parameters_of, schema_of_hint, signatures, taking, with_signature
 from hypothesis import given
 
 from aswarm import function_to_json, tool
 from aswarm._tools.schema import schema_of
+from tests.support.tools.hint_schemas import (
+    SWARM_TYPES,
+    Address,
+    parameters_of,
+    schema_of_hint,
+    signatures,
+    taking,
+    with_signature,
+)
 
 
 def test_the_example_of_swarms_readme() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import date
 from typing import Any
 
-import annotated_functions
 import pytest
-from hint_schemas import parameters_of, schema_of_hint
 
 from aswarm import tool
 from aswarm._tools.schema import schema_of
+from tests.support.tools import annotated_functions
+from tests.support.tools.hint_schemas import parameters_of, schema_of_hint
 
 
 def test_string_annotations_are_resolved() -> None:

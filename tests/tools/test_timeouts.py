@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from one_turn import contents
-from one_turn import run_turn as run_quick_turn
-from virtual_time import jump, virtual_backend
 
 from aswarm import Agent, AsyncSwarm, ToolCallFinished, tool
 from aswarm.testing import ScriptedModel, call, check_history
+from tests.support.run.one_turn import contents
+from tests.support.run.one_turn import run_turn as run_quick_turn
+from tests.support.runtime.virtual_time import jump, virtual_backend
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 run_turn = functools.partial(run_quick_turn, seconds=20)  # threads may have to wait for a processor

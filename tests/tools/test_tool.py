@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from anyio import CapacityLimiter
-from sample_functions import Service, Slotted, Unhashable, find, look
 
 from aswarm import Agent, ConfigurationError, Tool, function_to_json, function_tool, tool
 from aswarm._tools.tool import is_async
 from aswarm._tools.toolbox import tools_of
+from tests.support.tools.sample_functions import Service, Slotted, Unhashable, find, look
 
 # --- @tool ------------------------------------------------------------------------------------------------------------
 

@@ -8,10 +8,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Annotated, Any, Literal, NewType, Protocol, TypeVar
 
-import annotated_functions
 import pytest
 from pydantic import BaseModel
-from sample_functions import Slotted, find, look
 from typing_extensions import TypedDict
 
 from aswarm import Agent, Result, Tool, tool
@@ -25,6 +23,8 @@ from aswarm._tools.tool import (
     takes_context,
     writes_context,
 )
+from tests.support.tools import annotated_functions
+from tests.support.tools.sample_functions import Slotted, find, look
 
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import anyio
 import pytest
-from middlewares import around_calls
-from ways_to_run import FACES, consume
 
 from aswarm import (
     Agent,
@@ -30,6 +28,8 @@ from aswarm import (
 from aswarm.middleware import Started, ToolCall, ToolHandler, ToolOutcome
 from aswarm.testing import ScriptedModel, check_history
 from aswarm.testing import call as made_call
+from tests.support.middleware.middlewares import around_calls
+from tests.support.run.ways_to_run import FACES, consume
 
 pytestmark = pytest.mark.anyio
 

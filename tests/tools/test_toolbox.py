@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_functions import Service, Slotted, Unhashable, find, look
 
 from aswarm import Agent, ConfigurationError, function_to_json, function_tool, tool
 from aswarm._tools.tool import (
@@ -23,6 +22,7 @@ from aswarm._tools.tool import (
     takes_context,
 )
 from aswarm._tools.toolbox import toolbox, tools_of
+from tests.support.tools.sample_functions import Service, Slotted, Unhashable, find, look
 
 
 def names_of(*functions: Any) -> list[str]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import one_turn
 import pytest
-from one_turn import contents
 
 from aswarm import Agent, AsyncSwarm, Response, Result, RunError, ToolFailure, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call
+from tests.support.run import one_turn
+from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
 # trio's cancellation exception cannot be made by hand.

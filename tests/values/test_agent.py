@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from agent_rings import ring
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
@@ -19,6 +18,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
 from aswarm._tools.toolbox import tools_of
 from aswarm.testing import ScriptedModel, call
+from tests.support.values.agent_rings import ring
 
 
 def look(city: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from histories import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm._values.context import changes, copy_containers
+from tests.support.values.histories import Message
 
 leaves = st.one_of(st.none(), st.integers(), st.text(max_size=3))
 contexts = st.dictionaries(

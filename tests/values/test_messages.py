@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 
 import pytest
-from histories import USER, Message, answer, asking, made_call
 from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage
@@ -23,6 +22,7 @@ from aswarm._values.messages import (
     tool_message,
     wire_blocks,
 )
+from tests.support.values.histories import USER, Message, answer, asking, made_call
 
 # --- open calls -------------------------------------------------------------------------------------------------------
 

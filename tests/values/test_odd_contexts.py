@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import anyio
 import pytest
-from run_scenes import USER
-from ways_to_run import FACES, calls_then_done, cancel_when, consume, swarm_of
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, Swarm
 from aswarm._values.context import changes, copy_containers
 from aswarm.testing import ScriptedModel
+from tests.support.leaving.run_scenes import USER
+from tests.support.run.ways_to_run import FACES, calls_then_done, cancel_when, consume, swarm_of
 
 DEPTH = 3_000
 

@@ -10,10 +10,10 @@ from datetime import date
 from typing import Any
 
 import pytest
-from agent_rings import ring
 from pydantic import ValidationError
 
 from aswarm import Agent, Response, Result, Usage
+from tests.support.values.agent_rings import ring
 
 # --- Result -----------------------------------------------------------------------------------------------------------
 

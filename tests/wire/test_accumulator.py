@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-from accumulated import Json, accumulate, whole
-from wire_cases import chunk
 
 from aswarm import CompletionError, StreamInterrupted, Usage
 from aswarm._wire.accumulator import Accumulator, whole_message
+from tests.support.wire.accumulated import Json, accumulate, whole
+from tests.support.wire.wire_cases import chunk
 
 
 def test_the_last_usage_that_is_not_null_counts() -> None:

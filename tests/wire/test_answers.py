@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from wire_bodies import HELLO
-from wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
 
 from aswarm import Agent, AsyncSwarm, Budget, StreamInterrupted, Usage
 from aswarm._values import events
 from aswarm.testing import RawAnswer, ScriptedModel
+from tests.support.wire.wire_bodies import HELLO
+from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, sse, text, watch, ways
 
 
 @pytest.mark.asyncio

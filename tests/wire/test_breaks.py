@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from loopback import Reply, serve
 from openai import AsyncOpenAI
-from wire_bodies import ERRORS, NO_ANSWERS
-from wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, end, sse, text, watch, ways
 
 from aswarm import Agent, AsyncSwarm, CompletionError, StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, call
+from tests.support.providers.loopback import Reply, serve
+from tests.support.wire.wire_bodies import ERRORS, NO_ANSWERS
+from tests.support.wire.wire_cases import HALF, LAST, PARIS, ROME, WAYS, Json, end, sse, text, watch, ways
 
 # --- what a server says -----------------------------------------------------------------------------------------------
 

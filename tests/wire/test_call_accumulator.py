@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from accumulated import Json, accumulate, deltas_of, message_of, whole
-from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
+from tests.support.wire.accumulated import Json, accumulate, deltas_of, message_of, whole
+from tests.support.wire.wire_cases import chunk, fragment
 
 
 def calls_of(*deltas: object) -> list[tuple[str, str]]:

@@ -9,12 +9,12 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from accumulated import message_of
-from histories import USER, Message, answer, asking, made_call
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm._values.messages import normalize, open_calls, to_wire
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedModel, check_history
+from tests.support.values.histories import USER, Message, answer, asking, made_call
+from tests.support.wire.accumulated import message_of
 
 # What odd servers send, and the text that is recorded.
 IDS = [(7, "7"), (0, "0"), (1.5, "1.5"), (True, "True"), ({"n": 1}, "{'n': 1}"), (["a"], "['a']")]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from wire_bodies import CALLS, TWO
-from wire_cases import HALF, LAST, WAYS, asks, end, fragment, sse, text, watch, ways
 
 from aswarm import StreamInterrupted
 from aswarm.testing import RawAnswer, check_history
+from tests.support.wire.wire_bodies import CALLS, TWO
+from tests.support.wire.wire_cases import HALF, LAST, WAYS, asks, end, fragment, sse, text, watch, ways
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import pytest
-from histories import Message, made_call
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from aswarm._values.messages import (
     tool_message,
 )
 from aswarm.testing import check_history
+from tests.support.values.histories import Message, made_call
 
 pytestmark = pytest.mark.slow
 

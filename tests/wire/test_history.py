@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from histories import USER, Message, answer, asking, made_call
 
 from aswarm._values.messages import (
     INTERRUPTED,
@@ -14,6 +13,7 @@ from aswarm._values.messages import (
     open_calls,
     to_wire,
 )
+from tests.support.values.histories import USER, Message, answer, asking, made_call
 
 # --- pairing, case by case --------------------------------------------------------------------------------------------
 

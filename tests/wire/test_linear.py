@@ -9,15 +9,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from accumulated import Json
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_cases import chunk, fragment
 
 from aswarm import StreamInterrupted
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.sse import AnswerDecoder
 from aswarm.repl._markdown import Blocks
+from tests.support.wire.accumulated import Json
+from tests.support.wire.wire_cases import chunk, fragment
 
 
 def opcodes(work: Callable[[], object]) -> int:

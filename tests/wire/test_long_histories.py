@@ -8,15 +8,15 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from histories import USER, Message, answer, asking, made_call
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_matching import match_by_rule
 
 from aswarm import Agent, ConfigurationError
 from aswarm._run.plan import plan
 from aswarm._run.state import RunState
 from aswarm._values.messages import match_answers, normalize, open_calls, to_wire
+from tests.support.values.histories import USER, Message, answer, asking, made_call
+from tests.support.wire.plain_matching import match_by_rule
 
 # --- what is matched --------------------------------------------------------------------------------------------------
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from accumulated import Json, accumulate, deltas_of, message_of, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_cases import chunk, fragment
 
 from aswarm import CompletionError
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.merge import join_pieces, merge_parts
+from tests.support.wire.accumulated import Json, accumulate, deltas_of, message_of, whole
+from tests.support.wire.wire_cases import chunk, fragment
 
 
 def test_text_is_joined() -> None:

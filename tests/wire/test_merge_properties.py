@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from accumulated import Json, accumulate, whole
-from drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_cases import chunk, fragment
 
 from aswarm._wire.accumulator import Accumulator
+from tests.support.wire.accumulated import Json, accumulate, whole
+from tests.support.wire.drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
+from tests.support.wire.wire_cases import chunk, fragment
 
 pytestmark = pytest.mark.slow
 

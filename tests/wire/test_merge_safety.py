@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from accumulated import Json, accumulate, deltas_of, json_values, whole
 from hypothesis import given
 from hypothesis import strategies as st
-from wire_cases import chunk, fragment
 
 from aswarm import CompletionError
 from aswarm._values.messages import normalize
 from aswarm._wire.accumulator import Accumulator
+from tests.support.wire.accumulated import Json, accumulate, deltas_of, json_values, whole
+from tests.support.wire.wire_cases import chunk, fragment
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, functions, sse, watch, ways
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from tests.support.wire.wire_cases import LAST, PARIS, Json, asks, chunk, end, fragment, functions, sse, watch, ways
 
 
 @pytest.mark.asyncio

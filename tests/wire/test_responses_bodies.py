@@ -7,11 +7,9 @@ from itertools import count
 from typing import Any
 
 import pytest
-from histories import Message, answer
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from response_bodies import TYPES_ARE_COMPLETE, check_body
 
 from aswarm import Agent, File, Image, function_tool
 from aswarm._tools.toolbox import toolbox
@@ -19,6 +17,8 @@ from aswarm._values.messages import to_wire
 from aswarm._wire.request import RequestSettings, build_request
 from aswarm._wire.responses_items import OUTPUT_ITEMS, message_of
 from aswarm._wire.responses_request import responses_body
+from tests.support.values.histories import Message, answer
+from tests.support.wire.response_bodies import TYPES_ARE_COMPLETE, check_body
 
 Json = dict[str, Any]
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from histories import USER, Message, answer, asking, made_call
-from response_bodies import check_body, said
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
 from aswarm._wire.responses_items import OUTPUT_ITEMS
 from aswarm._wire.responses_request import KnownHistory, responses_body
 from aswarm.testing import ScriptedModel, call
+from tests.support.values.histories import USER, Message, answer, asking, made_call
+from tests.support.wire.response_bodies import check_body, said
 
 SYSTEM: Message = {"role": "system", "content": "Be kind."}
 PROGRAM = {"type": "program", "id": "p_1", "call_id": "p1", "code": "f()", "fingerprint": "x"}

@@ -8,8 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from accumulated import Json
-from drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +15,8 @@ from aswarm import CompletionError, ConfigurationError
 from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.responses_events import ResponseReader
 from aswarm._wire.responses_items import OUTPUT_ITEMS
+from tests.support.wire.accumulated import Json
+from tests.support.wire.drawn_messages import expected_message, interleaved, merged_by_index, messages, pieces_of
 
 pytestmark = pytest.mark.slow
 

@@ -6,13 +6,13 @@ import copy
 from typing import Any
 
 import pytest
-from histories import USER, Message, answer, asking, made_call
-from response_bodies import check_body, said
 
 from aswarm import ConfigurationError, File
 from aswarm._values.messages import to_wire
 from aswarm._wire.responses_items import OUTPUT_ITEMS, message_of
 from aswarm._wire.responses_request import responses_body
+from tests.support.values.histories import USER, Message, answer, asking, made_call
+from tests.support.wire.response_bodies import check_body, said
 
 SYSTEM: Message = {"role": "system", "content": "Be kind."}
 REASONING = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "x"}

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_runs import AGENTS, invoke, model, refused
 from click.testing import Result
-from loopback import LoopbackServer
 
 from aswarm.cli._exits import SetupError
 from aswarm.cli.commands.batch import command as batch_command
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
+from tests.support.providers.loopback import LoopbackServer
 
 pytestmark = pytest.mark.usefixtures("project")
 OUT = "out.jsonl"

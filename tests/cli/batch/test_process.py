@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from cli_runs import ended, environment
-from cli_runs import refused as refusal
-from journaled import kinds
-from loopback import LoopbackServer, Reply, serve, whole
-from terminal import terminal
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.cli.cli_runs import ended, environment
+from tests.support.cli.cli_runs import refused as refusal
+from tests.support.journal.journaled import kinds
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, whole
+from tests.support.repl.terminal import terminal
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from virtual_time import virtual_backend
 
 from aswarm.cli.commands.batch import stopping
 from aswarm.cli.commands.batch.stopping import finish
+from tests.support.runtime.virtual_time import virtual_backend
 
 
 def test_sigterm() -> None:

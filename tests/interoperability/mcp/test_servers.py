@@ -261,7 +261,7 @@ ASKS = """
 import sys, anyio
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
-from mcp_servers import Tools, make_server
+from tests.support.mcp.mcp_servers import Tools, make_server
 
 async def main():
     server = make_server(Tools())
@@ -298,8 +298,7 @@ def test_a_question_is_asked_in_one_process_and_answered_in_another(tmp_path: Pa
     """A server of the era of 2026-07-28: a history in a file is all that the second process has."""
     (tmp_path / "asks.py").write_text(ASKS)
     (tmp_path / "step.py").write_text(STEP)
-    support = HERE.parents[1] / "support" / "mcp"
-    environment = {"PYTHONPATH": os.pathsep.join([str(support), os.environ.get("PYTHONPATH", "")])}
+    environment = {"PYTHONPATH": os.pathsep.join([str(HERE.parents[2]), os.environ.get("PYTHONPATH", "")])}
     for expected in ("waiting Which day?", "answer order 7: accept {'hour': 9, 'day': 'Monday'}"):
         done = subprocess.run(
             [sys.executable, "step.py", json.dumps(environment)],

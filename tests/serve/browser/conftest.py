@@ -14,9 +14,10 @@ from typing import Any
 
 import httpx
 import pytest
-from browser_tabs import SUPPORT, Tabs
-from cutting_proxy import CuttingProxy
 from playwright.sync_api import Browser, sync_playwright
+
+from tests.support.serve.browser_tabs import SUPPORT, Tabs
+from tests.support.serve.cutting_proxy import CuttingProxy
 
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 

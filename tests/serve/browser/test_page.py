@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from browser_tabs import SUPPORT, Tabs
-from cutting_proxy import CuttingProxy
 from playwright.sync_api import Page, expect
 
 from aswarm.evals import load_cases
+from tests.support.serve.browser_tabs import SUPPORT, Tabs
+from tests.support.serve.cutting_proxy import CuttingProxy
 
 WORDS = " ".join(f"word{number}" for number in range(120))
 RUNNING = ".call.is-running"

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from documentation import PROJECT, TUTORIAL, blocks_of, earlier_files
 from playwright.sync_api import Browser, expect
+
+from tests.support.contract.documentation import PROJECT, TUTORIAL, blocks_of, earlier_files
 
 FASTAPI = PROJECT / "docs/guides/web-services.md"
 STREAMING = PROJECT / "docs/guides/streaming-to-a-browser.md"

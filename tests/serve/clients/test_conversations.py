@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_logs import Scene, logged_now
 
 from aswarm import Answer, Approve, Deny
 from aswarm.runs._requests import ClientRequest, decisions
@@ -19,6 +18,7 @@ from aswarm.serve.wires.agui.input import agui_request
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.serve.wires.vercel.input import vercel_request
 from aswarm.testing import call
+from tests.support.runs.run_logs import Scene, logged_now
 
 pytestmark = pytest.mark.skipif(
     "NODE_CLIENTS" not in os.environ, reason="NODE_CLIENTS names the folder with the packages of npm"

@@ -9,11 +9,11 @@ import shutil
 from typing import Any
 
 import pytest
-from kept_runs import Workshop
-from npm_clients import play
-from served import served
 
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.npm_clients import play
+from tests.support.serve.served import served
 
 SCRIPT = "live_agui.mjs"
 needs_node = pytest.mark.skipif(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from npm_clients import play
 from openai import APIError, AsyncOpenAI
-from served import Served, served
 
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.serve.npm_clients import play
+from tests.support.serve.served import Served, served
 
 SCRIPT = "live_openai.mjs"
 HI: Any = [{"role": "user", "content": "Hi!"}]

@@ -6,12 +6,12 @@ import os
 from typing import Any
 
 import pytest
-from kept_runs import Workshop
-from npm_clients import play
-from served import served
 
 from aswarm.runs import Limits
 from aswarm.testing import Failure, ScriptedAnswer, call
+from tests.support.runs.kept_runs import Workshop
+from tests.support.serve.npm_clients import play
+from tests.support.serve.served import served
 
 SCRIPT = "live_vercel.mjs"
 pytestmark = [

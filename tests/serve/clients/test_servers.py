@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_process import ServiceProcess, service_process
+
+from tests.support.serve.service_process import ServiceProcess, service_process
 
 pytestmark = pytest.mark.slow
 SERVERS = ["uvicorn", "hypercorn", "granian"]

@@ -18,14 +18,14 @@ from ag_ui_validate import create_validator
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
-from run_logs import Scene, closed, logged_now, scenes
-from wire_checks import data_of
 
 from aswarm._record.entries import Entry, joined
 from aswarm.serve.wires.agui.encoder import AGUIWire
 from aswarm.serve.wires.vercel.encoder import VercelWire
 from aswarm.testing import Failure, call
 from aswarm.testing import ScriptedAnswer as Scripted
+from tests.support.runs.run_logs import Scene, closed, logged_now, scenes
+from tests.support.serve.wire_checks import data_of
 
 Json = dict[str, Any]
 READER = Path(__file__).with_name("readers.mjs")

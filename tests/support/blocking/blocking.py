@@ -13,9 +13,7 @@ from typing import Any
 import anyio
 import anyio.from_thread
 import httpx
-from loopback import LoopbackServer, Reply, serve
 from openai import OpenAI
-from plain_client import BlockingClient, Step, as_answer
 
 from aswarm import Agent, Response, Swarm
 from aswarm._blocking.caller import Caller
@@ -23,6 +21,8 @@ from aswarm._blocking.event_loop import EventLoopThread
 from aswarm._blocking.interrupts import Interrupts
 from aswarm.testing import ScriptedAnswer, ScriptedModel
 from aswarm.testing._scripted_model import chunks, completion
+from tests.support.blocking.plain_client import BlockingClient, Step, as_answer
+from tests.support.providers.loopback import LoopbackServer, Reply, serve
 
 FACES = ("run", "run(stream=True)", "stream")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
-from loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 
 from aswarm.cli._app import app
 from aswarm.testing import ScriptedAnswer, ScriptedCall
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 
 Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer | Reply
 

@@ -1,7 +1,7 @@
 """What is published: checks of a wheel and an sdist, and the SBOM.
 
-`python tests/support/contract/artifacts.py check DIST AGAIN` prints the faults of the files in DIST; the files in AGAIN are a second
-build. `python tests/support/contract/artifacts.py sbom FILE` completes an SBOM, whose name is that of its wheel.
+`python -m tests.support.contract.artifacts check DIST AGAIN` prints the faults of the files in DIST; the files in AGAIN are a second
+build. `python -m tests.support.contract.artifacts sbom FILE` completes an SBOM, whose name is that of its wheel.
 """
 
 from __future__ import annotations

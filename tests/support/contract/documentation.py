@@ -46,11 +46,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
-from loopback import Reply, serve, whole
 
 from aswarm import AsyncSwarm, Swarm
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedCall, ScriptedModel, call
 from aswarm.testing._scripted_model import chunks
+from tests.support.providers.loopback import Reply, serve, whole
 
 PROJECT = Path(__file__).resolve().parents[3]
 PAGES = [PROJECT / "README.md", *sorted(PROJECT.glob("docs/**/*.md"))]

@@ -1,6 +1,6 @@
 """Whether all extras resolve and install from wheels alone: on each Python of the classifiers, on platforms that are not here too.
 
-`python tests/support/contract/extras.py WHEEL` needs uv, and takes some minutes. It resolves all extras for each platform and
+`python -m tests.support.contract.extras WHEEL` needs uv, and takes some minutes. It resolves all extras for each platform and
 Python, and installs and imports each extra on the Pythons of this machine. It prints a table, and fails for a result that is not in
 `EXCEPTIONS`.
 """

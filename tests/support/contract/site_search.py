@@ -1,6 +1,6 @@
 """Queries of readers, and their pages: the search of the site must have the page among its first results.
 
-`python tests/support/contract/site_search.py build/site` asks the search of a built site; `nox -s docs` does so.
+`python -m tests.support.contract.site_search build/site` asks the search of a built site; `nox -s docs` does so.
 If the titles and the text of a page are not enough, the words are in its index, in a comment below its question: `<!-- index: sse, server-sent events -->`.
 """
 

@@ -1,6 +1,6 @@
 """What a release promises and a later one must keep: public names, compared with the last tag, and the ends of deprecations.
 
-`python tests/support/contract/stability.py` prints the changes since the last tag that the changelog does not announce. An announced
+`python -m tests.support.contract.stability` prints the changes since the last tag that the changelog does not announce. An announced
 change has its name, in backticks, in a section above the section of the tag.
 
 griffe finds breaking changes: each needs its name under "Changed" or "Removed". It does not see overloads, return types, `async`,
@@ -20,11 +20,10 @@ from pathlib import Path
 
 import griffe
 
+from docs._site.reference import MADE_BY_ASWARM
+
 PROJECT = Path(__file__).parents[3]
 PAGE = "docs/reference/public-names.md"
-sys.path.append(str(PROJECT / "docs"))  # this is a script too
-
-from _site.reference import MADE_BY_ASWARM  # noqa: E402
 
 _BREAKING = "Changed|Removed"  # the headings
 _LINE = re.compile(r"( *)- (?:`(?:(?:async|class|classmethod|def|staticmethod) )*(?P<name>\w+).*|subclass of .*)")

@@ -1,6 +1,6 @@
 """Run `nox -s tests` as on the machine of a stranger: busy, without a network, with other settings, as root and as another user.
 
-`python tests/support/contract/strange_machine.py RUNS [LOAD [TOGETHER]]` makes RUNS runs (default 10) of the last commit, TOGETHER
+`python -m tests.support.contract.strange_machine RUNS [LOAD [TOGETHER]]` makes RUNS runs (default 10) of the last commit, TOGETHER
 at once (default 4), and starts busy processes until LOAD processes (default 15) want a processor. It needs nox, uv and git.
 
 Each run has a clone in a path with a space, a random PYTHONHASHSEED, an old `~/.pgpass`, and one of the settings below. With root

@@ -1,6 +1,6 @@
 """The tables of pages that are made by running code: how runs end, what the model reads, exit codes, dialects, costs.
 
-Each is a block of a page, between `<!-- made: name -->` and `<!-- end -->`. `python -m _site write` brings them up to date.
+Each is a block of a page, between `<!-- made: name -->` and `<!-- end -->`. `python -m docs._site write` brings them up to date.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import scenes
-from _site import reference, signatures
 
 from aswarm._record.journal_file import _SCHEMA as JOURNAL
 from aswarm.cli._exits import ExitCode
 from aswarm.conversations._statements import SCHEMA as STORE
+from docs._site import reference, signatures
+from tests.support.contract import scenes
 
 PROJECT = Path(__file__).resolve().parents[3]
 DOCS = PROJECT / "docs"

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from durable_process import is_approved
 
 from aswarm._record.entries import entries_of
 from aswarm._record.fold import whole_end
 from aswarm._record.log import LogRow
+from tests.support.durable.durable_process import is_approved
 
 UNKNOWN = "cancelled; its outcome is unknown"
 DENIED = "not run: denied by the user"

@@ -25,13 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from record_checker import record_faults
 
 from aswarm import Agent, AsyncSwarm, Result, current_call, tool
 from aswarm.durable import DurableRuns
 from aswarm.runs import RunRecord
 from aswarm.runs._runs import RunNotFound, ShuttingDown
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
+from tests.support.serve.record_checker import record_faults
 
 SLEEP = 20.0
 
@@ -339,7 +339,7 @@ async def _faults_of_records(url: str) -> list[str]:
 
 def started(process: Process) -> subprocess.Popen[str]:
     """Start another process, which prints "ready" when it executes runs."""
-    command = [sys.executable, str(Path(__file__)), json.dumps(asdict(process))]
+    command = [sys.executable, "-m", "tests.support.durable.durable_process", json.dumps(asdict(process))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=process.folder, env=environment)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import parse_qs, quote, urlsplit
 
-from cutting_proxy import CuttingProxy
+from tests.support.serve.cutting_proxy import CuttingProxy
 
 
 class PostgresProxy(CuttingProxy):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from journaled import rerun
 
 from aswarm import Agent, tool
 from aswarm.middleware import CompletionRequest
+from tests.support.journal.journaled import rerun
 
 
 class Endless:

@@ -6,10 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from leave_points import Body, Moment, asked, first_half, in_tools, says
-from loopback import Reply, spoken
-from run_scenes import HANDOFF, INTERRUPTED, UNKNOWN
-
 from aswarm import (
     CompletionFinished,
     HandedOff,
@@ -19,6 +15,9 @@ from aswarm import (
     TurnStarted,
 )
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.leaving.leave_points import Body, Moment, asked, first_half, in_tools, says
+from tests.support.leaving.run_scenes import HANDOFF, INTERRUPTED, UNKNOWN
+from tests.support.providers.loopback import Reply, spoken
 
 Held = Callable[[Any], bool]
 

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
-from loopback import Reply, serve, spoken
-from run_scenes import (
+
+from aswarm import Agent, AsyncSwarm, Response
+from aswarm.middleware import Middleware
+from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.leaving.run_scenes import (
     BOUND,
     HANDOFF,
     INTERRUPTED,
@@ -25,11 +28,8 @@ from run_scenes import (
     settle,
     until,
 )
-from transports import Transport
-
-from aswarm import Agent, AsyncSwarm, Response
-from aswarm.middleware import Middleware
-from aswarm.testing import ScriptedAnswer, call, check_history
+from tests.support.providers.loopback import Reply, serve, spoken
+from tests.support.providers.transports import Transport
 
 # --- moments ----------------------------------------------------------------------------------------------------------
 

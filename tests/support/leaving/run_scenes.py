@@ -15,11 +15,11 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import sniffio
-from loopback import LoopbackServer
-from transports import Transport, client_at
 
 from aswarm import Agent, AsyncSwarm, Progress, Response, agent_tool, progress, tool
 from aswarm._providers.apis import ApiName
+from tests.support.providers.loopback import LoopbackServer
+from tests.support.providers.transports import Transport, client_at
 
 UNKNOWN = "cancelled; its outcome is unknown"
 INTERRUPTED = "not run: interrupted"

@@ -8,7 +8,6 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 import anyio
-from middlewares import Chunks, around_calls, around_completions
 
 from aswarm.middleware import (
     CompletionHandler,
@@ -19,6 +18,7 @@ from aswarm.middleware import (
     ToolHandler,
     ToolOutcome,
 )
+from tests.support.middleware.middlewares import Chunks, around_calls, around_completions
 
 SCOPE = "no cancel scope, timeout or task group may be open across a `yield`"
 CLOSED = "leaving a run must close every generator that a handler reads"

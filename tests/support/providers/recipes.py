@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from documentation import PROJECT, Block, blocks_of
-from loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 from openai.types.responses.response_create_params import (
     ResponseCreateParamsNonStreaming,
     ResponseCreateParamsStreaming,
@@ -22,6 +20,8 @@ from openai.types.responses.response_create_params import (
 from pydantic import TypeAdapter, ValidationError
 
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.contract.documentation import PROJECT, Block, blocks_of
+from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 
 PAGE = PROJECT / "docs/guides/providers.md"
 KEY = "key-of-a-test"

@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 from openai import AsyncOpenAI
-from ways_to_run import FACES, consume
 
 from aswarm import Agent, AsyncSwarm, RateLimits
 from aswarm.testing import Failure, Request, ScriptedModel, Step
+from tests.support.run.ways_to_run import FACES, consume
 
 
 class TimedModel(ScriptedModel):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from screen import Screen
+from tests.support.repl.screen import Screen
 
 SECONDS = 30  # the time limit of a test
 

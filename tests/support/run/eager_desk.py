@@ -6,10 +6,10 @@ from typing import Any
 
 import anyio
 import pytest
-from virtual_time import run_virtual
 
 from aswarm import Agent, current_call, progress, tool
 from aswarm.testing import ScriptedAnswer, call
+from tests.support.runtime.virtual_time import run_virtual
 
 BOTH = pytest.mark.parametrize("backend", ["asyncio", "trio"])
 

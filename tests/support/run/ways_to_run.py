@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-from run_scenes import USER, settle, until
 
 from aswarm import Agent, AsyncSwarm, Response
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
+from tests.support.leaving.run_scenes import USER, settle, until
 
 FACES = ("run", "run(stream=True)", "stream")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from stores import emptied_database, empty_schema
 
 from aswarm import Agent, AsyncSwarm, Hold, Resource, current_call, tool
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
 from aswarm.runs import Entry, Limits, LocalRuns, NewRun, Run, Runs
 from aswarm.testing import ScriptedModel
+from tests.support.conversations.stores import emptied_database, empty_schema
 
 
 @dataclass

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from record_checker import record_faults
-from service_process import ServiceProcess, service_process
 
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.durable import DurableRuns
 from aswarm.runs import Entry, LocalRuns, show_everything
 from aswarm.serve import Service, bearer
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
+from tests.support.serve.record_checker import record_faults
+from tests.support.serve.service_process import ServiceProcess, service_process
 
 SILENT_SECONDS = 1.0  # a process that is silent for a multiple of it is alive
 FINAL = "This is the whole answer, said once."

@@ -1,6 +1,6 @@
 """A lamp shop behind the page: three agents and a scripted model that follows the words of the user.
 
-`python tests/support/serve/playground.py PORT` serves it on loopback, `... PORT mounted` below /agents, with a token. The first known word of a message decides on the
+`python -m tests.support.serve.playground PORT` serves it on loopback, `... PORT mounted` below /agents, with a token. The first known word of a message decides on the
 answer: orders, refund, account, label, slow, stuck, broken, error, context, picture.
 """
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import httpx
 import uvicorn
-from kept_runs import Workshop
 
 from aswarm import AsyncSwarm
 from aswarm.serve import Service, bearer, create_app
 from aswarm.testing import ScriptedModel
+from tests.support.runs.kept_runs import Workshop
 
 TOKENS = {"token-of-ann": "ann", "token-of-bob": "bob"}
 

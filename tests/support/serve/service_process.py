@@ -106,7 +106,7 @@ class ServiceProcess:
 
 @contextmanager
 def service_process(
-    store: Path, *, server: str = "uvicorn", drain: float = 2, version: str = "", module: str = "service_process"
+    store: Path, *, server: str = "uvicorn", drain: float = 2, version: str = "", module: str = __name__
 ) -> Iterator[ServiceProcess]:
     """Start a process, and wait until it answers. It is killed at the end.
 
@@ -118,7 +118,7 @@ def service_process(
     settings = {"SERVICE_STORE": str(store), "SERVICE_DRAIN": str(drain), "SERVICE_ASGI": version}
     environment = {**os.environ, **settings}
     command = [sys.executable, "-m", *COMMANDS[server].format(module=module, port=port).split()]
-    process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parent)
+    process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[3])
     headers = {"authorization": "Bearer token"}
     browser = httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=20, trust_env=False)
     try:

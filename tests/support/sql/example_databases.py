@@ -1,6 +1,6 @@
 """Databases of released formats, each in a file of JSON with its tables and rows, for SQLite and for PostgreSQL.
 
-`python tests/support/sql/example_databases.py` writes the examples of today's formats to tests/sql/formats. Write an example once,
+`python -m tests.support.sql.example_databases` writes the examples of today's formats to tests/sql/formats. Write an example once,
 before the release of its format, and never change it: it stands for the files of users.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -162,10 +161,9 @@ def _new(name: str) -> NewRun:
 
 async def make_journal(path: Path) -> None:
     """Make the journal of a batch: a finished item, and an item whose process died after a call."""
-    from journaled import Died, Script, calls, dies, says
-
     from aswarm._record.journal import Journal
     from aswarm._run.options import RunOptions
+    from tests.support.journal.journaled import Died, Script, calls, dies, says
 
     script = Script(calls("look", look='{"number": 7}'), says("It is 7."), calls("look", look='{"number": 8}'), dies())
     swarm, boss = AsyncSwarm(client=script), agents([])[0]
@@ -192,7 +190,6 @@ def _row(row: sqlite3.Row) -> Mapping[str, Any]:
 
 def main() -> None:
     """Write the examples of today's formats. An example that exists stays."""
-    sys.path.append(str(Path(__file__).parents[1] / "journal"))
     with tempfile.TemporaryDirectory() as folder:
         for kind, make in (("store", make_store), ("journal", make_journal)):
             target = FOLDER / f"{kind}-{SCHEMAS[kind].format}.json"

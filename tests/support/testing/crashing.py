@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
-from drawn import FAULTS, agent, answers, api, several
 
 from aswarm import Agent, AswarmError, tool
 from aswarm._record.log import ATTEMPT_NUMBERS
@@ -16,6 +15,7 @@ from aswarm.conversations import Conversation, SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused, RunNotFound
 from aswarm.testing import ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
+from tests.support.testing.drawn import FAULTS, agent, answers, api, several
 
 PATIENCE = 600.0  # seconds of a universe, after which a client that still waits is a failure
 

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-HERE = Path(__file__).parent
-SOURCE = HERE.parents[2] / "src"
+ROOT = Path(__file__).parents[3]
+SOURCE = ROOT / "src"
 UNIVERSES = 300
 _MOST_SECONDS = 900.0
 
@@ -332,12 +332,13 @@ def search(each: Fault, universes: int) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         path = planted(each, folder)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(path), os.fspath(HERE)])}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(path), os.fspath(ROOT)])}
         for program in each.programs:
             where = folder / "universe"
             command = [
                 sys.executable,
-                os.fspath(HERE / "universes.py"),
+                "-m",
+                "tests.support.testing.universes",
                 "--find",
                 str(universes),
                 "--where",

@@ -12,8 +12,6 @@ from types import SimpleNamespace
 from typing import Any, TypedDict
 
 import anyio
-from drawn import several
-from ledger import APPROVED, Ledger, agent, answers_of, drawn_calls, drawn_usage, functions, key_of, script
 from pydantic import BaseModel
 
 from aswarm import (
@@ -33,6 +31,18 @@ from aswarm.code import code_tool
 from aswarm.middleware import Handlers, Middleware, hedge, retry
 from aswarm.testing import RawAnswer, ScriptedAnswer, ScriptedCall
 from aswarm.testing.simulate import Provider, World
+from tests.support.testing.drawn import several
+from tests.support.testing.ledger import (
+    APPROVED,
+    Ledger,
+    agent,
+    answers_of,
+    drawn_calls,
+    drawn_usage,
+    functions,
+    key_of,
+    script,
+)
 
 # Not "ids": the oracles find the answer of a call by its id.
 FAULTS = ("429", "500", "refused", "reset", "cut")

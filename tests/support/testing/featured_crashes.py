@@ -12,17 +12,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from crashing import OF_PROVIDERS, PATIENCE
-from drawn import api, several
-from featured import Seen, Shop, Trip, counting, drawn_code
-from ledger import APPROVED, MERGED, Ledger, agent, answers_of, drawn_calls, drawn_usage, functions, key_of
-
 from aswarm import Agent, AswarmError, Output, Result, agent_tool
 from aswarm.code import code_tool
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, RequestRefused
 from aswarm.testing import ScriptedAnswer, ScriptedCall, check_history
 from aswarm.testing.simulate import Clients, Crash, Provider, World
+from tests.support.testing.crashing import OF_PROVIDERS, PATIENCE
+from tests.support.testing.drawn import api, several
+from tests.support.testing.featured import Seen, Shop, Trip, counting, drawn_code
+from tests.support.testing.ledger import (
+    APPROVED,
+    MERGED,
+    Ledger,
+    agent,
+    answers_of,
+    drawn_calls,
+    drawn_usage,
+    functions,
+    key_of,
+)
 
 FAULTS = ("429", "500", "refused", "cut")
 

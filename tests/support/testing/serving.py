@@ -10,13 +10,13 @@ from typing import Any
 
 import anyio
 import httpx
-from crashing import PATIENCE, check_stored
-from drawn import FAULTS, agent, answers, api, several
 
 from aswarm._record.entries import Entry
 from aswarm.runs import LocalRuns
 from aswarm.serve import Service
 from aswarm.testing.simulate import Crash, Provider, World
+from tests.support.testing.crashing import PATIENCE, check_stored
+from tests.support.testing.drawn import FAULTS, agent, answers, api, several
 
 _PATIENCE = (None, 0.01, 0.1)  # seconds
 

@@ -31,24 +31,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import loopback
-import soak_measures
 from openai import AsyncOpenAI
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from postgres import postgres_server
-from served import listening
-from soak_agents import Model, agents
-from soak_browsers import Browsers
-from soak_day import Day
-from soak_measures import ALLOWANCES
-from soak_verdict import Sample, table, verdicts
-from soak_work import Batches, Chats, Durable, Sessions, Work
 from starlette.requests import Request
-from stores import emptied_database, empty_schema
 
 from aswarm import AsyncSwarm, RateLimits, Response
 from aswarm.conversations import PostgresStore, SQLiteStore
@@ -58,6 +47,17 @@ from aswarm.middleware import retry
 from aswarm.otel import otel
 from aswarm.runs import Limits, LocalRuns, _logged_runs
 from aswarm.serve import Service
+from tests.support.conversations.stores import emptied_database, empty_schema
+from tests.support.providers import loopback
+from tests.support.serve.served import listening
+from tests.support.sql.postgres import postgres_server
+from tests.support.testing import soak_measures
+from tests.support.testing.soak_agents import Model, agents
+from tests.support.testing.soak_browsers import Browsers
+from tests.support.testing.soak_day import Day
+from tests.support.testing.soak_measures import ALLOWANCES
+from tests.support.testing.soak_verdict import Sample, table, verdicts
+from tests.support.testing.soak_work import Batches, Chats, Durable, Sessions, Work
 
 SAMPLES_PER_HOUR = 4
 _KEPT_HOURS = 2

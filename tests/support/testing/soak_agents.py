@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-from loopback import Reply, spoken, sse, whole
 
 from aswarm import Agent, Hold, agent_tool, current_call, progress, tool
 from aswarm.code import code_tool
 from aswarm.conversations import last
 from aswarm.testing import ScriptedAnswer, ScriptedCall, call
+from tests.support.providers.loopback import Reply, spoken, sse, whole
 
 ACTIONS = {
     "talk": 25, "long": 4, "look_up": 15, "search": 8, "note": 8, "compute": 5, "refund": 8, "ask": 4, "code": 4, "pay": 2,

@@ -8,8 +8,9 @@ import ssl
 from typing import Any
 
 import httpx
-from soak_agents import action
-from soak_day import Day
+
+from tests.support.testing.soak_agents import action
+from tests.support.testing.soak_day import Day
 
 _TLS = ssl.create_default_context()  # shared, because it is slow to make and no client needs it
 _REFUSED = {404, 409, 422, 429, 503}

@@ -12,7 +12,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 
-from soak_verdict import DAY
+from tests.support.testing.soak_verdict import DAY
 
 PERIOD = 8.0  # hours
 _QUIETEST = 0.2  # of the load of the busiest moment

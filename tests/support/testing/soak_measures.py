@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from soak_verdict import Allowance
 
 from aswarm._run import execution
 from aswarm._runtime import backend
 from aswarm._tools import filled
 from aswarm._tools import tool as tools
 from aswarm.conversations import _queue
+from tests.support.testing.soak_verdict import Allowance
 
 MB = 1024 * 1024
 # The numbers of active runs and of recent rows are random. A leak is far above these allowances: what is kept from the start is 3.7

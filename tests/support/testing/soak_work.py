@@ -11,8 +11,6 @@ from typing import Any
 
 import anyio
 from openai import AsyncOpenAI, OpenAI
-from soak_agents import action, look_up
-from soak_day import Day
 
 from aswarm import Agent, Answer, AsyncSwarm, OpenCall, Response, RunError, Swarm
 from aswarm.batch import Item
@@ -21,6 +19,8 @@ from aswarm.conversations._base import SQLStore
 from aswarm.durable import DurableRuns
 from aswarm.mcp import MCPServer
 from aswarm.runs import RequestRefused
+from tests.support.testing.soak_agents import action, look_up
+from tests.support.testing.soak_day import Day
 
 
 def decisions(day: Day, waiting: Sequence[OpenCall]) -> dict[str, Any]:

@@ -21,11 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from crashing import CRASHING
-from drawn import agent, budget, provider, several
-from featured import FEATURED
-from featured_crashes import FEATURED_CRASHES
-from serving import SERVING
 
 from aswarm import Agent, Answer, Deny, OpenCall, RateLimits, tool
 from aswarm.conversations import Conversation, MemoryStore
@@ -38,6 +33,11 @@ from aswarm.testing.simulate import (
     SimulationError,
     World,
 )
+from tests.support.testing.crashing import CRASHING
+from tests.support.testing.drawn import agent, budget, provider, several
+from tests.support.testing.featured import FEATURED
+from tests.support.testing.featured_crashes import FEATURED_CRASHES
+from tests.support.testing.serving import SERVING
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
-from wire_cases import chunk
 
 from aswarm._wire.accumulator import Accumulator, Completion
+from tests.support.wire.wire_cases import chunk
 
 Json = dict[str, Any]
 

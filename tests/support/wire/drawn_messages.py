@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from accumulated import Json, json_values
 from hypothesis import strategies as st
+
+from tests.support.wire.accumulated import Json, json_values
 
 _arguments = st.dictionaries(st.text(max_size=4), json_values, max_size=3).map(
     lambda value: json.dumps(value, ensure_ascii=False)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from histories import Message
-
 from aswarm._values.messages import call_name
+from tests.support.values.histories import Message
 
 Fits = Callable[[Message, str], bool]
 # First an answer with the name of the call, then an answer without a name, then any.

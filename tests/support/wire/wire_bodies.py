@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from wire_cases import HALF, PARIS, ROME, Json, asks, chunk, end, fragment, sse, text
+from tests.support.wire.wire_cases import HALF, PARIS, ROME, Json, asks, chunk, end, fragment, sse, text
 
 # Each is the answer "Hello".
 HELLO: dict[str, list[Json]] = {
