@@ -194,7 +194,7 @@ def kills(session: nox.Session) -> None:
     arguments = session.posargs or ["40", str(random.randrange(10_000))]
     session.log(f"rounds, seed and chaos: {' '.join(arguments)}")
     rounds, seed, *chaos = arguments
-    session.run("python", "-m", "tests.journal.journal_kills", rounds, seed)
+    session.run("python", "-m", "tests.record.journal_kills", rounds, seed)
     kills = str(5 * int(rounds))
     session.run("python", "-m", "tests.conversations.conversation_kills", kills, seed, *chaos)
     session.install(".[serve]", "httpx")

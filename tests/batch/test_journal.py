@@ -17,7 +17,7 @@ from aswarm._record.journal import Journal
 from aswarm._runtime.files import SideLock
 from aswarm.batch import Completed, Item, Outcome
 from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
-from tests.support.journal.journaled import fail_from
+from tests.support.record.journaled import fail_from
 
 pytestmark = pytest.mark.anyio
 

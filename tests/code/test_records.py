@@ -18,7 +18,7 @@ from aswarm.conversations import MemoryStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
 from tests.support.code.coded import Log, recorded, told
-from tests.support.journal.journaled import Died, Script, calls, rerun, says
+from tests.support.record.journaled import Died, Script, calls, rerun, says
 
 CODE = """
 import random, time

@@ -24,8 +24,8 @@ from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import Request, ScriptedModel, call, check_history
 from tests.support.code.coded import USER, Log, resumed, swarm_of, told
 from tests.support.code.coded import recorded as record_of
-from tests.support.journal.journaled import Died, rerun
 from tests.support.leaving.run_scenes import until
+from tests.support.record.journaled import Died, rerun
 
 pytestmark = pytest.mark.anyio
 

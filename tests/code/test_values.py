@@ -34,7 +34,7 @@ from aswarm.middleware import clip_results
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
 from tests.support.code.coded import USER, agent_of, recorded, result_of, resumed, run_code, swarm_of, told
-from tests.support.journal.journaled import Died, Script, calls, rerun, says
+from tests.support.record.journaled import Died, Script, calls, rerun, says
 
 pytestmark = pytest.mark.anyio
 

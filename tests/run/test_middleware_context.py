@@ -19,7 +19,7 @@ from aswarm.code import code_tool
 from aswarm.middleware import CompletionRequest, Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.runs import LocalRuns, NewRun, Run
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
-from tests.support.journal.journaled import BATCH, Died
+from tests.support.record.journaled import BATCH, Died
 from tests.support.runs.kept_runs import entries_of
 
 pytestmark = pytest.mark.anyio

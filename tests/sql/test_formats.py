@@ -25,7 +25,7 @@ from aswarm.conversations._statements import SCHEMA as STORE
 from aswarm.runs import LocalRuns, Run
 from aswarm.testing import ScriptedModel
 from tests.support.conversations.stores import empty_schema
-from tests.support.journal.journaled import Script, says
+from tests.support.record.journaled import Script, says
 from tests.support.sql.example_databases import (
     BATCH,
     SCHEMAS,

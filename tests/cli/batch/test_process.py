@@ -21,8 +21,8 @@ from anyio.from_thread import start_blocking_portal
 from aswarm.testing import ScriptedAnswer, call
 from tests.support.cli.cli_runs import ended, environment
 from tests.support.cli.cli_runs import refused as refusal
-from tests.support.journal.journaled import kinds
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, whole
+from tests.support.record.journaled import kinds
 from tests.support.repl.terminal import terminal
 
 pytestmark = [pytest.mark.sampled, pytest.mark.processes]

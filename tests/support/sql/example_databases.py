@@ -163,7 +163,7 @@ async def make_journal(path: Path) -> None:
     """Make the journal of a batch: a finished item, and an item whose process died after a call."""
     from aswarm._record.journal import Journal
     from aswarm._run.options import RunOptions
-    from tests.support.journal.journaled import Died, Script, calls, dies, says
+    from tests.support.record.journaled import Died, Script, calls, dies, says
 
     script = Script(calls("look", look='{"number": 7}'), says("It is 7."), calls("look", look='{"number": 8}'), dies())
     swarm, boss = AsyncSwarm(client=script), agents([])[0]

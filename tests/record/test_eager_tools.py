@@ -14,8 +14,8 @@ import pytest
 
 from aswarm import Agent, tool
 from aswarm.middleware import CompletionRequest
-from tests.support.journal import dying_batch
-from tests.support.journal.journaled import Died, kinds, rerun
+from tests.support.record import dying_batch
+from tests.support.record.journaled import Died, kinds, rerun
 
 pytestmark = pytest.mark.anyio
 

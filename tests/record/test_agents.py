@@ -10,7 +10,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
 from aswarm._record.journal import Journal
 from aswarm.graph import _directory
-from tests.support.journal.journaled import BATCH, Died, Script, begin, calls, dies, noting, rerun, says
+from tests.support.record.journaled import BATCH, Died, Script, begin, calls, dies, noting, rerun, says
 
 # --- requests ---
 

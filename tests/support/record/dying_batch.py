@@ -14,7 +14,7 @@ import anyio
 
 from aswarm import Agent, tool
 from aswarm.middleware import CompletionRequest
-from tests.support.journal.journaled import rerun
+from tests.support.record.journaled import rerun
 
 
 class Endless:

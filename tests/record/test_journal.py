@@ -28,7 +28,7 @@ from aswarm._record.journal import Journal
 from aswarm._run.loop import Handlers
 from aswarm._run.options import RunOptions
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
-from tests.support.journal.journaled import BATCH, Died, Json, Script, calls, dies, kinds, noting, rerun, says
+from tests.support.record.journaled import BATCH, Died, Json, Script, calls, dies, kinds, noting, rerun, says
 from tests.support.run.one_turn import contents
 
 UNKNOWN = "cancelled; its outcome is unknown"

@@ -21,7 +21,7 @@ from aswarm._record.journal import Journal
 from aswarm._record.outcomes import recorded_outcome
 from aswarm._run.options import RunOptions
 from aswarm._wire.accumulator import as_one_chunk
-from tests.support.journal.journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
+from tests.support.record.journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
 from tests.support.run.one_turn import contents
 
 UNKNOWN = "cancelled; its outcome is unknown"

@@ -1,6 +1,6 @@
 """Kills a batch with SIGKILL at random moments and runs it again, until it has finished; then checks what is left.
 
-    python -m tests.journal.journal_kills ROUNDS SEED [KILLS]
+    python -m tests.record.journal_kills ROUNDS SEED [KILLS]
 
 Each round is a batch of its own in a folder of its own; it is killed at most KILLS times. Its processes are forked from
 this one, which has no threads, because a fork takes less time than a new interpreter. Tools and the consumer append

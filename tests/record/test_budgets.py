@@ -8,7 +8,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Budget, BudgetError
 from aswarm.testing import ScriptedModel, call
-from tests.support.journal.journaled import Died, Script, calls, dies, noting, rerun
+from tests.support.record.journaled import Died, Script, calls, dies, noting, rerun
 from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio

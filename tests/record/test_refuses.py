@@ -14,7 +14,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
 from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
-from tests.support.journal.journaled import BATCH, Script, begin, calls, fail_from, kinds, noting, repair, rerun, says
+from tests.support.record.journaled import BATCH, Script, begin, calls, fail_from, kinds, noting, repair, rerun, says
 
 HOLD = """
 import sys

@@ -15,7 +15,7 @@ from aswarm import Agent, AsyncSwarm
 from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
 from aswarm._runtime.files import SideLock
-from tests.support.journal.journaled import BATCH, Script, begin, calls, noting, says
+from tests.support.record.journaled import BATCH, Script, begin, calls, noting, says
 
 KILLS = Path(__file__).with_name("journal_kills.py")
 

@@ -24,7 +24,7 @@ from aswarm import (
 from aswarm._record.journal import Journal
 from aswarm._run.options import RunOptions
 from aswarm.testing import check_history
-from tests.support.journal.journaled import BATCH, Died, Json, Script, calls, dies, kinds, rerun, says
+from tests.support.record.journaled import BATCH, Died, Json, Script, calls, dies, kinds, rerun, says
 from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
