@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal
 
-from ._run.current_call import progress, running_call, running_run
+from ._run.call import UNDECIDED, Decided, ToolCall
+from ._run.current_call import progress, running
 from ._run.options import RunOptions
-from ._run.plan import Decided, ToolCall
 from ._run.state import RunState
 from ._run.streams import typed
 from ._tools.schema import FunctionSchema, schema_of
@@ -114,9 +114,9 @@ class _AgentTool:
         merge_changes(context_variables, before, response.context_variables)
         return answer_text(response.messages)
 
-    def check_decision(self, call: ToolCall, earlier: Decided) -> None:
+    def check_decision(self, call: ToolCall, decided: Decided, earlier: Decided) -> None:
         """Raise ConfigurationError if the decision does not suit the inner run. Checked before any call runs."""
-        waited, decided = _waited(call), call._decided or earlier
+        waited = _waited(call)
         if waited is None:
             return
         try:
@@ -128,11 +128,11 @@ class _AgentTool:
             raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
     async def _ask(self, request: str, context: Mapping[str, Any]) -> Response:
-        run, call = running_run.get(), running_call.get()
-        if run is None or call is None:
+        if (now := running()) is None or (run := now.run) is None:
             raise ConfigurationError(
                 "an agent_tool works only as a function of an agent; put it into Agent(functions=[...])"
             )
+        call = now.call
         before = run.state.history.settled if self.has_history else []
         waited = _waited(call)
         state: RunState | None = None
@@ -142,7 +142,7 @@ class _AgentTool:
             decisions: bool | Mapping[str, Any] = False
             if waited is not None:
                 agent, variables = self._agent_of(waited), _changed(context, waited)
-                decisions = decisions_inside(call._decided or Decided())
+                decisions = decisions_inside(call.decided or UNDECIDED)
             outer = run.options
             options = RunOptions(
                 agent,
@@ -161,12 +161,12 @@ class _AgentTool:
             try:
                 await _report(typed(events), is_live=run.call_soon is not None)
             finally:
-                call._unknown_inside = state.response.unknown_calls
+                call.note_unknown_inside(state.response.unknown_calls)
         except ConfigurationError as error:
-            has_started = call._has_started_inside or (state is not None and state.turn.has_started)
+            has_started = call.has_started_inside or (state is not None and state.turn.has_started)
             raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
         if state.response.stop == "waiting":
-            has_started = call._has_started_inside or state.turn.has_started
+            has_started = call.has_started_inside or state.turn.has_started
             raise _hold_of(state.response, [*messages, *state.response.messages], context, has_started=has_started)
         if state.response.stop in _LIMITS and not self._has_answer(state.response):
             used_up = _LIMITS[state.response.stop]
@@ -211,8 +211,7 @@ async def _report(events: AsyncGenerator[Event, None], *, is_live: bool) -> None
 
 def _waited(call: ToolCall) -> Mapping[str, Any] | None:
     """Return the data of the waiting inner run; None if no inner run has started for this call."""
-    data = call._decided.data if call._decided else None
-    return data if is_run_inside(data) else None
+    return call.data if is_run_inside(call.data) else None
 
 
 def decisions_inside(decided: Decided) -> bool | Mapping[str, Any]:

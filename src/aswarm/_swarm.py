@@ -21,7 +21,7 @@ from ._providers.openai import OpenAISource, is_responses, source_for
 from ._rate_limits.policy import RateLimits
 from ._rate_limits.rate_limiter import RateLimiter
 from ._run.budget_middleware import budget_middleware, instruct_in_time
-from ._run.current_call import OuterRun, running_call, running_run
+from ._run.current_call import OuterRun, running
 from ._run.debug import debug_middleware
 from ._run.eager import EagerTools, checked_eager_tools, eager_middleware
 from ._run.execution import ToolCaller, ToolErrorHook
@@ -408,10 +408,10 @@ class AsyncSwarm:
         """Return the state and the events of a run. `recorded`: wraps the delivery of events, so that a recorder gets them."""
         check_steps(self, {})
         budget = self._budget if options.budget is None else options.budget
-        call, run, outer = running_call.get(), running_run.get(), options.around
+        now, outer = running(), options.around
         # A tool may start a task that outlives its call. A run in this task is an inner run only until the call has an outcome.
-        if outer is None and run is not None and call is not None and call._outcome is None:
-            outer = run.state.spending
+        if outer is None and now is not None and now.run is not None and now.call.outcome is None:
+            outer = now.run.state.spending
         state = RunState(
             options.agent,
             options.messages,
@@ -463,7 +463,10 @@ class AsyncSwarm:
             rate_limits=self._rate_limiter.middleware(source),
             **middleware,
         )
-        return stack.wrap(Handlers(complete, call_tool, RunInfo(state.id, state, running_call.get(), run)))
+        now = running()
+        return stack.wrap(
+            Handlers(complete, call_tool, RunInfo(state.id, state, None if now is None else now.call, run))
+        )
 
     def _eager_middleware(self, state: RunState) -> Middleware:
         return eager_middleware(

@@ -15,8 +15,9 @@ import anyio
 import pytest
 
 from aswarm import Budget
+from aswarm._run.call import ToolCall
 from aswarm._run.handlers import outer_run
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm.code import CodeLimits
 from aswarm.code import _sandbox as sandbox_module
 from aswarm.code._sandbox import Sandbox, Surroundings

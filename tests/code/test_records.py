@@ -12,7 +12,7 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Hold, Response, Result, ToolError, tool
 from aswarm._record.entries import Entry
-from aswarm._run.current_call import recorded_start
+from aswarm._run.current_call import running
 from aswarm.code import code_tool
 from aswarm.conversations import MemoryStore
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run
@@ -191,7 +191,9 @@ async def test_code_inside_code_has_its_own_start_after_a_restart() -> None:
 
     async def start() -> str:
         """Get the recorded start that code inside would get."""
-        return str(recorded_start.get())
+        now = running()
+        assert now is not None
+        return str(now.recorded_start)
 
     code = "await start()\nawait start()"
     log, _ = await recorded(code, [start])

@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, REQUEST_TIMEOUT, ElicitRequestFormParams, ListToolsResult
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Swarm
-from aswarm._run.current_call import running_call
+from aswarm._run.current_call import running
 from aswarm.mcp import MCPServer, _session
 from aswarm.mcp._http import NOT_RUN
 from aswarm.mcp._outcomes import CallOutcome, outcome_of
@@ -220,7 +220,7 @@ async def test_calls_that_lose_a_session_together_share_one_attempt_to_open_the_
     made = []
 
     def connect() -> Any:
-        made.append(running_call.get())
+        made.append(running())
         return stdio_client(stdio(journal))
 
     async with MCPServer(connect) as shop:

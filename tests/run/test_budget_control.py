@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aswarm import Agent, Budget
 from aswarm._run.budget_control import BudgetControl, HandoffChain, Repetition
-from aswarm._run.plan import ToolCall
+from aswarm._run.call import ToolCall
 from aswarm._run.spending import Spending
 
 AGENT = Agent(name="A")

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from aswarm import Agent, AsyncSwarm, Budget, CompletionRequest, Usage
 from aswarm._run.budget_control import BudgetControl, Repetition
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.call import Call, TurnCalls
+from aswarm._run.outcome import ToolOutcome
 from aswarm._run.spending import Spending
 from aswarm.testing import check_history
 
@@ -33,10 +34,10 @@ calls = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=4)
 turns = st.lists(st.tuples(tokens, calls))
 
 
-def call_of(argument: int, position: int = 0) -> ToolCall:
+def call_of(argument: int, position: int = 0) -> Call:
     """A call of one function."""
     function = {"name": "look", "arguments": json.dumps({"at": argument})}
-    return ToolCall({"id": f"call_{position}", "type": "function", "function": function}, position, AGENT, None)
+    return Call({"id": f"call_{position}", "type": "function", "function": function}, position, AGENT, None)
 
 
 class Simulated:
@@ -54,12 +55,12 @@ class Simulated:
             return False
         self.requests += 1
         self.spending.add(Usage(used, 0, used, 1))
-        made = [call_of(argument, position) for position, (argument, _) in enumerate(asked)]
+        made = TurnCalls(call_of(argument, position) for position, (argument, _) in enumerate(asked))
         self.control.admit_calls(made)
         for each, (_, result) in zip(made, asked, strict=True):
-            if each._outcome is None:
+            if each.outcome is None:
                 self.ran += 1
-                each._outcome = ToolOutcome(str(result))
+                each.finish(ToolOutcome(str(result)))
         self.control.end_turn(made, AGENT, None)
         return True
 

@@ -10,7 +10,9 @@ from typing import Annotated, Any, Optional
 import pytest
 
 from aswarm import Agent, Result, tool
-from aswarm._run.plan import ToolCall, ToolOutcome, calls_of, plan
+from aswarm._run.call import ToolCall, calls_of
+from aswarm._run.outcome import ToolOutcome
+from aswarm._run.plan import plan
 from aswarm._tools.toolbox import tools_of
 from tests.support.run.planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, Result
-from aswarm._run.plan import ToolCall, plan
+from aswarm._run.call import ToolCall
+from aswarm._run.plan import plan
 from aswarm._tools.tool import Tool
 from tests.support.run.planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
 

@@ -171,7 +171,8 @@ def test_what_a_cancelled_turn_leaves() -> None:
     state = run_of()
     complete(state, wire_call("1"), wire_call("2"), wire_call("3", "slow"), wire_call("4"))
     finish(state.turn.calls[0], "done", a=1)
-    state.turn.calls[1]._started = state.turn.calls[2]._started = True
+    for made in state.turn.calls[1:3]:
+        made.start()
     unknown = "cancelled; its outcome is unknown"
     assert contents(state) == [("1", "done"), ("2", unknown), ("3", f"{unknown}; it may still be running")]
     assert state.response.context_variables == {"a": 1}
@@ -185,7 +186,7 @@ def test_a_finished_handoff_settles_the_turn() -> None:
     state, target = run_of(), Agent(name="B")
     complete(state, wire_call("1"), wire_call("2"), wire_call("3"))
     finish(state.turn.calls[1], "to B", agent=target)
-    state.turn.calls[2]._started = True
+    state.turn.calls[2].start()
     not_run, unknown = "not run: interrupted", "cancelled; its outcome is unknown"
     assert contents(state) == [("1", not_run), ("2", "to B"), ("3", unknown)]
     assert [made.id for made in state.response.unknown_calls] == ["3"]

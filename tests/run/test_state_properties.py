@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, Result
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.call import Call
+from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._values.messages import normalize, to_wire
 from aswarm.testing import check_history
@@ -49,13 +50,14 @@ _histories = st.lists(block(), max_size=5).map(
 _progress = st.sampled_from(["not started", "started", "finished", "failed", "handed off"])
 
 
-def progress(call: ToolCall, how: str, key: str) -> None:
+def progress(call: Call, how: str, key: str) -> None:
     """Bring a call to this point."""
-    call._started = how != "not started"
+    if how != "not started":
+        call.start()
     if how == "finished":
-        call._outcome = ToolOutcome(f"told {key}", Result(context_variables={key: key}))
+        call.finish(ToolOutcome(f"told {key}", Result(context_variables={key: key})))
     elif how == "failed":
-        call._outcome = ToolOutcome("Error: no", error=ValueError("no"))
+        call.finish(ToolOutcome("Error: no", error=ValueError("no")))
     elif how == "handed off":
         finish(call, "over", agent=Agent(name=f"to {key}", functions=FUNCTIONS))
 
@@ -87,11 +89,11 @@ def test_every_snapshot_is_valid_and_every_request_too(
             progress(call, how, f"k{number}")
             response = state.response
             assert response.messages[: len(made)] == made
-            handed = [item._outcome.agent for item in state.turn.calls if item._outcome and item._outcome.agent]
+            handed = [item.outcome.agent for item in state.turn.calls if item.outcome and item.outcome.agent]
             assert response.agent is (handed[-1] if handed else state.agent)
             check_tail(response.messages, has_handed_off=bool(handed))
         for number, call in enumerate(state.turn.calls):
-            if call._outcome is None:
+            if call.outcome is None:
                 progress(call, "finished", f"k{number}")
         state.end_group(state.turn.calls)
         state.end_turn()

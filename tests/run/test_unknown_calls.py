@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, Response, ToolError, UnknownCall, function_tool, tool
-from aswarm._run.plan import ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm.middleware import Handlers, Started, ToolCall
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.run.recording import USER, complete, contents, finish, one_turn, run_of, wire_call
@@ -46,8 +46,8 @@ def test_a_call_that_was_cut_is_unknown() -> None:
     complete(state, wire_call("1", "pay"), wire_call("2", "pay", '{"to": 7}'), wire_call("3", "pay"))
     assert state.response.unknown_calls == []
     finish(state.turn.calls[0])
-    state.turn.calls[1]._started = True
     state.turn.calls[1].arguments = "changed by a middleware"
+    state.turn.calls[1].start()
     assert state.response.unknown_calls == [UnknownCall("2", "pay", '{"to": 7}', "Buyer")]
 
 
@@ -55,8 +55,8 @@ def test_unknown_calls_of_earlier_turns_stay_listed() -> None:
     """The list is that of the whole run, in the order of the calls."""
     state = run_of(agent=BUYER)
     complete(state, wire_call("1", "pay"), wire_call("2", "pay"))
-    state.turn.calls[0]._outcome = ToolOutcome("perhaps", unknown=True)
-    state.turn.calls[1]._outcome = ToolOutcome("timed out", still_running=True)
+    state.turn.calls[0].finish(ToolOutcome("perhaps", unknown=True))
+    state.turn.calls[1].finish(ToolOutcome("timed out", still_running=True))
     state.end_turn()
     one_turn(state, Agent(name="Other"))
     complete(state, content="Done.")
@@ -158,7 +158,11 @@ def test_one_rule(name: str, outcome: ToolOutcome | None, is_unknown: bool | Non
     """A call that began and has no outcome is unknown, also if it is repeatable. An outcome says itself whether it is known."""
     state = run_of(agent=BUYER)
     complete(state, wire_call("1", name))
-    state.turn.calls[0]._started, state.turn.calls[0]._outcome = began, outcome
+    (made,) = state.turn.calls
+    if began:
+        made.start()
+    if outcome is not None:
+        made.finish(outcome)
     expected = unknown("1", name=name) if (began if is_unknown is None else is_unknown) else []
     assert state.response.unknown_calls == expected
     state.end_turn()
@@ -173,7 +177,7 @@ def test_a_repeatable_call_that_was_cut_stays_open() -> None:
     state = run_of(agent=BUYER)
     complete(state, wire_call("1", "search"), wire_call("2", "pay"))
     for made in state.turn.calls:
-        made._started = True
+        made.start()
     assert contents(state) == [("2", UNKNOWN)]
     assert state.response.unknown_calls == [*unknown("1", name="search"), *unknown("2")]
     assert [made.id for made in run_of(USER, *state.response.messages, agent=BUYER, resume=True).turn.calls] == ["1"]
@@ -183,7 +187,7 @@ def test_a_repeatable_call_beside_a_handoff_is_answered() -> None:
     """After a handoff nothing may stay open: the new agent may not have the function."""
     state = run_of(agent=BUYER)
     complete(state, wire_call("1", "search"), wire_call("2", "pay"))
-    state.turn.calls[0]._started = True
+    state.turn.calls[0].start()
     finish(state.turn.calls[1], "over", agent=Agent(name="Other"))
     assert contents(state) == [("1", UNKNOWN), ("2", "over")]
     assert state.response.unknown_calls == unknown("1", name="search")
@@ -195,11 +199,12 @@ def test_calls_of_one_id_and_name(last: str) -> None:
     state = run_of(agent=BUYER)
     complete(state, *[wire_call("1", "search")] * 3)
     first, second, third = state.turn.calls
-    first._started = second._started = True
+    first.start()
+    second.start()
     if last == "running":
-        third._started = True
+        third.start()
     else:
-        third._outcome = ToolOutcome("found" if last == "answered" else "Error: not JSON")
+        third.finish(ToolOutcome("found" if last == "answered" else "Error: not JSON"))
     found = contents(state)
     assert [content for _, content in found[:2]] == ([] if last == "running" else [UNKNOWN, UNKNOWN])
     assert len(state.response.unknown_calls) == (3 if last == "running" else 2)

@@ -198,7 +198,7 @@ async def test_calls_of_one_id_and_name(concurrent: bool) -> None:
 
 def holds_by_name(handlers: Handlers) -> Handlers:
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
-        if call.name == "looks" and call._decided is None:
+        if call.name == "looks" and not call.is_approved:
             raise Hold("May it look?")
         return await handlers.call_tool(call, context, started)
 

@@ -131,7 +131,7 @@ def begin_and_leave(history: list[Message]) -> None:
     plan(state.turn.calls)
     _ = state.response
     if state.turn.calls:  # one has ended, and one has begun
-        state.turn.calls[-1]._started = True
+        state.turn.calls[-1].start()
     _ = state.response
 
 

@@ -17,7 +17,7 @@ from aswarm._providers.openai import source_for
 from aswarm._run.debug import call_text, debug_print
 from aswarm._run.execution import ToolCaller, ToolErrorHook, ToolFailure, run_group
 from aswarm._run.options import Messages
-from aswarm._run.plan import ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._runtime.backend import PerProcess
 from aswarm._swarm import AsyncSwarm
@@ -102,10 +102,10 @@ class BlockingEngine(AsyncSwarm):
             if debug:
                 debug_print(call_text(call))
             await run_group([call], context_variables, call_tool, lambda _event: None)
-            if call._hold is not None:
-                call._outcome = ToolOutcome(f"Error: the call waits for a decision: {call._hold.reason}")
-            if call._outcome and call._outcome.result:
-                changes.update(call._outcome.result.context_variables)
+            if call.hold is not None:
+                call.finish(ToolOutcome(f"Error: the call waits for a decision: {call.hold.reason}"))
+            if call.outcome and call.outcome.result:
+                changes.update(call.outcome.result.context_variables)
         handoff = state.end_turn()
         made = state.response
         return Response(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from aswarm._run.plan import ToolCall
+from aswarm._run.call import ToolCall
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Response

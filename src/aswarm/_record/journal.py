@@ -31,8 +31,8 @@ from typing import Any, Self, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
+from aswarm._run.call import ToolCall
 from aswarm._run.options import RunOptions
-from aswarm._run.plan import ToolCall
 from aswarm._runtime import clocks
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError, StoreError, named

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
-from aswarm._run.plan import OutcomeInside, ToolCall, ToolOutcome
-from aswarm._run.returned import Returned
+from aswarm._run.call import Call
+from aswarm._run.outcome import OutcomeInside, Returned, ToolOutcome
 from aswarm._values.agent import Agent, Response, Result, UnknownCall
 from aswarm._values.context import changes, copy_containers
 from aswarm._values.decisions import OpenCall
@@ -53,7 +53,7 @@ def recorded_chunk(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 # --- tool calls ---
 
 
-def outcome_fields(call: ToolCall, outcome: ToolOutcome, changed: Mapping[str, Any]) -> dict[str, Any]:
+def outcome_fields(call: Call, outcome: ToolOutcome, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a finished call that only a replay reads.
 
     `changed`: the fields "written" and "removed" of the context, see `TurnChanges`. Raises ConfigurationError if a context
@@ -68,15 +68,15 @@ def outcome_fields(call: ToolCall, outcome: ToolOutcome, changed: Mapping[str, A
         "context": merged,
         **changed,
         "unknown": outcome.unknown,
-        "unknown_inside": [*map(asdict, call._unknown_inside)],
-        "value": value.recorded if (value := call._value_of(outcome)) else None,
+        "unknown_inside": [*map(asdict, call.unknown_inside)],
+        "value": value.recorded if (value := call.value_of(outcome)) else None,
     }
     return {key: field for key, field in fields.items() if field}
 
 
-def waiting_fields(call: ToolCall, changed: Mapping[str, Any]) -> dict[str, Any]:
+def waiting_fields(call: Call, changed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a call that waits, which only a replay reads. `changed`: see `outcome_fields`."""
-    unknown = [*map(asdict, call._unknown_inside)]
+    unknown = [*map(asdict, call.unknown_inside)]
     return {**changed, **({"unknown_inside": unknown} if unknown else {})}
 
 

@@ -24,10 +24,11 @@ from typing import Any, Protocol
 
 import anyio
 
-from aswarm._run.current_call import recorded_start
+from aswarm._run.call import CODE_STARTED, OTHER_CALLS, Call, ToolCall
+from aswarm._run.current_call import restart_code
 from aswarm._run.execution import Emit, ToolCaller, finished_event
 from aswarm._run.handlers import Handlers, Started
-from aswarm._run.plan import CODE_STARTED, OTHER_CALLS, ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
 from aswarm._tools.tool import NeedsApproval, writes_context
@@ -78,7 +79,7 @@ class Maker(Protocol):
         self, event: Event, response: Callable[[], Response], private: Mapping[str, Any] | None = None, /
     ) -> list[Entry]: ...
 
-    def withdrawn_call(self, call: ToolCall, /) -> Entry: ...
+    def withdrawn_call(self, call: Call, /) -> Entry: ...
 
 
 class Recorder:
@@ -172,6 +173,7 @@ class Recorder:
     async def _call_tool(
         self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
+        call = Call.of(call)
         key = CallKey(self._turn, *_place(call))
         if call.tool is not None and call.tool.is_handoff:
             return await self._hand_off(handlers, key, call, context, started)
@@ -179,27 +181,26 @@ class Recorder:
             self._inside[key[1:]] = call
             self._check_same(key, call)
         if (fields := self._facts.finished.get(key)) is not None:
-            call._started = call.parent is not None and key in self._facts.started  # the code gets refusals as errors
             return self._recorded(key, call, context, fields)
         if (waiting := self._facts.waiting.get(key)) is not None:
             self._changes.repeat(context, key[1:])
-            call._unknown_inside = unknown_inside(waiting.get("_outcome", {}))
+            call.note_unknown_inside(unknown_inside(waiting.get("_outcome", {})))
             if (waiting.get("kind") or waiting["_kind"]) == "approval":
                 raise NeedsApproval(waiting["reason"])
             raise Hold(waiting["reason"], data=data_of_hold(waiting))
         if call.tool is not None and call.tool._is_replayed and key in self._facts.started:
             if self._stop is not None:
                 return self._without_end_of_code(key, call, context)
-            recorded_start.set(self._facts.code_starts.get(key))  # the code runs again, over its recorded calls
+            restart_code(self._facts.code_starts.get(key))
         elif key in self._facts.started and not call.is_repeatable:  # the process died while the function ran
             return self._without_outcome(call, OUTCOME_UNKNOWN)
         if self._stop is not None:  # execute nothing; but a repeatable function may have started in an earlier attempt
-            may_have_run = call.is_repeatable or call._has_started_inside
+            may_have_run = call.is_repeatable or call.has_started_inside
             return self._without_outcome(call, OUTCOME_UNKNOWN if may_have_run else INTERRUPTED)
         return await self._call_and_record(handlers, call, context, started)
 
     async def _hand_off(
-        self, handlers: Handlers, key: CallKey, call: ToolCall, context: dict[str, Any], started: Started
+        self, handlers: Handlers, key: CallKey, call: Call, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         """Execute a handoff. It has no side effects, so a replay executes it too, but repeats what a middleware wrote then."""
         if key in self._facts.finished:
@@ -210,31 +211,31 @@ class Recorder:
         self._outcomes[key[1:]] = self._changed(context, call)
         return outcome
 
-    def _recorded(
-        self, key: CallKey, call: ToolCall, context: dict[str, Any], fields: Mapping[str, Any]
-    ) -> ToolOutcome:
+    def _recorded(self, key: CallKey, call: Call, context: dict[str, Any], fields: Mapping[str, Any]) -> ToolOutcome:
         self._changes.repeat(context, key[1:])
         outcome: Mapping[str, Any] = fields.get("_outcome", {})
+        if call.parent is not None and key in self._facts.started:  # the code gets refusals as errors
+            call.start()
         if call.parent is None:
             self._changes.note_result(outcome.get("context", {}))
-        call._unknown_inside = unknown_inside(outcome)
+        call.note_unknown_inside(unknown_inside(outcome))
         name = outcome.get("agent")
         agent = None if name is None else self._agents.get(name, "the record has a handoff to the agent")
         return recorded_outcome(fields, outcome, agent)
 
-    def _without_outcome(self, call: ToolCall, text: str) -> ToolOutcome:
+    def _without_outcome(self, call: Call, text: str) -> ToolOutcome:
         outcome = self._outcomes[_place(call)] = {"unknown": text is OUTCOME_UNKNOWN}
         return recorded_outcome({"content": text, "error": text}, outcome, None)
 
     # --- calls inside code ---
 
-    def _check_same(self, key: CallKey, call: ToolCall) -> None:
+    def _check_same(self, key: CallKey, call: Call) -> None:
         """Raise CallLost if the record has another call at this place of the code."""
         name, arguments = self._facts.made.get(key, (call.name, None))
         if name != call.name or arguments not in (None, call_arguments(call.message)):
             raise CallLost(OTHER_CALLS)
 
-    def _checked(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+    def _checked(self, call: Call, outcome: ToolOutcome) -> ToolOutcome:
         """Return the outcome; an unknown one for code that has not made all calls of its record."""
         if call.tool is None or not call.tool._is_replayed or outcome.still_running:
             return outcome
@@ -243,48 +244,45 @@ class Recorder:
             return outcome
         return ToolOutcome(OTHER_CALLS, error=CallLost(OTHER_CALLS), still_running=True)
 
-    def _without_end_of_code(self, key: CallKey, call: ToolCall, context: dict[str, Any]) -> ToolOutcome:
+    def _without_end_of_code(self, key: CallKey, call: Call, context: dict[str, Any]) -> ToolOutcome:
         """Return the outcome of code that will not continue. The effects of its calls stay."""
         self._changes.repeat(context)
         for _, outcome in self._facts.inside(key):
             context.update(outcome.get("context", {}))
         lost = self._facts.unknown_inside(key)
         calls = [(f"{call.id}.{each.inside}", *self._facts.made[each]) for each in lost]
-        call._unknown_inside = [UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls]
+        call.note_unknown_inside([UnknownCall(id_, name, made or "", call.agent.name) for id_, name, made in calls])
         return self._without_outcome(call, OUTCOME_UNKNOWN)
 
     async def _call_and_record(
-        self, handlers: Handlers, call: ToolCall, context: dict[str, Any], started: Started
+        self, handlers: Handlers, call: Call, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         if call.tool is not None and call.tool._is_replayed:
             self._changes.repeat_before_code(context, call.index)
         else:
             self._changes.repeat(context)
-        is_announced = False
 
         async def record_start() -> None:
-            nonlocal is_announced
             await started()
-            is_announced = True
             # Even a repeatable call waits for the commit, because the commit includes the completion with the call. Without
             # this completion, the next attempt would send the request again, and the model may choose other arguments.
             try:
                 await self._sink.commit()  # the function may run only if this succeeds
             except BaseException:
-                call._started = False
+                call.withdraw()
                 raise
 
         try:
             outcome = await handlers.call_tool(call, context, record_start)
         except BaseException as error:
-            self._record_exit(call, context, error, is_announced=is_announced)
+            self._record_exit(call, context, error)
             raise
         outcome = self._checked(call, outcome)
         self._record_outcome(call, outcome, context)
         return outcome
 
-    def _record_outcome(self, call: ToolCall, outcome: ToolOutcome, context: dict[str, Any]) -> None:
-        call._outcome = outcome  # set it first: the response has the outcome even if the recording fails
+    def _record_outcome(self, call: Call, outcome: ToolOutcome, context: dict[str, Any]) -> None:
+        call.finish(outcome)  # first: the response has the outcome even if the recording fails
         self._outcomes[_place(call)] = outcome_fields(call, outcome, self._changed(context, call))
         if outcome.result is not None and call.parent is None:  # the changes of calls inside code belong to the code
             self._changes.note_result(outcome.result.context_variables)
@@ -295,20 +293,18 @@ class Recorder:
                 self._note_end(call, outcome)  # the run fails, but the call has finished: record its end
                 raise
 
-    def _record_exit(
-        self, call: ToolCall, context: dict[str, Any], error: BaseException, *, is_announced: bool
-    ) -> None:
+    def _record_exit(self, call: Call, context: dict[str, Any], error: BaseException) -> None:
         """Record the end of a call that raised an exception. Without this record, a later attempt does not know the outcome."""
         with suppress(AswarmError):  # the exception of the call is more important than an exception here
-            if call._outcome is not None:  # the function has finished, and then `tool_error` raised the exception
-                self._outcomes[_place(call)] = outcome_fields(call, call._outcome, self._changed(context, call))
-                self._note_end(call, call._outcome)
+            if call.outcome is not None:  # the function has finished, and then `tool_error` raised the exception
+                self._outcomes[_place(call)] = outcome_fields(call, call.outcome, self._changed(context, call))
+                self._note_end(call, call.outcome)
             elif isinstance(error, Hold):
                 self._outcomes[_place(call)] = waiting_fields(call, self._changed(context, call))
-            elif is_announced and not call._started:
+            elif call.is_announced and not call.has_started:
                 self.add(self._maker.withdrawn_call(call))
 
-    def _changed(self, context: Mapping[str, Any], call: ToolCall | None = None) -> dict[str, Any]:
+    def _changed(self, context: Mapping[str, Any], call: Call | None = None) -> dict[str, Any]:
         """Return the fields for the changes of the context variables; empty if only a reader could have made them.
 
         `call`: the call that has ended; None for a completion, around which a middleware may have changed nested values.
@@ -316,7 +312,7 @@ class Recorder:
         is_reader = call is not None and not (call.tool is not None and writes_context(call.tool))
         return {} if is_reader and not self._has_middleware else self._changes.changed(context)
 
-    def _note_end(self, call: ToolCall, outcome: ToolOutcome) -> None:
+    def _note_end(self, call: Call, outcome: ToolOutcome) -> None:
         event = finished_event(call, outcome)
         self._note(event if call.parent is None else ToolProgress(*_name_of(call.parent), event))
 
@@ -382,7 +378,7 @@ class Recorder:
         self._seen.add(place)
         if (call := self._inside.get(place)) is not None:
             private["_made"] = call_arguments(call.message)
-            if isinstance(event.value, CallWaiting) and (hold := call._hold) is not None:
+            if isinstance(event.value, CallWaiting) and (hold := call.hold) is not None:
                 private["_kind"] = "approval" if isinstance(hold, NeedsApproval) else "question"
                 private |= {"_data": jsonable(hold.data)} if is_run_inside(hold.data) else {}
                 private |= _outcome(self._outcomes.get(place, {}))
@@ -391,7 +387,7 @@ class Recorder:
         return private
 
     def _data_of_hold(self, index: int) -> Any:
-        return next((call._hold.data for call in self._state.turn.calls if call.index == index and call._hold), None)
+        return next((call.hold.data for call in self._state.turn.calls if call.index == index and call.hold), None)
 
     def _add_new(self, entry: Entry) -> None:
         if not self._facts.has(self._shown_turn, entry):
@@ -402,7 +398,7 @@ def _outcome(changed: Mapping[str, Any]) -> dict[str, Any]:
     return {"_outcome": changed} if changed else {}
 
 
-def _place(call: ToolCall) -> CallPlace:
+def _place(call: Call) -> CallPlace:
     return (call.index, None) if call.parent is None else (call.parent.index, call.index)
 
 

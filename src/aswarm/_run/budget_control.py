@@ -25,7 +25,7 @@ from aswarm._values.messages import call_arguments
 from aswarm._values.text import counted
 from aswarm._values.usage import Usage
 
-from .plan import ToolCall
+from .call import Call
 from .spending import Spending, is_reached, price_of
 
 logger = logging.getLogger("aswarm")
@@ -61,8 +61,8 @@ class BudgetControl:
         self._repetition = None if repeats is None else Repetition(repeats)
         self.limits_handoffs = handoffs is not None
         self._handoffs = None if handoffs is None else HandoffChain(handoffs, agent.name)
-        self._admitted: set[ToolCall] = set()  # the calls of this turn that may run
-        self._refused_handoffs: set[ToolCall] = set()  # the admitted calls whose handoff was refused
+        self._admitted: set[Call] = set()  # the calls of this turn that may run
+        self._refused_handoffs: set[Call] = set()  # the admitted calls whose handoff was refused
         self._model = ""
         self._run_id = run_id
         self._agent = agent
@@ -143,22 +143,22 @@ class BudgetControl:
 
     # --- the calls of a turn ---
 
-    def admit_calls(self, calls: Iterable[ToolCall]) -> None:
+    def admit_calls(self, calls: Iterable[Call]) -> None:
         """Count, in call order, the calls that may run, and refuse the other calls.
 
         A call that waits for an approval is not counted, because its function has not started. If the function raises Hold, it
         has started, so its call is counted.
         """
         for call in calls:
-            must_wait = not call._is_approval and call.tool is not None and standing_hold(call.tool) is not None
-            if call._outcome is not None or call._hold is not None or must_wait:
+            must_wait = not call.is_approval and call.tool is not None and standing_hold(call.tool) is not None
+            if call.outcome is not None or call.hold is not None or must_wait:
                 continue
             if (text := self._refusal(call)) is None:
                 self._admitted.add(call)
             else:
-                call._outcome = call._refused(text)
+                call.finish(call.refusal(text))
 
-    def may_start(self, call: ToolCall) -> bool:
+    def may_start(self, call: Call) -> bool:
         """Return whether the budgets still allow this call and all calls before it in its message. Do not count the call."""
         if self.is_last or self.is_late or (self._repetition and not _polls(call) and self._repetition.refusal(call)):
             return False
@@ -167,7 +167,7 @@ class BudgetControl:
             for each in self._spending.chain()
         )
 
-    def _refusal(self, call: ToolCall) -> str | None:
+    def _refusal(self, call: Call) -> str | None:
         if self.is_last:
             return f"not run: {self.used_up()}"
         if self._repetition and not _polls(call) and (text := self._repetition.refusal(call)):
@@ -183,31 +183,31 @@ class BudgetControl:
             each.calls += 1
         return None
 
-    def add_results(self, calls: Iterable[ToolCall]) -> None:
+    def add_results(self, calls: Iterable[Call]) -> None:
         """Count the results of calls that have run: those of a turn, and those of each round of calls inside code."""
         if (repetition := self._repetition) is not None:
             for call in calls:
-                if call in self._admitted and call._outcome and not _polls(call):
-                    repetition.add(call, call._outcome.content)
+                if call in self._admitted and call.outcome and not _polls(call):
+                    repetition.add(call, call.outcome.content)
 
-    def handoff_refusal(self, call: ToolCall, target: Agent) -> str | None:
+    def handoff_refusal(self, call: Call, target: Agent) -> str | None:
         """Return a text for the model if the handoff of this call is refused, otherwise None."""
         text = self._handoffs.refusal(target.name) if self._handoffs else None
         if text is not None:
             self._refused_handoffs.add(call)
         return text
 
-    def end_turn(self, calls: Iterable[ToolCall], agent: Agent, target: Agent | None) -> None:
+    def end_turn(self, calls: Iterable[Call], agent: Agent, target: Agent | None) -> None:
         """Count the calls that have run. `agent`: the agent that made them. `target`: the agent of a handoff, or None."""
         self._agent = target or agent
         ran = self._admitted - self._refused_handoffs
-        work = [call for call in calls if call in ran and not (call._outcome and call._outcome.agent)]
+        work = [call for call in calls if call in ran and not (call.outcome and call.outcome.agent)]
         self.add_results(work)
         if self._repetition:
             self._repetition.end_turn()
         if self._handoffs:
             code = {call.parent for call in self._admitted}  # does what its calls do
-            has_work = any(call not in code and not (call._outcome and call._outcome.agent) for call in ran)
+            has_work = any(call not in code and not (call.outcome and call.outcome.agent) for call in ran)
             if has_work:
                 self._handoffs.end(agent.name)
             if target is not None:
@@ -224,7 +224,7 @@ def _lowest(spending: Spending, limit: Limit) -> tuple[int | None, Spending]:
     return min(limits, key=operator.itemgetter(0), default=(None, spending))
 
 
-def _polls(call: ToolCall) -> bool:
+def _polls(call: Call) -> bool:
     return call.tool is not None and call.tool.polls
 
 
@@ -245,13 +245,13 @@ class Repetition:
         self._refused: dict[_Key, int] = {}  # the number of turns in which a call was refused
         self._refused_now: set[_Key] = set()  # the calls that were refused in this turn
 
-    def refusal(self, call: ToolCall) -> str | None:
+    def refusal(self, call: Call) -> str | None:
         """Return a text for the model if the call is refused, otherwise None."""
         if self._times.get(key := _key_of(call), 0) < self._limit:
             return None
         return f"not run: this call was made {_times(self._limit)} with this result: {shown(self._last[key], _SHOWN)}"
 
-    def add_refused(self, call: ToolCall) -> bool:
+    def add_refused(self, call: Call) -> bool:
         """Count a refused call, once in each turn. Return whether it was refused in `limit` turns, and in at least two.
 
         The model reads the refusals after the turn. So several refusals in one turn are not yet a retry by the model.
@@ -266,7 +266,7 @@ class Repetition:
         """Finish the turn, after which the model reads the refusals."""
         self._refused_now.clear()
 
-    def add(self, call: ToolCall, result: str | list[dict[str, Any]]) -> None:
+    def add(self, call: Call, result: str | list[dict[str, Any]]) -> None:
         """Count a call that has run."""
         key, text = _key_of(call), result if isinstance(result, str) else json.dumps(result, default=str)
         if self._last.get(key) == text:
@@ -312,7 +312,7 @@ class HandoffChain:
         self._agents, self._backward, self._refused = {agent}, 0, 0
 
 
-def _key_of(call: ToolCall) -> _Key:
+def _key_of(call: Call) -> _Key:
     arguments = call_arguments(call.message)  # as the model sent them: a middleware may change `call.arguments`
     with suppress(ValueError, RecursionError):
         arguments = json.dumps(json.loads(arguments or "{}"), sort_keys=True)

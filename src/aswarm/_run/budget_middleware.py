@@ -19,8 +19,9 @@ from aswarm._values.messages import OUTCOME_UNKNOWN, STILL_RUNNING
 from aswarm._wire.request import CompletionRequest
 
 from .budget_control import BudgetControl
+from .call import Call, ToolCall
 from .handlers import Handlers, Middleware, Started
-from .plan import ToolCall, ToolOutcome
+from .outcome import ToolOutcome
 
 Instruct: TypeAlias = Callable[[Agent, dict[str, Any]], Awaitable[Any]]
 _END: Any = object()
@@ -74,20 +75,21 @@ class _LimitedHandlers:
                     yield chunk
 
     async def call_tool(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        call = Call.of(call)
         if self.budget.is_late:
-            return call._refused(f"not run: {self.budget.used_up('seconds')}")
+            return call.refusal(f"not run: {self.budget.used_up('seconds')}")
         with anyio.CancelScope(deadline=self.budget.deadline):
             return self._without_refused_handoff(call, await self.handlers.call_tool(call, context, started))
-        return call._outcome or self._cut(call)
+        return call.outcome or self._cut(call)
 
-    def _cut(self, call: ToolCall) -> ToolOutcome:
-        if not call._started:
-            return call._refused(f"not run: {self.budget.used_up('seconds')}")
+    def _cut(self, call: Call) -> ToolOutcome:
+        if not call.has_started:
+            return call.refusal(f"not run: {self.budget.used_up('seconds')}")
         still_running = call.tool is not None and call.tool.abandon_on_cancel
         text = f"{OUTCOME_UNKNOWN}{STILL_RUNNING if still_running else ''} ({self.budget.used_up('seconds')})"
         return ToolOutcome(text, unknown=True, still_running=still_running)
 
-    def _without_refused_handoff(self, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
+    def _without_refused_handoff(self, call: Call, outcome: ToolOutcome) -> ToolOutcome:
         """Return the outcome, without its handoff if the budget refuses it."""
         if not isinstance(outcome, ToolOutcome) or outcome.agent is None or outcome.result is None:  # pyright: ignore[reportUnnecessaryIsInstance]
             return outcome

@@ -7,26 +7,22 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from aswarm._values.agent import Agent
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.events import LoopEvent, ToolProgress
 
+from .call import Call
 from .options import RunOptions
-from .plan import ToolCall
 from .state import RunState
 
-# Each tool call runs in its own task and sets both variables there, so concurrent calls do not see each other's values.
-running_call: ContextVar[ToolCall | None] = ContextVar("aswarm_running_call", default=None)
-running_run: ContextVar[OuterRun | None] = ContextVar("aswarm_running_run", default=None)
-# The outermost handler of the run, for a tool whose function makes calls of the run.
-running_handler: ContextVar[Any] = ContextVar("aswarm_running_handler", default=None)
+if TYPE_CHECKING:
+    from .handlers import ToolHandler  # `handlers` imports `OuterRun` of this module
+
 # Whether a SystemExit of a function is a failed call, as in runs that a server or a worker executes for its users.
 _exits_fail: ContextVar[bool] = ContextVar("aswarm_exits_fail", default=False)
-# The recorded data of an earlier start of the code in the current call; None if the code starts for the first time.
-recorded_start: ContextVar[Mapping[str, Any] | None] = ContextVar("aswarm_recorded_start", default=None)
 
 
 def exits_fail() -> bool:
@@ -61,13 +57,51 @@ class OuterRun:
     thread: int
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The current tool call, for code of aswarm.
+
+    `call`: its outer call is `call.parent`.
+    `run`: the run of the call, while its function runs. In a middleware before that, the run whose function has started the run
+    of the call, or None: a run that a middleware starts is an inner run of that run.
+    `handler`: the outermost handler of the run, for a function that makes calls of the run.
+    `emit`: gets the events of the call, on the event loop.
+    `recorded_start`: the recorded data of an earlier start of the code in the call; None if the code starts for the first time.
+    """
+
+    call: Call
+    run: OuterRun | None
+    handler: ToolHandler
+    emit: Callable[[LoopEvent], None]
+    recorded_start: Mapping[str, Any] | None = None
+
+
+# Each tool call runs in its own task and sets the variable there, so concurrent calls do not see each other's values.
+_running: ContextVar[Running | None] = ContextVar("aswarm_running_call", default=None)
+running = _running.get
+set_running = _running.set
+
+
+def enter_function(run: OuterRun | None) -> None:
+    """Set the run of the current call, because its function starts."""
+    if (now := running()) is not None:
+        set_running(Running(now.call, run, now.handler, now.emit, now.recorded_start))
+
+
+def restart_code(recorded: Mapping[str, Any] | None) -> None:
+    """Set the recorded start of the code in the current call, which runs again over its recorded calls."""
+    if (now := running()) is not None:
+        set_running(replace(now, recorded_start=recorded))
+
+
 class CurrentCall:
     """The current tool call. `current_call()` returns it."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_run")
 
-    def __init__(self, call: ToolCall) -> None:
-        self._call = call
+    def __init__(self, now: Running) -> None:
+        self._call = now.call
+        self._run = now.run
 
     @property
     def index(self) -> int:
@@ -96,7 +130,7 @@ class CurrentCall:
         The key consists of the id of the run, the turn and the position. A durable run, and a run with a `run_id=`, has the
         same id in each attempt. Only the function of the call gets the key; in a middleware the key is empty.
         """
-        run = running_run.get()
+        run = self._run
         outer = self._call.parent or self._call
         if run is None or not any(call is outer for call in (*run.state.turn.calls, *run.state.eager_calls)):
             return ""
@@ -130,12 +164,11 @@ def current_call() -> CurrentCall:
     Call it in the function of a tool, in code that this function calls, or in a middleware around the call. Raises
     ConfigurationError if no tool call runs.
     """
-    call = running_call.get()
-    if call is None:
+    if (now := running()) is None:
         raise ConfigurationError(
             "current_call() works only while a tool call runs: in its function, or in a middleware"
         )
-    return CurrentCall(call)
+    return CurrentCall(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +188,9 @@ def progress(value: Any) -> None:
     nothing outside of a call, after the end of the call, or if no reader gets live events. The model does not get the value,
     and the history does not contain it.
     """
-    call, run = running_call.get(), running_run.get()
-    if call is None or run is None or run.call_soon is None:
+    if (now := running()) is None or (run := now.run) is None or run.call_soon is None:
         return
-    emit = functools.partial(_emit, call, value)
+    emit = functools.partial(_emit, now, value)
     if threading.get_ident() == run.thread:
         emit()
     else:
@@ -166,6 +198,7 @@ def progress(value: Any) -> None:
             run.call_soon(emit)
 
 
-def _emit(call: ToolCall, value: Any) -> None:
-    if call._emit is not None and call._outcome is None:
-        call._emit(ToolProgress(call.index, call.id, call.name, value))
+def _emit(now: Running, value: Any) -> None:
+    call = now.call
+    if call.outcome is None:
+        now.emit(ToolProgress(call.index, call.id, call.name, value))

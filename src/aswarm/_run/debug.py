@@ -15,9 +15,10 @@ from aswarm._values.text import has_colours
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest
 
+from .call import ToolCall
 from .handlers import NO_RUN, Handlers, Middleware, RunInfo, Started
 from .history import recorded_form
-from .plan import ToolCall, ToolOutcome
+from .outcome import ToolOutcome
 
 logger = logging.getLogger("aswarm")
 

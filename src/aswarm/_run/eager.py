@@ -23,9 +23,12 @@ from aswarm._wire.accumulator import Accumulator, whole_chunk
 from aswarm._wire.calls import CallSoFar
 from aswarm._wire.request import CompletionRequest, streamed
 
+from .call import Call, ToolCall, calls_of
+from .current_call import running
 from .execution import ToolCaller, has_own_thread, run_group
 from .handlers import Handlers, Middleware, Started, ToolHandler
-from .plan import ToolCall, ToolOutcome, calls_of, plan
+from .outcome import ToolOutcome
+from .plan import plan
 from .state import RunState
 
 EagerTools: TypeAlias = bool | Literal["always"]
@@ -98,8 +101,8 @@ class _EagerCalls:
         self._state = state
         self._may_start = may_start
         self._concurrent = concurrent
-        self._calls: list[ToolCall] = []  # the calls of the current completion with complete arguments
-        self._started: list[ToolCall] = []  # the calls of the current completion that have started
+        self._calls: list[Call] = []  # the calls of the current completion with complete arguments
+        self._started: list[Call] = []  # the calls of the current completion that have started
         self._is_blocked = False  # whether all further calls of the completion must wait for the turn
         self._eager: dict[int, _EagerCall] = {}  # by position; removed when the turn executes the call
         # A middleware of the user may write to the context; without one, an early call writes nothing.
@@ -151,8 +154,7 @@ class _EagerCalls:
 
     def _add(self, made: CallSoFar) -> None:
         state, position = self._state, len(self._calls)
-        (call,) = calls_of([made.message()], state.agent, state.tools)
-        call.index = position
+        (call,) = calls_of([made.message()], state.agent, state.tools, first=position)
         self._calls.append(call)
         if position >= _MOST:
             self._is_blocked = True
@@ -173,7 +175,7 @@ class _EagerCalls:
         if not self._is_checked:
             self._check_turn()
         eager = self._eager.pop(call.index, None) if call.parent is None else None
-        if eager is not None and not eager.fits(call):
+        if eager is not None and not eager.fits(Call.of(call)):
             await eager.stop()
             eager = None
         if (shared := self._shared) is None:
@@ -191,7 +193,7 @@ class _EagerCalls:
         self, eager: _EagerCall | None, call: ToolCall, context: dict[str, Any], started: Started
     ) -> ToolOutcome:
         return await (
-            self._handlers.call_tool(call, context, started) if eager is None else eager.finish(call, started)
+            self._handlers.call_tool(call, context, started) if eager is None else eager.finish(Call.of(call), started)
         )
 
     def _check_turn(self) -> None:
@@ -245,7 +247,7 @@ class _EagerCall:
     The call has two `ToolCall` objects: the early object of this class, and the object that the turn passes to `finish`.
     """
 
-    def __init__(self, call: ToolCall, call_tool: ToolHandler, context: dict[str, Any]) -> None:
+    def __init__(self, call: Call, call_tool: ToolHandler, context: dict[str, Any]) -> None:
         self._call = call
         self._arguments = call.arguments
         self._call_tool = call_tool
@@ -254,16 +256,16 @@ class _EagerCall:
         self._has_begun = False
         self._progress: list[LoopEvent] = []
         self._show: Callable[[LoopEvent], None] = self._progress.append
-        self._taken: tuple[ToolCall, Started] | None = None  # the call of the turn
+        self._taken: tuple[Call, Started] | None = None  # the call of the turn
         self._task = BackgroundTask(self._run)
 
-    def fits(self, call: ToolCall | None) -> bool:
+    def fits(self, call: Call | None) -> bool:
         """Return whether the call of the turn is the same call, and has no decision of a user and no changed arguments."""
         own = self._call
         if call is None or self._is_dropped:
             return False
         is_same = (call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)
-        is_new = call._decided is None and call._replaced is None and call._outcome is None and call._hold is None
+        is_new = call.decided is None and call.replaced is None and call.outcome is None and call.hold is None
         return is_same and is_new and call.tool is own.tool
 
     # --- the task ---
@@ -277,13 +279,12 @@ class _EagerCall:
 
     async def _start(self) -> None:
         """Mark the start of the function. If the turn already waits for the call, report and record the start first."""
-        self._has_begun = self._call._started = True
         if self._taken is not None:
             call, started = self._taken
-            self._call._started = False
-            self._pass_arguments(call)
+            call.take_arguments(self._call)
             await started()
-            self._call._started = call._started
+        self._has_begun = True
+        self._call.start()
 
     def _emit(self, event: LoopEvent) -> None:
         if isinstance(event, ToolProgress):
@@ -291,7 +292,7 @@ class _EagerCall:
 
     # --- the turn ---
 
-    async def finish(self, call: ToolCall, started: Started) -> ToolOutcome:
+    async def finish(self, call: Call, started: Started) -> ToolOutcome:
         """Report the start of the turn's call, wait for the function, and return its outcome or raise its exception.
 
         If this task is cancelled, stop the function and wait for its end.
@@ -304,37 +305,31 @@ class _EagerCall:
         try:
             await self._task.result()
         except anyio.get_cancelled_exc_class():
-            if self._call._outcome is None and self._call._hold is None:  # else the function has finished meanwhile
+            if self._call.outcome is None and self._call.hold is None:  # else the function has finished meanwhile
                 raise
-        except BaseException:
-            call._outcome = self._call._outcome  # a guard or `tool_error` may set an outcome and then raise
-            raise
         finally:
-            call._started = call._started and self._call._started
-            self._pass_arguments(call)
-        if self._call._hold is not None:
-            raise self._call._hold
-        assert self._call._outcome is not None  # noqa: S101 - `run_group` has set it
-        return self._call._outcome
+            call.adopt(self._call)  # a guard or `tool_error` may set an outcome and then raise
+        if self._call.hold is not None:
+            raise self._call.hold
+        assert self._call.outcome is not None  # noqa: S101 - `run_group` has set it
+        return self._call.outcome
 
-    async def _announce(self, call: ToolCall, started: Started) -> None:
+    async def _announce(self, call: Call, started: Started) -> None:
         if not self._has_begun:
             self._taken = call, started
         else:
-            self._pass_arguments(call)
+            call.take_arguments(self._call)
             await started()
 
+        now = running()
+
         def show(event: LoopEvent) -> None:
-            if call._emit is not None and call._outcome is None and isinstance(event, ToolProgress):
-                call._emit(event)
+            if now is not None and call.outcome is None:
+                now.emit(event)
 
         self._show = show
         for event in self._progress:
             show(event)
-
-    def _pass_arguments(self, call: ToolCall) -> None:
-        """Copy the arguments to the call of the turn, because a middleware may have changed them."""
-        call.arguments, call._replaced = self._call.arguments, self._call._replaced
 
     # --- the end ---
 

@@ -45,15 +45,14 @@ from aswarm._values.errors import (
     named,
 )
 from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
-from aswarm._values.json import shown
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
-from .current_call import OuterRun, Progress, exits_fail, progress, running_call, running_handler, running_run
+from .call import Call, ToolCall
+from .current_call import OuterRun, Progress, Running, enter_function, exits_fail, progress, running, set_running
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started, ToolHandler
-from .plan import OutcomeInside, ToolCall, ToolOutcome
-from .returned import returned
+from .outcome import OutcomeInside, ToolOutcome, returned
 
 logger = logging.getLogger("aswarm")
 
@@ -117,24 +116,21 @@ class ToolCaller:
 
     async def __call__(self, call: ToolCall, context: dict[str, Any], started: Started, /) -> ToolOutcome:
         """Execute one call; see `ToolHandler`. Each call needs its own task, because contextvars hold the current call."""
-        running_run.set(self._run)
+        call = Call.of(call)
+        enter_function(self._run)
         try:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.args[0])
-        except Hold:
-            call._started = False  # the call stays open; `hold.data` records whether an inner run has called functions
+        except (Hold, CallerMistake, FailedInside) as error:
+            # The call stays open. `data` of a Hold records whether an inner run has called functions.
+            if isinstance(error, Hold) or not error.has_started:
+                call.withdraw()
+            if isinstance(error, FailedInside):
+                raise error.error from error.error.__cause__
             raise
-        except CallerMistake as error:
-            call._started = (
-                call._started and error.has_started
-            )  # False: no function has started, and the call stays open
-            raise
-        except FailedInside as failed:
-            call._started = failed.has_started
-            raise failed.error from failed.error.__cause__
         except RunError as error:
-            if not call._started:  # raised by `started`, so the function must not run
+            if not call.has_started:  # raised by `started`, so the function must not run
                 raise
             return await self._failed(call, error)
         except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001 - the model reads every error of a tool
@@ -148,28 +144,28 @@ class ToolCaller:
             failure.__cause__ = error
             return await self._failed(call, failure, _text_for_model(error))
 
-    def hand_off(self, call: ToolCall, emit: Emit) -> bool:
+    def hand_off(self, call: Call, emit: Emit) -> bool:
         """Execute a valid handoff to an agent: this runs no code of the user. Return False for any other call."""
-        if call.tool is None or not call.tool.is_handoff or call._outcome or call._hold or call._decided:
+        if call.tool is None or not call.tool.is_handoff or call.outcome or call.hold or call.decided:
             return False
         try:
             valid_arguments(call.tool, call.arguments)
         except ToolArgumentsError:
             return False
-        _start(call, emit)
+        _announce(call, emit)
         result = as_result(call.tool.function())
-        call._outcome = ToolOutcome(result.value, result)
-        emit(finished_event(call, call._outcome))
+        call.finish(outcome := ToolOutcome(result.value, result))
+        emit(finished_event(call, outcome))
         return True
 
-    async def _attempt(self, call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+    async def _attempt(self, call: Call, context: dict[str, Any], started: Started) -> ToolOutcome:
         tool = call.tool
         if tool is None:
             raise ToolNotFound(_not_found(call))
         arguments = valid_arguments(tool, call.arguments)
-        if call._decided is not None and call._has_other_arguments:
+        if call.decided is not None and call.has_other_arguments:
             raise NeedsApproval(REPLACED)
-        if (tool.approve is not False or tool.is_external) and not call._is_approval:
+        if (tool.approve is not False or tool.is_external) and not call.is_approval:
             await _ask_first(tool, arguments, context, self._resources)
         on_loop = tool.is_async or not (tool.thread or self._function_runner.runs_everything)
         async with _hold_token(tool.limiter):
@@ -191,7 +187,7 @@ class ToolCaller:
 
     async def _run_filled(
         self,
-        call: ToolCall,
+        call: Call,
         tool: Tool[..., Any],
         arguments: dict[str, Any],
         context: dict[str, Any],
@@ -207,9 +203,7 @@ class ToolCaller:
             deadline = await _mark_started(tool, started)
             return await _await_value(tool, _call(tool, own), deadline)
 
-    async def _run_in_slot(
-        self, call: ToolCall, tool: Tool[..., Any], arguments: dict[str, Any], started: Started
-    ) -> Any:
+    async def _run_in_slot(self, call: Call, tool: Tool[..., Any], arguments: dict[str, Any], started: Started) -> Any:
         work = functools.partial(_call, tool, arguments)
         slot = await self._function_runner.acquire(own_thread=has_own_thread(tool))
         try:
@@ -220,7 +214,7 @@ class ToolCaller:
         finally:
             slot.release()
             if slot.was_withdrawn:  # the run was closed after the report of the start, but before the function ran
-                call._started = False
+                call.withdraw()
         return await _await_value(tool, value, deadline)
 
     def _log_default_text(self, call: ToolCall, tool: Tool[..., Any], value: object, text: str) -> None:
@@ -243,7 +237,7 @@ class ToolCaller:
     def _log_fields(self, call: ToolCall) -> dict[str, Any]:
         return {"run_id": self._run_id, "agent": call.agent.name}
 
-    async def _failed(self, call: ToolCall, error: Exception, text: str | None = None) -> ToolOutcome:
+    async def _failed(self, call: Call, error: Exception, text: str | None = None) -> ToolOutcome:
         hide_header_values(error)
         text = sendable(text or _text_for_model(error))  # also for `tool_error` and the log
         is_expected = isinstance(error, ToolError)
@@ -261,11 +255,11 @@ class ToolCaller:
             except BaseException:
                 # The run ends, but this call has run and needs an outcome. The text does not contain the cause, because
                 # a user may have written the hook to hide causes from the model.
-                if call._started:
-                    call._outcome = ToolOutcome("Error: the call failed.", error=error, still_running=still_running)
+                if call.has_started:
+                    call.finish(ToolOutcome("Error: the call failed.", error=error, still_running=still_running))
                 raise
-        if not call._started:
-            return call._refused(text, error)
+        if not call.has_started:
+            return call.refusal(text, error)
         return ToolOutcome(text, error=error, still_running=still_running)
 
 
@@ -423,7 +417,7 @@ async def _hold(limiter: Limiter) -> AsyncGenerator[None, None]:
 Emit: TypeAlias = Callable[[LoopEvent], None]
 
 
-async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
+async def run_group(calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
     """Execute the calls of one group together.
 
     If a handler raises, cancel the other calls, wait for their end, and raise the exception unchanged.
@@ -434,26 +428,26 @@ async def run_group(calls: Sequence[ToolCall], context: dict[str, Any], handler:
         await _run_in_tasks(calls, context, handler, emit)
 
 
-async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
+async def _run_in_tasks(calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
     failures: dict[str, BaseException] = {}
+    # A function runs in a run of its own; a middleware stays in the run around it, see `Running`.
+    outer_run = None if (now := running()) is None else now.run
 
-    async def run_one(call: ToolCall) -> None:
-        running_call.set(call)
-        running_handler.set(handler)
-        call._emit = emit
+    async def run_one(call: Call) -> None:
+        set_running(Running(call, outer_run, handler, emit))
         try:
-            if call._hold is not None:  # the user has not yet decided on this call
-                raise call._hold
-            outcome = call._outcome or await handler(call, context, functools.partial(_started, call, emit))
-            call._outcome = _checked(call, outcome)
+            if call.hold is not None:  # the user has not yet decided on this call
+                raise call.hold
+            outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
+            call.finish(outcome)
         except Hold as hold:
-            if call._started:
+            if call.has_started or call.outcome:
                 late = f"a middleware raised Hold after the function of {call.name!r} had run"
                 fault = ConfigurationError(f"{late}; raise it before the inner call_tool is called")
                 failures.setdefault("first", fault)
                 group.cancel_scope.cancel()
                 return
-            call._hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
+            call.wait(hold)
             data = public_data(hold.data)
             emit(CallWaiting(call.index, call.id, call.name, call.arguments, call.agent, hold.reason, data))
         except anyio.get_cancelled_exc_class():
@@ -471,23 +465,13 @@ async def _run_in_tasks(calls: Sequence[ToolCall], context: dict[str, Any], hand
         raise failures.pop("first")
 
 
-async def _started(call: ToolCall, emit: Emit) -> None:
-    _start(call, emit)
+async def _started(call: Call, emit: Emit) -> None:
+    _announce(call, emit)
 
 
-def _start(call: ToolCall, emit: Emit) -> None:
-    call._started = True
+def _announce(call: Call, emit: Emit) -> None:
+    call.announce()
     emit(ToolCallStarted(call.index, call.id, call.name, call.arguments, call.agent))
-
-
-def _checked(call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
-    # A middleware of the user is not type-checked, so it may return anything.
-    if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(
-            f"a middleware answered the call of {call.name} with {shown(outcome, 80)}; its call_tool must return a "
-            "ToolOutcome whose content is a str, or a list of content parts"
-        )
-    return outcome
 
 
 def finished_event(call: ToolCall, outcome: ToolOutcome) -> ToolCallFinished:

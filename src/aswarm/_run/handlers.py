@@ -18,8 +18,9 @@ from aswarm._values.errors import ConfigurationError
 from aswarm._values.usage import Usage
 from aswarm._wire.request import CompletionRequest
 
+from .call import ToolCall
 from .current_call import OuterRun
-from .plan import ToolCall, ToolOutcome
+from .outcome import ToolOutcome
 from .state import EndCallback, RunState
 
 CompletionHandler: TypeAlias = Callable[[CompletionRequest], AsyncGenerator[Mapping[str, Any], None]]

@@ -21,12 +21,12 @@ from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
 
-from .plan import Decided, OutcomeInside, ToolCall, ToolOutcome
-from .returned import returned
+from .call import Call, Decided
+from .outcome import OutcomeInside, ToolOutcome, returned
 
 DENIED = "not run: denied by the user"
 DENIED_INSIDE = "stopped: denied by the user, after functions had run inside; its outcome is unknown"
-UNDECIDED = "not decided"
+NOT_DECIDED = "not decided"
 _SHOWN = 200
 _SHOWN_IDS = 5  # the number of open calls in an error text
 
@@ -53,7 +53,7 @@ def check_resume(resume: bool | Decisions, unanswered: Sequence[str]) -> None:
         )
 
 
-def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
+def decide(calls: Sequence[Call], decisions: bool | Decisions, entries: Mapping[int, Entry] | None) -> None:
     """Apply the decisions to the open calls at the end of a history: set their `decided`, `outcome` or `hold`.
 
     `decisions`: the decisions by id or index, or True to run all calls except calls of external tools.
@@ -72,7 +72,7 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
             if not _is_external(call):
                 entry = recorded.get(call.index)
                 seen = None if entry is None else _seen(call, entry)
-                call._decided = dataclasses.replace(earlier[call.index], is_approval=True, seen=seen)
+                call.decide(dataclasses.replace(earlier[call.index], is_approval=True, seen=seen))
         return
     decided = by_position(calls, decisions)
     undecided: set[tuple[str, str]] = set()
@@ -84,22 +84,21 @@ def decide(calls: Sequence[ToolCall], decisions: bool | Decisions, entries: Mapp
             _apply(call, decided[call.index], entry, earlier[call.index])
         else:
             undecided.add(key)
-            if entry is None and entries is not None:
-                call._hold = None  # the call did not wait for a decision
+            if entry is None and entries is not None:  # the call did not wait for a decision
                 continue
             question: Entry = entry or {}
             kind = NeedsApproval if question.get("approval") else Hold
-            call._hold = kind(question.get("reason", UNDECIDED), data=question.get("data"))
+            call.wait(kind(question.get("reason", NOT_DECIDED), data=question.get("data")))
 
 
-def _out_of_order(call: ToolCall) -> str:
+def _out_of_order(call: Call) -> str:
     return (
         f"resume decides on the call at index {call.index}, but not on an earlier call with the same id {call.id!r} and name; "
         "answers are matched to calls of equal ids by their order, so decide on the earlier call too, by its index"
     )
 
 
-def _restored(call: ToolCall, entry: Entry) -> Decided:
+def _restored(call: Call, entry: Entry) -> Decided:
     """Return the earlier decisions on a call that still waits, and set the arguments that a user has changed."""
     # The entry comes from the history, which is not trusted: like the arguments of the model, it approves nothing.
     arguments = entry.get("arguments")
@@ -108,7 +107,7 @@ def _restored(call: ToolCall, entry: Entry) -> Decided:
     return Decided(arguments, entry.get("answer"), "answer" in entry, entry.get("data"))
 
 
-def by_position(calls: Sequence[ToolCall | OpenCall], decisions: Decisions) -> dict[int, Decision]:
+def by_position(calls: Sequence[Call | OpenCall], decisions: Decisions) -> dict[int, Decision]:
     """Return the decisions by the positions of their calls. Raises ConfigurationError for a decision without an open call."""
     by_id: dict[object, list[int]] = {}
     for call in calls:
@@ -143,16 +142,17 @@ def named_ids(ids: Sequence[str]) -> str:
 # --- one decision -----------------------------------------------------------------------------------------------------
 
 
-def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Decided) -> None:
+def _apply(call: Call, decision: Decision, entry: Entry | None, earlier: Decided) -> None:
     seen = _seen(call, entry or {})
     has_started = has_started_inside(earlier.data)
     match as_decision(call.id, decision):
         case str() as text:
-            call._outcome = ToolOutcome(text, unknown=has_started)
-            call._started = _is_external(call)  # the client has executed a call of an external tool
+            if _is_external(call):  # the client has executed the call
+                call.start()
+            call.finish(ToolOutcome(text, unknown=has_started))
         case Deny(reason):
             text = DENIED_INSIDE if has_started else DENIED
-            call._outcome = ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started)
+            call.finish(ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started))
         case Approve(arguments, expected=expected):
             _check_expected(call, expected, seen)
             if _is_external(call):
@@ -165,7 +165,7 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
             else:
                 _change_arguments(call, arguments)
                 seen = arguments
-            call._decided = dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen)
+            call.decide(dataclasses.replace(earlier, arguments=arguments, is_approval=True, seen=seen))
         case answer:
             _check_expected(call, answer.expected, seen)
             # An answer fits only a question. Without a question, the call would run, even if the user answered "no".
@@ -177,15 +177,16 @@ def _apply(call: ToolCall, decision: Decision, entry: Entry | None, earlier: Dec
                 )
             if _is_external(call):
                 content = as_result(answer.data).value
-                call._outcome, call._started = OutcomeInside(content, returned=returned(content, answer.data)), True
+                call.start()
+                call.finish(OutcomeInside(content, returned=returned(content, answer.data)))
             else:
                 data = sendable_data(answer.data)
-                call._decided = dataclasses.replace(earlier, answer=data, is_answered=True, seen=seen)
-    if call._decided is not None and call.tool is not None and call.tool._check_decision is not None:
-        call.tool._check_decision(call, earlier)
+                call.decide(dataclasses.replace(earlier, answer=data, is_answered=True, seen=seen))
+    if call.decided is not None and call.tool is not None and call.tool._check_decision is not None:
+        call.tool._check_decision(call, call.decided, earlier)
 
 
-def _is_external(call: ToolCall) -> bool:
+def _is_external(call: Call) -> bool:
     return call.tool is not None and call.tool.is_external
 
 
@@ -215,13 +216,13 @@ def as_decision(call_id: str, decision: object) -> str | Approve | Deny | Answer
     )
 
 
-def _seen(call: ToolCall, entry: Entry) -> Mapping[str, Any] | str:
+def _seen(call: Call, entry: Entry) -> Mapping[str, Any] | str:
     """Return the arguments that the user saw, in the form of `OpenCall.arguments`."""
     replaced: Mapping[str, Any] | None = entry.get("replaced")
     return arguments_or_text(call.arguments) if replaced is None else replaced
 
 
-def _check_expected(call: ToolCall, expected: Mapping[str, Any] | None, seen: Mapping[str, Any] | str) -> None:
+def _check_expected(call: Call, expected: Mapping[str, Any] | None, seen: Mapping[str, Any] | str) -> None:
     if (fault := fault_of_expected(call.id, expected, seen)) is not None:
         raise ConfigurationError(fault)
 
@@ -244,7 +245,7 @@ def _are_equal(seen: Mapping[str, Any] | str, arguments: object) -> bool:
         return False
 
 
-def _change_arguments(call: ToolCall, arguments: Mapping[str, Any]) -> None:
+def _change_arguments(call: Call, arguments: Mapping[str, Any]) -> None:
     if not (is_object(arguments) and is_json(dict(arguments)) and sendable_data(arguments) is arguments):
         raise ConfigurationError(
             f"the changed arguments of the call {call.id!r} must be a JSON object with text that UTF-8 can encode, not "

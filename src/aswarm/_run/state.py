@@ -27,12 +27,12 @@ from aswarm._wire.accumulator import Accumulator, Completion
 from aswarm._wire.request import CompletionRequest, RequestSettings, build_request, relaxed
 
 from .budget_control import BudgetControl
+from .call import Call, TurnCalls, calls_of
 from .filling import NO_RESOURCES, check_agent
 from .history import AgentsWithResults, History, recorded_form
-from .plan import ToolCall, calls_of
 from .resuming import check_resume, named_ids
 from .spending import Spending
-from .turn import Turn, changes_of, handed_to, resumed_turn, unknown_calls_of
+from .turn import Turn, resumed_turn
 from .typed_answers import TypedAnswers
 
 logger = logging.getLogger("aswarm")
@@ -72,7 +72,7 @@ class RunState:
     """
 
     # Class attributes, so that a run with the usual values does not have to set them.
-    eager_calls: Sequence[ToolCall] = ()
+    eager_calls: Sequence[Call] = ()
     close_handlers: Callable[[], Awaitable[None]] | None = None
     concurrent_tools: bool = True
     may_hold: bool = False
@@ -122,7 +122,9 @@ class RunState:
         self.history = History(history, settled, empty_content, is_plain=is_plain)
         self._with_results = AgentsWithResults(with_calls, self.agent.name)
         tools = self.tools
-        self.turn = resumed_turn(history[settled:], unanswered, self.agent, tools, resume) if unanswered else Turn([])
+        self.turn = (
+            resumed_turn(history[settled:], unanswered, self.agent, tools, resume) if unanswered else Turn(TurnCalls())
+        )
         if self._typed is not None:
             self._typed.settle(self.turn.calls)
 
@@ -169,7 +171,7 @@ class RunState:
             if turn.waits:
                 return "waiting"
             # Calls at turn 0 come from `resume`, which asks to run them. So they run even without `execute_tools`.
-            if not (execute_tools or self.turns == 0 or (self._typed and all(call._outcome for call in turn.calls))):
+            if not (execute_tools or self.turns == 0 or (self._typed and all(call.outcome for call in turn.calls))):
                 return "tool_calls"
             if self.budget is not None:
                 self.budget.admit_calls(turn.calls)
@@ -232,13 +234,13 @@ class RunState:
             self.budget.add_price(completion.usage)
         self.history.record(message)
         tools, requested = self.tools, message["tool_calls"]
-        self.turn.calls = calls = calls_of(requested, agent, tools) if requested else []
+        self.turn.calls = calls = calls_of(requested, agent, tools) if requested else TurnCalls()
         self._has_answer = typed.read(message, calls, agent) if typed is not None else not calls
         return message
 
-    def end_group(self, calls: Iterable[ToolCall]) -> bool:
+    def end_group(self, calls: Iterable[Call]) -> bool:
         """Merge the context changes of a group in call order. Return False if the turn stops, because a call waits."""
-        self.context.update(changes_of(calls))
+        self.context.update(self.turn.calls.changes())
         if self.turn.finish_group(calls):
             return True
         # The history must not approve a call, so it cannot store these decisions for the next run.
@@ -257,7 +259,7 @@ class RunState:
         if turn.waits:
             return None
         calls = turn.calls
-        target = handed_to(calls)
+        target = calls.handed_to()
         if target is not None and target is not source:
             self._check_target(target)
         if calls:
@@ -331,9 +333,9 @@ class RunState:
         if self.turn.calls:
             turn = self.turn.as_stopped()
             messages, waiting = turn.added_to(messages)
-            variables.update(changes_of(turn.calls))
-            agent = handed_to(turn.calls) or agent
-            unknown_calls += unknown_calls_of(turn.calls)
+            variables.update(turn.calls.changes())
+            agent = turn.calls.handed_to() or agent
+            unknown_calls += turn.calls.unknown()
         if self.ending.is_over and not waiting:
             messages += self.history.unsent
         response: Response = Response(

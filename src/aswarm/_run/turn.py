@@ -5,20 +5,18 @@ A run may stop in the middle of a turn. So the answers, the context changes and 
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from aswarm._tools.conversion import valid_arguments
-from aswarm._tools.tool import NeedsApproval, Tool, standing_hold
+from aswarm._tools.tool import NeedsApproval, Tool
 from aswarm._values.agent import Agent, UnknownCall
-from aswarm._values.content import Part, text_part
+from aswarm._values.content import Part, text_part, with_note
 from aswarm._values.decisions import Decisions, OpenCall, as_json, open_call, waiting_entries
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
 from aswarm._values.output import ACCEPTED, FINAL_ANSWER
 
-from .plan import Decided, ToolCall, calls_of
+from .call import UNDECIDED, Call, TurnCalls, calls_of
 from .resuming import decide
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -32,7 +30,7 @@ class Turn:
     `unknown_calls`: the calls of earlier turns whose outcome is not known.
     """
 
-    def __init__(self, calls: list[ToolCall], recorded: Mapping[int, Entry] | None = None) -> None:
+    def __init__(self, calls: TurnCalls, recorded: Mapping[int, Entry] | None = None) -> None:
         """Start a turn with these calls. `recorded`: the entries of waiting calls in the history, by position."""
         self.calls = calls
         self.waits = False
@@ -40,15 +38,16 @@ class Turn:
         self._has_started = False
         self._recorded: Mapping[int, Entry] = recorded or {}
 
-    def finish_group(self, group: Iterable[ToolCall]) -> bool:
+    def finish_group(self, group: Iterable[Call]) -> bool:
         """Mark the calls of a group as merged. Return False if the turn stops, because a call waits."""
         has_hold = False
         for call in group:
-            call._merged = True
-            if call._hold is not None:
+            if call.hold is not None:
                 has_hold = True
-        if has_hold and _waits(self.calls):
-            self.waits, self.calls = True, [*map(reopened, self.calls)]
+            else:
+                call.merge()
+        if has_hold and self.calls.stays_open():
+            self.waits, self.calls = True, self.calls.reopened()
             return False
         return True
 
@@ -57,40 +56,37 @@ class Turn:
         """Whether a function has started: in this turn, in an earlier turn of the run, or in an inner run of a waiting call."""
         if not self._has_started:
             for call in self.calls:
-                if call._started or call._has_started_inside:
+                if call.has_started or call.has_started_inside:
                     return True
         return self._has_started
 
     @property
     def lost_decisions(self) -> list[str]:
         """The ids of the decided calls that the run did not reach, because another call waits."""
-        return [call.id for call in self.calls if call._decided and not (call._outcome or call._started or call._hold)]
+        return [call.id for call in self.calls if call.decided and call.progress == "planned"]
 
     def fail_handoffs(self, reason: str) -> None:
         """Remove the handoffs of the turn. The recorded results do not change; the messages of the calls get the reason."""
         for call in self.calls:
-            if (outcome := call._outcome) and outcome.result and outcome.agent:
-                content = _with_note(outcome.content, f" ({reason})")
-                result = outcome.result.model_copy(update={"agent": None})
-                call._outcome = dataclasses.replace(outcome, content=content, result=result)
+            call.refuse_handoff(reason)
 
     def finish(self) -> list[Message]:
         """Finish the turn. Return its tool messages in call order."""
         calls = self.calls
-        self.unknown_calls += unknown_calls_of(calls)
+        self.unknown_calls += calls.unknown()
         self._has_started = self._has_started or self.has_started
-        self.calls, self._recorded = [], {}
+        self.calls, self._recorded = TurnCalls(), {}
         return _answers_of(calls)
 
     # --- a run that stops now ---
 
     def as_stopped(self) -> Turn:
         """Return the turn as it is if the run stops now. If a call waits, some other calls are open again too."""
-        return Turn([*map(reopened, self.calls)], self._recorded) if _waits(self.calls) else self
+        return Turn(self.calls.reopened(), self._recorded) if self.calls.stays_open() else self
 
     def added_to(self, messages: list[Message]) -> tuple[list[Message], list[OpenCall]]:
         """Return the messages of the run with the answers and entries of this turn, and the open calls."""
-        open_set = _open_set(self.calls)
+        open_set = self.calls.open()
         # The run may not have reached a call with a decision. Such a call keeps its old entry.
         open_ones = [
             (call, self._entry_of(call) or self._recorded.get(call.index)) for call in self.calls if call in open_set
@@ -99,7 +95,7 @@ class Turn:
         entries = [(call, entry) for call, entry in open_ones if entry]
         return self._with_entries(messages, entries) + _answers_of(self.calls), waiting
 
-    def _with_entries(self, messages: list[Message], entries: Sequence[tuple[ToolCall, Entry]]) -> list[Message]:
+    def _with_entries(self, messages: list[Message], entries: Sequence[tuple[Call, Entry]]) -> list[Message]:
         if messages and entries:  # the last message of this run contains the calls
             return [*messages[:-1], {**messages[-1], WAITING: [entry for _, entry in entries]}]
         # After a resume, an earlier message contains the calls, and a run never changes earlier messages. So an additional
@@ -107,9 +103,9 @@ class Turn:
         new = [(call, entry) for call, entry in entries if self._recorded.get(call.index) != entry]
         return messages + [{**tool_message(call.message, entry["reason"]), WAITING: [entry]} for call, entry in new]
 
-    def _entry_of(self, call: ToolCall) -> Entry | None:
+    def _entry_of(self, call: Call) -> Entry | None:
         # A call without a decision keeps the entry of the earlier run.
-        recorded = None if call._decided else self._recorded.get(call.index)
+        recorded = None if call.decided else self._recorded.get(call.index)
         return _entry_of(call) if recorded is None else recorded
 
 
@@ -126,7 +122,7 @@ def resumed_turn(
     call, or does not suit its call.
     """
     are_open = set(map(id, unanswered))
-    calls = [call for call in calls_of(tail[0]["tool_calls"], agent, tools) if id(call.message) in are_open]
+    calls = TurnCalls(call for call in calls_of(tail[0]["tool_calls"], agent, tools) if id(call.message) in are_open)
     entries = waiting_entries(tail)
     decide(calls, resume, entries)
     return Turn(calls, entries)
@@ -135,175 +131,64 @@ def resumed_turn(
 # --- finished calls ---------------------------------------------------------------------------------------------------
 
 
-def changes_of(calls: Iterable[ToolCall]) -> dict[str, Any]:
-    """Return the context changes of finished calls that are not merged yet. The last change in call order wins."""
-    changes: dict[str, Any] = {}
-    for call in calls:
-        if call._outcome and call._outcome.result and not call._merged:
-            changes.update(call._outcome.result.context_variables)
-    return changes
-
-
-def handed_to(calls: Iterable[ToolCall]) -> Agent | None:
-    """Return the agent of the last handoff in call order, or None."""
-    target: Agent | None = None
-    for call in calls:
-        if (outcome := call._outcome) and (agent := outcome.agent):
-            target = agent
-    return target
-
-
-def unknown_calls_of(calls: list[ToolCall]) -> list[UnknownCall]:
-    """Return the calls whose outcome is not known.
-
-    A call without an outcome is in this list if its function has started. It is also in the list if a function of an inner
-    run has started and the call cannot be resumed. The calls inside it come first.
-    """
-    unknown_calls: list[UnknownCall] = []
-    open_set: set[ToolCall] | None = None
-    for call in calls:
-        if call._unknown_inside:
-            unknown_calls += call._unknown_inside
-        if (outcome := call._outcome) is not None:
-            if outcome.unknown or outcome.still_running:
-                unknown_calls.append(call._as_unknown)
-            continue
-        if not (is_unknown := call._started) and call._has_started_inside:
-            open_set = _open_set(calls) if open_set is None else open_set
-            is_unknown = call not in open_set
-        if is_unknown:
-            unknown_calls.append(call._as_unknown)
-    return unknown_calls
-
-
-def _answers_of(calls: list[ToolCall]) -> list[Message]:
+def _answers_of(calls: TurnCalls) -> list[Message]:
     """Return the current tool messages of the calls, in call order."""
     messages: list[Message] = []
     previous: Agent | None = None
-    open_set: set[ToolCall] | None = None
+    open_set: set[Call] | None = None
     for call in calls:
-        if outcome := call._outcome:
+        if outcome := call.outcome:
             content, agent = outcome.content, outcome.agent
             if agent is not None and previous is not None and agent is not previous:
                 # The message of the earlier handoff is already recorded. So this message names the handoff that it replaces.
-                content = _with_note(content, f" (replaces the handoff to {previous.name})")
+                content = with_note(content, f" (replaces the handoff to {previous.name})")
             if call.tool is not None and call.tool.is_answer and content == ACCEPTED:
                 content = _accepted(calls)
-            messages.append(_message(call, content) if call._decided else tool_message(call.message, content))
+            messages.append(_message(call, content) if call.decided else tool_message(call.message, content))
             previous = agent or previous
             continue
-        open_set = _open_set(calls) if open_set is None else open_set
+        open_set = calls.open() if open_set is None else open_set
         if call not in open_set:
             messages.append(_message(call, _text_without_outcome(call)))
     return messages
 
 
-def _with_note(content: str | list[Part], note: str) -> str | list[Part]:
-    return content + note if isinstance(content, str) else [*content, text_part(note)]
-
-
-def _text_without_outcome(call: ToolCall) -> str:
-    if not call._started:
-        return OUTCOME_UNKNOWN if call._has_started_inside else INTERRUPTED
+def _text_without_outcome(call: Call) -> str:
+    if not call.has_started:
+        return OUTCOME_UNKNOWN if call.has_started_inside else INTERRUPTED
     was_abandoned = call.tool is not None and call.tool.abandon_on_cancel
     return OUTCOME_UNKNOWN + (STILL_RUNNING if was_abandoned else "")
 
 
-def _message(call: ToolCall, content: str | list[Part]) -> Message:
+def _message(call: Call, content: str | list[Part]) -> Message:
     """Return the tool message. It contains the changed arguments of a user, because the assistant message never changes.
 
     The message of a call inside code has no such note: the code reads it when it is replayed, and no model does.
     """
-    if call.parent is None and call._decided is not None and call._decided.arguments is not None:
-        changed = json.dumps(dict(call._replaced or call._decided.arguments), ensure_ascii=False)
+    if call.parent is None and call.decided is not None and call.decided.arguments is not None:
+        changed = json.dumps(dict(call.replaced or call.decided.arguments), ensure_ascii=False)
         note = f"(run with arguments changed by the user: {changed})"
         content = f"{note}\n{content}" if isinstance(content, str) else [text_part(note), *content]
     return tool_message(call.message, content)
 
 
-def _accepted(calls: list[ToolCall]) -> str:
+def _accepted(calls: TurnCalls) -> str:
     """Return the content for a valid call of `final_answer`. It ends the run if all calls have ended, without a handoff."""
-    if (target := handed_to(calls)) is not None:
+    if (target := calls.handed_to()) is not None:
         return f"not the answer: the conversation was handed over to {target.name}"
-    if any(call._outcome is None for call in calls):
+    if any(call.outcome is None for call in calls):
         return f"not the answer: another call has not ended; call {FINAL_ANSWER} again"
     return ACCEPTED
 
 
-# --- open calls -------------------------------------------------------------------------------------------------------
-
-
-def _open_set(calls: list[ToolCall]) -> set[ToolCall]:
-    """Return the calls that get no answer, so that a later run can resume them.
-
-    After a handoff in the same turn, no call stays open, because the new agent may not have its function.
-    """
-    return set() if handed_to(calls) else _resumable(calls)
-
-
-def _resumable(calls: list[ToolCall]) -> set[ToolCall]:
-    """Return the calls that have not started, or are repeatable.
-
-    Ids may repeat. A call is excluded if a later call with the same id and name has an answer: a resumed run would give that
-    answer to the earlier call.
-    """
-    resumable: set[ToolCall] = set()
-    answered: set[tuple[str, str]] = set()
-    for call in reversed(calls):
-        key = (call.id, call.name)
-        if call._outcome or key in answered or (call._started and not call.is_repeatable):
-            answered.add(key)
-        else:
-            resumable.add(call)
-    return resumable
-
-
-def _waits(calls: list[ToolCall]) -> bool:
-    """Return whether a waiting call keeps the turn open.
-
-    After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.
-    """
-    held = [call for call in calls if call._hold is not None]
-    if not held:
-        return False
-    for call in calls:
-        if call._outcome and call._outcome.agent and not (call.tool and call.tool.is_handoff):
-            return False
-    return not _resumable(calls).isdisjoint(held)
-
-
-def reopened(call: ToolCall) -> ToolCall:
-    """Return the call for a turn that stays open. If the call must change, return a new object.
-
-    A handoff to an agent is open again, because the waiting calls must belong to the active agent. If the run has not reached
-    a call that needs a decision, the call waits too. So the user can decide on all calls at once.
-    """
-    is_denied = call._outcome is not None and call._outcome.agent is None
-    if call.tool is not None and call.tool.is_handoff and not is_denied:
-        return dataclasses.replace(call, _outcome=None, _started=False)
-    is_new = call._outcome is None and not call._started and call._decided is None and call._hold is None
-    if is_new and call.tool is not None and (hold := standing_hold(call.tool)) and _can_be_called(call, call.tool):
-        return dataclasses.replace(call, _hold=hold)
-    return call
-
-
-def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
-    """Return whether the arguments are valid. A call with invalid arguments fails, so no user has to decide."""
-    try:
-        valid_arguments(tool, call.arguments)
-    except Exception:  # noqa: BLE001 - a validator of the user may raise anything; the call will report it later
-        return False
-    return True
-
-
-def _entry_of(call: ToolCall) -> Message | None:
+def _entry_of(call: Call) -> Message | None:
     """Return the entry of a waiting call for the history; None for another call."""
-    if call._hold is None:
+    if call.hold is None:
         return None
-    decided = call._decided or Decided()
-    entry: Message = {"index": call.index, "reason": call._hold.reason}
-    data = call._hold.data
-    if isinstance(call._hold, NeedsApproval):
+    decided = call.decided or UNDECIDED
+    entry: Message = {"index": call.index, "reason": call.hold.reason}
+    data = call.hold.data
+    if isinstance(call.hold, NeedsApproval):
         entry["approval"] = True
         data = decided.data  # the data of a question that the user has already answered
         if decided.is_answered:
@@ -312,6 +197,6 @@ def _entry_of(call: ToolCall) -> Message | None:
         entry["data"] = data
     if decided.arguments is not None:
         entry["arguments"] = dict(decided.arguments)
-    if call._replaced is not None:
-        entry["replaced"] = dict(call._replaced)
+    if call.replaced is not None:
+        entry["replaced"] = dict(call.replaced)
     return entry

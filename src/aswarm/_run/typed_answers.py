@@ -20,7 +20,8 @@ from aswarm._values.output import ACCEPTED, FINAL_ANSWER, AnswerType, Output, an
 from aswarm._wire.accumulator import Accumulator
 from aswarm._wire.request import CompletionRequest, with_schema
 
-from .plan import ToolCall, ToolOutcome
+from .call import Call
+from .outcome import ToolOutcome
 
 Tools = Mapping[str, Tool[..., Any]]
 _ANOTHER = f"not the answer: an earlier call of {FINAL_ANSWER} was accepted"
@@ -89,7 +90,7 @@ class TypedAnswers:
 
     # --- the answer ---
 
-    def read(self, message: Message, calls: Sequence[ToolCall], agent: Agent) -> bool:
+    def read(self, message: Message, calls: Sequence[Call], agent: Agent) -> bool:
         """Return whether the completion is the answer of the run. Set `correction` for an invalid text."""
         self.settle(calls)
         wanted = self._output_of(agent)
@@ -111,16 +112,16 @@ class TypedAnswers:
             return False
         return True
 
-    def settle(self, calls: Sequence[ToolCall]) -> None:
+    def settle(self, calls: Sequence[Call]) -> None:
         """Set the outcome of each call of `final_answer`. Such a call runs no function."""
         accepted = False
         for call in calls:
-            if call.tool is not None and call.tool.is_answer and call._outcome is None:
-                call._hold = None
-                call._outcome = ToolOutcome(_ANOTHER) if accepted else self._read_call(call)
-                accepted = accepted or call._outcome.error is None
+            if call.tool is not None and call.tool.is_answer and call.outcome is None:
+                outcome = ToolOutcome(_ANOTHER) if accepted else self._read_call(call)
+                call.finish(outcome)
+                accepted = accepted or outcome.error is None
 
-    def _read_call(self, call: ToolCall) -> ToolOutcome:
+    def _read_call(self, call: Call) -> ToolOutcome:
         wanted = self._output_of(call.agent)
         assert wanted is not None  # noqa: S101 - only an agent with a type has this function
         output, answer = wanted
@@ -130,21 +131,15 @@ class TypedAnswers:
             return ToolOutcome(f"Error: {error}", error=error)
         return ToolOutcome(ACCEPTED)
 
-    def end_turn(self, calls: Sequence[ToolCall], answers: Sequence[Message], *, handed_off: bool) -> bool:
+    def end_turn(self, calls: Sequence[Call], answers: Sequence[Message], *, handed_off: bool) -> bool:
         """Return whether the turn contains the answer of the run. Count an invalid answer, unless the turn has a handoff."""
         self._forces = False
         if any(message["content"] == ACCEPTED and message["tool_name"] == FINAL_ANSWER for message in answers):
             return True
         for call in calls:
-            if (
-                call.tool is not None
-                and call.tool.is_answer
-                and call._outcome
-                and call._outcome.error
-                and not handed_off
-            ):
+            if call.tool is not None and call.tool.is_answer and call.outcome and call.outcome.error and not handed_off:
                 if wanted := self._output_of(call.agent):
-                    self._count(*wanted, str(call._outcome.error))
+                    self._count(*wanted, str(call.outcome.error))
                 break
         return False
 

@@ -106,8 +106,8 @@ class Tool(Generic[P, R]):
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
     is_external: bool = False
-    # Gets a call with its decision, and the earlier decisions. Raises ConfigurationError if the decision does not suit the call.
-    _check_decision: Callable[[Any, Any], None] | None = None
+    # Gets a call, the decisions on it, and the earlier decisions. Raises ConfigurationError if they do not suit the call.
+    _check_decision: Callable[[Any, Any, Any], None] | None = None
     # The name of the program that provides the tool, for error texts; empty for a function of this program.
     _origin: str = ""
     # Whether its function makes calls that the run records. So an interrupted call may run again.

@@ -93,6 +93,11 @@ def text_part(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
+def with_note(content: str | list[Part], note: str) -> str | list[Part]:
+    """Return the content with a text after it."""
+    return content + note if isinstance(content, str) else [*content, text_part(note)]
+
+
 def described(content: str | Sequence[Any]) -> str:
     """Return the content of a message as text. Names such as "[file a.pdf]" replace images and files."""
     return content if isinstance(content, str) else " ".join(map(_described_part, content))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from aswarm._run.current_call import OuterRun
+from aswarm._run.call import OTHER_CALLS, Call, TurnCalls
+from aswarm._run.current_call import OuterRun, Running
 from aswarm._run.execution import finished_event, run_group
-from aswarm._run.handlers import ToolHandler
-from aswarm._run.plan import OTHER_CALLS, CallInside, ToolCall, plan
-from aswarm._run.turn import Turn, changes_of, handed_to, reopened, unknown_calls_of
+from aswarm._run.plan import plan
+from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
@@ -24,8 +23,8 @@ from aswarm._values.events import LoopEvent, ToolProgress
 from aswarm._values.messages import call_arguments
 
 from ._sandbox import Broken, MadeCall, Paused, Sandbox, Step
-from ._state import CodeState, has_run, hold_of, is_denied, value_of
-from ._values import result_text, value_for_record
+from ._state import CodeState, has_run, hold_of, inside, is_denied, value_of
+from ._values import result_text
 
 NOT_AWAITED = "not run: the code ended without it"
 
@@ -33,28 +32,27 @@ NOT_AWAITED = "not run: the code ended without it"
 class Snippet:
     """One snippet inside a call of `run_code`.
 
-    `outer`: that call. `handler`: the outermost handler of the run. `state`: the calls of an earlier run, if the snippet has
-    waited. `tools`: the functions of the code, by name.
+    `now`: that call, in `run`. `state`: the calls of an earlier run, if the snippet has waited. `tools`: the functions of the code,
+    by name.
     """
 
     def __init__(
         self,
-        outer: ToolCall,
+        now: Running,
         run: OuterRun,
-        handler: ToolHandler,
         sandbox: Sandbox,
         state: CodeState,
         tools: Mapping[str, Tool[..., Any]],
     ) -> None:
-        self._outer = outer
+        self._outer = now.call
+        self._emit_outside = now.emit
         self._run = run
-        self._handler = handler
+        self._handler = now.handler
         self._sandbox = sandbox
         self._state = state
-        state.readings = sandbox.stubs.readings
         self._tools = tools
-        self._made: list[ToolCall] = []  # by the code, in this execution
-        self._by_id: dict[int, ToolCall] = {}  # the calls without a delivered result, by their ids in the sandbox
+        self._made: list[Call] = []  # by the code, in this execution
+        self._by_id: dict[int, Call] = {}  # the calls without a delivered result, by their ids in the sandbox
         self._replayed = [*state.delivered]
         self._target: Agent | None = None
 
@@ -77,8 +75,8 @@ class Snippet:
             raise
         finally:
             for call in () if waits else self._state.calls:
-                call._close(NOT_AWAITED)
-            self._outer._unknown_inside = unknown_calls_of(self._state.calls)
+                call.close(NOT_AWAITED)
+            self._outer.note_unknown_inside(self._state.calls.unknown())
 
     # --- rounds ---
 
@@ -87,7 +85,7 @@ class Snippet:
         new = [self._call_of(made) for made in step.made]
         pending = [self._by_id[each] for each in step.waits_for if each in self._by_id]
         if self._replayed:
-            ready: Sequence[ToolCall] = self._recorded(self._replayed.pop(0))
+            ready: Sequence[Call] = self._recorded(self._replayed.pop(0))
         else:
             # Calls that were left when the code got a denial start only if the code makes no new call.
             batch = new or sorted(pending, key=lambda call: call.index)
@@ -100,7 +98,7 @@ class Snippet:
             del self._by_id[ids[call]]
         return {ids[call]: self._result_of(call) for call in ready}
 
-    def _call_of(self, made: MadeCall) -> ToolCall:
+    def _call_of(self, made: MadeCall) -> Call:
         """Return the call that the code has made: a new call, or the call of the earlier run at this place."""
         name = self._sandbox.stubs.names[made.name]
         position, known = len(self._made), self._state.calls
@@ -111,15 +109,13 @@ class Snippet:
         else:
             function = {"name": name, "arguments": made.arguments}
             message = {"id": f"{self._outer.id}.{position}", "type": "function", "function": function}
-            call = CallInside(message, position, self._outer.agent, self._tools[name], outer=self._outer)
+            call = inside(message, position, self._tools[name], self._outer, self._state.readings)
             known.append(call)
-        if isinstance(call, CallInside):
-            call.read = partial(value_for_record, self._sandbox.stubs.readings[name])
         self._made.append(call)
         self._by_id[made.id] = call
         return call
 
-    def _recorded(self, positions: Sequence[int]) -> list[ToolCall]:
+    def _recorded(self, positions: Sequence[int]) -> list[Call]:
         calls = self._made
         if not all(
             each < len(calls) and calls[each]._outcome and calls[each] in self._by_id.values() for each in positions
@@ -127,7 +123,7 @@ class Snippet:
             raise CallLost(OTHER_CALLS)
         return [calls[each] for each in positions]
 
-    async def _ready(self, batch: Sequence[ToolCall]) -> Sequence[ToolCall]:
+    async def _ready(self, batch: Sequence[Call]) -> Sequence[Call]:
         """Return the calls of the batch with a result; runs them, unless some are denied.
 
         A denial goes to the code at once, alone: it may make the other calls needless.
@@ -138,16 +134,16 @@ class Snippet:
                 self._report(call)
         if denied:
             return denied
-        await self._run_calls([call for call in batch if call._outcome is None])
+        await self._run_calls([call for call in batch if call.outcome is None])
         return batch
 
-    async def _run_calls(self, calls: Sequence[ToolCall]) -> None:
+    async def _run_calls(self, calls: Sequence[Call]) -> None:
         state = self._run.state
         if state.budget is not None:
             state.budget.admit_calls(calls)
             for call in calls:
                 self._report(call)
-        calls = [call for call in calls if call._outcome is None]
+        calls = TurnCalls(call for call in calls if call.outcome is None)
         turn = Turn(calls)  # a round waits, and hands off, like the same calls in one message
         for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
             try:
@@ -156,21 +152,21 @@ class Snippet:
                 raise
             except Exception as error:  # of a middleware, a hook or the record: it ends the run, as outside of code
                 raise FailedInside(error, has_started=self._has_started) from error
-            state.context.update(changes_of(group))
+            state.context.update(calls.changes())
             if not turn.finish_group(group):
-                self._state.calls[:] = map(reopened, self._state.calls)
+                self._state.calls[:] = self._state.calls.reopened()
                 raise hold_of(self._state, Turn(self._state.calls, self._state.entries))
         if state.budget is not None:
             state.budget.add_results(calls)
-        self._target = handed_to(calls)
+        self._target = calls.handed_to()
 
     @property
     def _has_started(self) -> bool:
-        return self._state.had_started or any(call._started or call._has_started_inside for call in self._made)
+        return self._state.had_started or any(call.has_started or call.has_started_inside for call in self._made)
 
-    def _result_of(self, call: ToolCall) -> dict[str, Any]:
-        assert call._outcome is not None  # noqa: S101 - only such calls are ready
-        content = call._outcome.content
+    def _result_of(self, call: Call) -> dict[str, Any]:
+        assert call.outcome is not None  # noqa: S101 - only such calls are ready
+        content = call.outcome.content
         if (value := value_of(call, self._state)) is not None:
             return {"return_value": value.value}
         kind = "PermissionError" if is_denied(call, self._state) else "RuntimeError"
@@ -180,12 +176,11 @@ class Snippet:
 
     def _emit(self, event: LoopEvent) -> None:
         outer = self._outer
-        if outer._emit is not None:
-            outer._emit(ToolProgress(outer.index, outer.id, outer.name, event))
+        self._emit_outside(ToolProgress(outer.index, outer.id, outer.name, event))
 
-    def _report(self, call: ToolCall) -> None:
-        if call._outcome is not None:
-            self._emit(finished_event(call, call._outcome))
+    def _report(self, call: Call) -> None:
+        if call.outcome is not None:
+            self._emit(finished_event(call, call.outcome))
 
     # --- the end ---
 
@@ -204,11 +199,11 @@ class Snippet:
 
     def _close(self) -> str:
         """Close the calls that the code does not need, and return a note that names them."""
-        left = [call for call in self._made if call._outcome is None]
+        left = [call for call in self._made if call.outcome is None]
         for call in left:
-            call._close(NOT_AWAITED)
+            call.close(NOT_AWAITED)
             self._report(call)
-        unknown = [call for call in left if call._outcome and call._outcome.unknown]
+        unknown = [call for call in left if call.outcome and call.outcome.unknown]
         return _note(
             "not run, because the code ended without them", [call for call in left if call not in unknown]
         ) + _note(
@@ -224,6 +219,6 @@ class Snippet:
         return f"\n[calls that ran before: {listed}]" if ran else ""
 
 
-def _note(text: str, calls: Sequence[ToolCall]) -> str:
+def _note(text: str, calls: Sequence[Call]) -> str:
     names = ", ".join(f"{call.name} ({call.id})" for call in calls)
     return f"\n[{text}: {names}]" if calls else ""

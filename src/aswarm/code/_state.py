@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from aswarm._agent_tool import decisions_inside
-from aswarm._run.plan import CallInside, Decided, OutcomeInside, ToolCall
+from aswarm._run.call import Call, CallInside, Decided, ToolCall, TurnCalls
+from aswarm._run.outcome import OutcomeInside, Returned
 from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
-from aswarm._run.returned import Returned
 from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
 from aswarm._values.decisions import is_run_inside, waiting_entries
@@ -22,7 +23,7 @@ from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, call_name, match_answers, normalize
 
 from ._sandbox import Surroundings
-from ._values import Reading, final_value, raises
+from ._values import Reading, final_value, raises, value_for_record
 
 CODE = "code"
 
@@ -37,7 +38,7 @@ class CodeState:
     """
 
     surroundings: Surroundings
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    calls: TurnCalls = field(default_factory=TurnCalls)
     delivered: list[list[int]] = field(default_factory=list[list[int]])
     finished: set[int] = field(default_factory=set[int])
     failed: set[int] = field(default_factory=set[int])
@@ -47,9 +48,17 @@ class CodeState:
     readings: Mapping[str, Reading] = field(default_factory=dict[str, Reading])
 
 
+def inside(
+    message: Message, position: int, tool: Tool[..., Any] | None, outer: Call, readings: Mapping[str, Reading]
+) -> CallInside:
+    """Return a call of the code."""
+    read = partial(value_for_record, readings.get(call_name(message), "any"))
+    return CallInside(message, position, tool, outer, read)
+
+
 def waited(call: ToolCall) -> Mapping[str, Any] | None:
     """Return the data of the snippet of a call that has waited, or None. Raises ConfigurationError for data of another form."""
-    data = call._decided.data if call._decided else None
+    data = call.data
     if data is None:
         return None
     if not (is_run_inside(data) and is_object(data.get(CODE))):
@@ -61,7 +70,11 @@ def waited(call: ToolCall) -> Mapping[str, Any] | None:
 
 
 def restored(
-    call: ToolCall, data: Mapping[str, Any], tools: Mapping[str, Tool[..., Any]], decided: Decided
+    call: Call,
+    data: Mapping[str, Any],
+    tools: Mapping[str, Tool[..., Any]],
+    decided: Decided,
+    readings: Mapping[str, Reading],
 ) -> CodeState:
     """Return the state of a snippet that has waited, with the decisions of this run on its calls.
 
@@ -70,20 +83,22 @@ def restored(
     try:
         head, *behind = normalize(data["messages"])
         made, code = head["tool_calls"], data[CODE]
-        calls: list[ToolCall] = [
-            CallInside(each, position, call.agent, tools.get(call_name(each)), outer=call)
-            for position, each in enumerate(made)
-        ]
+        calls = TurnCalls(
+            inside(each, position, tools.get(call_name(each)), call, readings) for position, each in enumerate(made)
+        )
         delivered = [[*map(int, each)] for each in code["delivered"]]
         values = {int(position): each for position, each in code.get("values", {}).items()}
         failed, not_run = set(map(int, code["failed"])), set(map(int, code.get("not_run", ())))
-        state = CodeState(Surroundings(**code["surroundings"]), calls, delivered, failed=failed, not_run=not_run)
+        state = CodeState(
+            Surroundings(**code["surroundings"]), calls, delivered, failed=failed, not_run=not_run, readings=readings
+        )
         answers = match_answers(made, [each for each in behind if WAITING not in each])
         for each, answer in zip(calls, answers, strict=True):
             if answer is not None:
                 content, value = answer["content"], values.get(each.index)
                 own = None if value is None else Returned.from_record(content, value)
-                each._outcome, each._merged = OutcomeInside(content, returned=own), True
+                each.finish(OutcomeInside(content, returned=own))
+                each.merge()
                 state.finished.add(each.index)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(
@@ -92,7 +107,7 @@ def restored(
         ) from error
     state.entries = waiting_entries([head, *behind]) or {}
     state.had_started = bool(data.get(STARTED_INSIDE))
-    open_ones = [each for each in calls if each._outcome is None]
+    open_ones = [each for each in calls if each.outcome is None]
     decide(open_ones, decisions_inside(decided), state.entries)
     return state
 
@@ -102,7 +117,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
     agent, calls = state.calls[0].agent.name, [call.message for call in state.calls]
     head: Message = {"role": "assistant", "content": None, "sender": agent, "tool_calls": calls}
     messages, waiting = turn.added_to([head])
-    has_started = state.had_started or any(call._started or call._has_started_inside for call in state.calls)
+    has_started = state.had_started or any(call.has_started or call.has_started_inside for call in state.calls)
     stored = jsonable([{WAITING: [{"data": {"messages": messages}}]}])
     if not is_array(stored):
         raise CallerMistake(
@@ -120,7 +135,7 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
             CODE: {
                 "surroundings": asdict(state.surroundings),
                 "delivered": state.delivered,
-                "not_run": [call.index for call in state.calls if call._outcome and not has_run(call, state)],
+                "not_run": [call.index for call in state.calls if call.outcome and not has_run(call, state)],
                 "failed": sorted(call.index for call in state.calls if has_failed(call, state)),
                 "values": {str(call.index): each.recorded for call in state.calls if (each := value_of(call, state))},
             },
@@ -128,9 +143,9 @@ def hold_of(state: CodeState, turn: Turn) -> Hold:
     )
 
 
-def check_decision(tools: Mapping[str, Tool[..., Any]], call: ToolCall, earlier: Decided) -> None:
+def check_decision(tools: Mapping[str, Tool[..., Any]], call: Call, decided: Decided, earlier: Decided) -> None:
     """Raise ConfigurationError if the decision does not suit the snippet inside the call, before any other call runs."""
-    data, decided = waited(call), call._decided or earlier
+    data = waited(call)
     if data is None:
         return
     if decided.arguments is not earlier.arguments:
@@ -138,7 +153,7 @@ def check_decision(tools: Mapping[str, Tool[..., Any]], call: ToolCall, earlier:
             f"the call {call.id!r} of {call.name}: its code has started, so it cannot be changed; decide on the calls inside"
         )
     try:
-        restored(call, data, tools, decided)
+        restored(call, data, tools, decided, {})
     except ConfigurationError as error:
         raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 
@@ -148,7 +163,7 @@ def check_decision(tools: Mapping[str, Tool[..., Any]], call: ToolCall, earlier:
 
 def has_failed(call: ToolCall, state: CodeState) -> bool:
     """Return whether the call raises in the code: it failed, or its function was not allowed to run."""
-    outcome = call._outcome
+    outcome = call.outcome
     if outcome is None:
         return False
     if call.index in state.finished:  # its content may look like a refusal
@@ -158,7 +173,7 @@ def has_failed(call: ToolCall, state: CodeState) -> bool:
 
 def value_of(call: ToolCall, state: CodeState) -> Returned | None:
     """Return the value of a call for the code. None if the call raises in the code, or has no outcome."""
-    outcome = call._outcome
+    outcome = call.outcome
     if outcome is None or has_failed(call, state):
         return None
     return final_value(state.readings.get(call.name, "any"), outcome)
@@ -168,10 +183,10 @@ def has_run(call: ToolCall, state: CodeState) -> bool:
     """Return whether functions of the call have run, in this run or an earlier one. A refused call has not run."""
     if call.index in state.finished:
         return call.index not in state.not_run
-    return call._started or (call._outcome is not None and call._outcome.unknown)
+    return call.has_started or (call.outcome is not None and call.outcome.unknown)
 
 
 def is_denied(call: ToolCall, state: CodeState) -> bool:
     """Return whether a user has denied the call."""
     denied = (DENIED, DENIED_INSIDE)
-    return has_failed(call, state) and call._outcome is not None and str(call._outcome.content).startswith(denied)
+    return has_failed(call, state) and call.outcome is not None and str(call.outcome.content).startswith(denied)

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from aswarm._run.current_call import recorded_start, running_call, running_handler, running_run
-from aswarm._run.plan import CODE_STARTED, Decided, ToolCall
+from aswarm._run.call import CODE_STARTED, UNDECIDED
+from aswarm._run.current_call import Running, running
 from aswarm._tools.tool import (
     Tool,
     function_tool,
@@ -141,28 +141,28 @@ class _CodeTool:
         return str(await self._run(code))
 
     async def _run(self, code: str) -> str | Result:
-        outer, run, handler = running_call.get(), running_run.get(), running_handler.get()
-        if outer is None or run is None or handler is None:
+        if (now := running()) is None or now.run is None:
             raise ConfigurationError(
                 "a code_tool works only as a function of an agent; put it into Agent(functions=[...])"
             )
         try:
             workers()  # raises in a forked process
-            state = self._state_of(outer)
+            state = self._state_of(now)
         except ConfigurationError as error:
-            has_started = outer._has_started_inside
+            outer = now.call
+            has_started = outer.has_started_inside
             raise CallerMistake(f"the call {outer.id!r} of {outer.name}: {error}", has_started=has_started) from error
         sandbox = Sandbox(self.stubs, self.limits, state.surroundings, self.has_type_check)
-        return await Snippet(outer, run, handler, sandbox, state, self.tools).run(code)
+        return await Snippet(now, now.run, sandbox, state, self.tools).run(code)
 
-    def _state_of(self, outer: ToolCall) -> CodeState:
+    def _state_of(self, now: Running) -> CodeState:
+        outer, readings = now.call, self.stubs.readings
         if (data := waited(outer)) is not None:
-            return restored(outer, data, self.tools, outer._decided or Decided())
-        fixed = recorded_start.get()
-        recorded_start.set(None)  # code inside this code has its own start
+            return restored(outer, data, self.tools, outer.decided or UNDECIDED, readings)
+        fixed = now.recorded_start
         if fixed is None:
             clock, seed = datetime.now(UTC).isoformat(timespec="milliseconds"), os.urandom(8).hex()
             fixed = {"clock": clock, "timezone": self.timezone, "seed": seed}
-        if outer._emit is not None:  # this entry is written with the first call
-            outer._emit(ToolProgress(outer.index, outer.id, outer.name, {"type": CODE_STARTED, **fixed}))
-        return CodeState(Surroundings(fixed["clock"], fixed["timezone"], fixed["seed"]))
+        # This entry is written with the first call.
+        now.emit(ToolProgress(outer.index, outer.id, outer.name, {"type": CODE_STARTED, **fixed}))
+        return CodeState(Surroundings(fixed["clock"], fixed["timezone"], fixed["seed"]), readings=readings)

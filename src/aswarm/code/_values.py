@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import from_json, to_jsonable_python
 
-from aswarm._run.plan import OutcomeInside, ToolCall, ToolOutcome
-from aswarm._run.returned import Returned, returned
+from aswarm._run.call import ToolCall
+from aswarm._run.outcome import OutcomeInside, Returned, ToolOutcome, returned
 from aswarm._values.content import described
 from aswarm._values.json import finite, whole_characters
 from aswarm._values.text import whole_escapes
@@ -29,7 +29,9 @@ def raises(call: ToolCall, outcome: ToolOutcome) -> bool:
     """Return whether the call raises in the code: it failed, or its function was not allowed to run."""
     if outcome.error is not None or outcome.unknown or outcome.still_running:
         return True
-    return not call._started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
+    return (
+        not call.has_started and isinstance(outcome.content, str) and outcome.content.startswith(("not run", "stopped"))
+    )
 
 
 def value_for_record(reading: Reading, call: ToolCall, outcome: ToolOutcome) -> Returned | None:

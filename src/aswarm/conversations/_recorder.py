@@ -18,8 +18,9 @@ from typing import Any
 
 import anyio
 
+from aswarm._run.call import Call, ToolCall
 from aswarm._run.handlers import Handlers, Started
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._runtime import clocks
 from aswarm._runtime.backend import BackgroundTask, raise_if_own, wait_shielded
@@ -84,27 +85,29 @@ class ConversationRecorder:
         self._slot.enter_tool()
         if call.tool is not None and call.tool.is_handoff:  # a handoff has no side effect, so its start needs no record
             return await handlers.call_tool(call, context, started)
+        call = Call.of(call)
         has_started = False
 
         async def record_start() -> None:
             nonlocal has_started
-            has_started = call._started = True
+            has_started = True
+            call.start()
             try:
                 await self.save()  # if `save` raises, the function does not start
             except BaseException:
-                call._started = False
+                call.withdraw()
                 raise
             await started()
 
         try:
             outcome = await handlers.call_tool(call, context, record_start)
         except Hold as hold:
-            if has_started and not call._started:
-                call._hold = hold
+            if has_started and not call.has_started:
+                call.wait(hold)
                 await self.save()
             raise
-        if has_started and isinstance(outcome, ToolOutcome):  # pyright: ignore[reportUnnecessaryIsInstance] - a middleware may return anything
-            call._outcome = outcome
+        if has_started:
+            call.finish(outcome)
             await self.save()
         return outcome
 

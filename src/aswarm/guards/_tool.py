@@ -7,8 +7,9 @@ import json
 from collections.abc import Awaitable
 from typing import Any, TypeAlias
 
+from aswarm._run.call import Call, ToolCall
 from aswarm._run.handlers import Handlers, Middleware, Started
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._tools.conversion import parse_arguments
 from aswarm._tools.tool import names_hold
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError, ToolError
@@ -67,6 +68,7 @@ def guard_tool(
 
     def wrap(handlers: Handlers) -> Handlers:
         async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+            call = Call.of(call)
             if first is not None and (answered := await _before(first, call, handlers)) is not None:
                 return answered
             outcome = await handlers.call_tool(call, context, started)
@@ -77,23 +79,22 @@ def guard_tool(
     return guarding(wrap)
 
 
-async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutcome | None:
+async def _before(check: Check, call: Call, handlers: Handlers) -> ToolOutcome | None:
     """Return the outcome of a call that must not run, or None if it may run. Raises Hold and Blocked."""
     try:
         arguments = parse_arguments(call.arguments)
         arguments = arguments if call.tool is None else call.tool._schema.validate(arguments)
     except ToolArgumentsError as error:  # a check cannot judge such a call
-        return call._refused(f"Error: {error}", error)
+        return call.refusal(f"Error: {error}", error)
     is_approved = call.is_approved
     checked = CheckedCall(call.name, arguments, call.id, is_approved, call.agent, handlers.run)
     match await _judged(check, checked, call):
         case Block(reason):
-            return call._refused(with_reason(NOT_RUN, reason))
+            return call.refusal(with_reason(NOT_RUN, reason))
         case Say(text):
-            return ToolOutcome(text, unknown=call._has_started_inside)
+            return ToolOutcome(text, unknown=call.has_started_inside)
         case Replace(value):
-            call._replaced = value = dict(value)
-            call.arguments = json.dumps(value, ensure_ascii=False)
+            call.replace_arguments(new := dict(value), json.dumps(new, ensure_ascii=False))
         case Hold() as hold if not is_approved:
             raise hold
         case _:
@@ -101,7 +102,7 @@ async def _before(check: Check, call: ToolCall, handlers: Handlers) -> ToolOutco
     return None
 
 
-async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: Handlers) -> ToolOutcome:
+async def _after(check: Check, call: Call, outcome: ToolOutcome, handlers: Handlers) -> ToolOutcome:
     """Return the outcome for the model. Raises Blocked."""
     checked = CheckedResult(
         call.name, call.arguments, outcome.content, outcome.error, call.id, call.agent, handlers.run
@@ -120,7 +121,7 @@ async def _after(check: Check, call: ToolCall, outcome: ToolOutcome, handlers: H
 
 
 async def _judged(
-    check: Check, checked: CheckedCall | CheckedResult, call: ToolCall, withheld: ToolOutcome | None = None
+    check: Check, checked: CheckedCall | CheckedResult, call: Call, withheld: ToolOutcome | None = None
 ) -> Verdict:
     """Return the verdict. If the run ends now, the history gets the reason as the result of the call.
 
@@ -132,7 +133,7 @@ async def _judged(
             raise refusal(check.name, verdict.reason)
     except Blocked as error:
         # Without a result, the call would run when the history is resumed, or its outcome would be unknown.
-        refused = call._refused(NOT_RUN) if withheld is None else withheld
-        call._outcome = dataclasses.replace(refused, content=with_reason(str(refused.content), error.reason))
+        refused = call.refusal(NOT_RUN) if withheld is None else withheld
+        call.finish(dataclasses.replace(refused, content=with_reason(str(refused.content), error.reason)))
         raise
     return verdict

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from mcp.types import ElicitRequest, ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
 
-from aswarm._run.plan import Decided, ToolCall
+from aswarm._run.call import Decided, ToolCall
 from aswarm._values.errors import CallLost, ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
 from aswarm._values.messages import STARTED_INSIDE
@@ -78,10 +78,10 @@ def responses_of(decided: Decided | None) -> tuple[InputResponses | None, str | 
     return {key: response_of(value, requests[key]) for key, value in answer.items()}, data["state"]
 
 
-def check_decision(call: ToolCall, earlier: Decided) -> None:
+def check_decision(call: ToolCall, decided: Decided, _: Decided) -> None:
     """Raise ConfigurationError if the decision does not fit the call. A run checks all decisions before it runs a call."""
     try:
-        responses_of(call._decided or earlier)
+        responses_of(decided)
     except ConfigurationError as error:
         raise ConfigurationError(f"the call {call.id!r} of {call.name}: {error}") from error
 

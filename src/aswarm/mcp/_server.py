@@ -31,7 +31,7 @@ from pydantic import ValidationError
 
 from aswarm import __version__
 from aswarm._blocking.sync_swarm import wait_on_event_loop
-from aswarm._run.current_call import progress, running_call
+from aswarm._run.current_call import progress, running
 from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import current_loop
 from aswarm._tools.nulls import without_optional_nulls
@@ -225,8 +225,8 @@ class MCPServer:
 
     async def _call(self, tool: ServerTool, arguments: dict[str, Any]) -> str | list[Shown]:
         send = functools.partial(self._send, tool, arguments)
-        call = running_call.get()
-        decided = None if call is None else call._decided
+        now = running()
+        decided = None if now is None else now.call.decided
         if (hold := question_of(decided)) is not None:
             raise hold  # without an answer, the call would run from its start and repeat what it did before the question
         result = await send(*responses_of(decided))

@@ -17,7 +17,7 @@ import anyio
 from mcp import Client
 from mcp.types import Tool
 
-from aswarm._run.current_call import running_call, running_run
+from aswarm._run.current_call import set_running
 from aswarm._run.handlers import NO_RUN
 from aswarm._runtime.backend import BackgroundTask
 from aswarm._values.errors import CallerMistake
@@ -55,8 +55,7 @@ class ServerSession:
 
     async def _run(self) -> None:
         # The task inherits the context of a call that started it, but the session lives longer than this call.
-        running_call.set(None)
-        running_run.set(None)
+        set_running(None)
         try:
             # The scope surrounds the client: cancel scopes must exit in reverse order. After opening, the deadline is removed.
             with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as opening:

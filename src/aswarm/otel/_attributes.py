@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.call import ToolCall
+from aswarm._run.outcome import ToolOutcome
 from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.text import sendable
 from aswarm._values.usage import Usage

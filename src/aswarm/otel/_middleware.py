@@ -15,8 +15,9 @@ from opentelemetry.context import create_key, get_current, get_value, set_value
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
+from aswarm._run.call import ToolCall
 from aswarm._run.handlers import Handlers, Middleware, RunInfo, Started
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._values.agent import Agent, Response
 from aswarm._values.errors import AswarmError, ConfigurationError, Hold
 from aswarm._values.text import sendable

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from aswarm._record.entry_maker import CLIENT_TOOL
+from aswarm._run.call import Call, ToolCall
 from aswarm._run.handlers import Handlers, Started
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._swarm import AsyncSwarm, with_innermost
 from aswarm._tools.conversion import to_text
 from aswarm._values.errors import Hold
@@ -56,8 +57,9 @@ def with_client(
 
     async def call_tool(call: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
         if call.tool is None:
-            if call._decided is not None and call._decided.is_answered:
-                return ToolOutcome(to_text(call._decided.answer))
+            decided = Call.of(call).decided
+            if decided is not None and decided.is_answered:
+                return ToolOutcome(to_text(decided.answer))
             if any(tool.name == call.name for tool in tools):
                 raise Hold(f"{call.name} runs in the client", data=dict(CLIENT_TOOL))
         return await handlers.call_tool(call, context, started)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aswarm import Agent, Result
-from aswarm._run.plan import ToolCall
+from aswarm._run.call import ToolCall
 from aswarm._tools.toolbox import tools_of
 
 AGENT = Agent(name="A")

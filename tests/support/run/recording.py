@@ -6,7 +6,8 @@ import copy
 from typing import Any
 
 from aswarm import Agent, Result, Usage, tool
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.call import ToolCall
+from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._wire.accumulator import Completion
 from aswarm._wire.request import RequestSettings
@@ -65,8 +66,8 @@ def complete(state: RunState, *calls: Json, content: str | None = None, **extra:
 
 def finish(call: ToolCall, content: str = "seen", *, agent: Agent | None = None, **changes: Any) -> None:
     """Finish a call with this result."""
-    call._started = True
-    call._outcome = ToolOutcome(content, Result(value=content, agent=agent, context_variables=changes))
+    call.start()
+    call.finish(ToolOutcome(content, Result(value=content, agent=agent, context_variables=changes)))
 
 
 def contents(state: RunState) -> list[tuple[str, str]]:

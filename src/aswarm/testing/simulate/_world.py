@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import anyio
 
 from aswarm._record.entries import Entry
+from aswarm._run.call import ToolCall
 from aswarm._run.handlers import Handlers, Middleware, Started
-from aswarm._run.plan import ToolCall, ToolOutcome
+from aswarm._run.outcome import ToolOutcome
 from aswarm._swarm import AsyncSwarm
 from aswarm._values.agent import Agent, Response
 from aswarm._values.budget import Budget

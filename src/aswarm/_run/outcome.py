@@ -1,28 +1,69 @@
-"""The value that a call inside code returned. The content of a tool message is a text for the model, and code needs data.
-
-A text does not show whether a function returned None or "None". So the outcome of a call inside code also has the value, as JSON
-text, and a record keeps it: a replay gives exactly the same value to the code. No I/O.
-"""
+"""The outcome of a tool call: the content for the model, the changes for the run, and the value for code. No I/O."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pydantic_core import from_json, to_jsonable_python
 
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import File, Image, described
-from aswarm._values.json import is_array
+from aswarm._values.json import is_array, sendable_data
 
 Content: TypeAlias = str | list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """The outcome of a call. `Response.unknown_calls` lists the calls with `still_running` or `unknown`.
+
+    Args:
+        content: The content of the tool message: a text, or a list of content parts.
+        result: The handoff and the changes of the context variables; None if there is neither.
+        error: The cause of a failure, or None.
+        still_running: Whether the function continues to run, because it could not be stopped.
+        unknown: Whether the function has started, in this process or an earlier one, and its outcome is unknown. If so,
+            `content` must tell this to the model.
+
+    In the content, a half of a surrogate pair becomes U+FFFD, because UTF-8 cannot encode it.
+    """
+
+    content: str | list[dict[str, Any]]
+    result: Result | None = None
+    error: Exception | None = None
+    still_running: bool = field(default=False, kw_only=True)
+    unknown: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        # Each result enters the run here: of a function, a middleware, a decision or a record.
+        content = self.content
+        if type(content) is str and content.isascii():
+            return
+        if (content := sendable_data(content)) is not self.content:
+            object.__setattr__(self, "content", content)
+
+    @property
+    def agent(self) -> Agent | None:
+        """The next agent of a handoff, or None."""
+        return self.result.agent if self.result else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeInside(ToolOutcome):
+    """The outcome of a call inside code. A middleware that replaces only the content keeps `returned`, and it then no longer holds."""
+
+    returned: Returned | None = field(default=None, kw_only=True, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Returned:
-    """The value that a call inside code returned.
+    """The value that a call inside code returned. The content of a tool message is a text for the model, and code needs data.
+
+    A text does not show whether a function returned None or "None". A record keeps the value, so a replay gives exactly the same
+    value to the code.
 
     `content`: the content of its tool message. The value holds only for this content, because a guard may replace it.
     `json`: the value as JSON text, in which pydantic's parser also reads NaN and Infinity.

@@ -1,0 +1,489 @@
+"""A tool call: its facts, the transitions that change them, and the facts that depend on the other calls of its turn.
+
+docs/design/calls.md has the table of states and events. No I/O.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, Literal, TypeAlias
+
+from aswarm._tools.conversion import arguments_or_text, valid_arguments
+from aswarm._tools.tool import Tool, standing_hold
+from aswarm._values.agent import Agent, UnknownCall
+from aswarm._values.content import with_note
+from aswarm._values.errors import ConfigurationError, Hold
+from aswarm._values.json import shown
+from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
+
+from .outcome import Returned, ToolOutcome
+
+Progress: TypeAlias = Literal["planned", "started", "waiting", "finished"]
+# The type of the progress that records the start of code; see `Tool._is_replayed`.
+CODE_STARTED = "CodeStarted"
+OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
+STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decisions of users on a call, in this run and earlier ones.
+
+    `arguments`: the arguments that a user has set in place of the model's arguments, or None.
+    `answer`: the data of `Answer`, if `is_answered`.
+    `data`: the data of the `Hold` that the user has answered.
+    `is_approval`: whether the decision of this run is an approval, and not only an `Answer`.
+    `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
+    """
+
+    arguments: Mapping[str, Any] | None = None
+    answer: Any = None
+    is_answered: bool = False
+    data: Any = None
+    is_approval: bool = False
+    seen: Mapping[str, Any] | str | None = None
+
+
+UNDECIDED = Decided()
+
+
+def _fact(name: str) -> Any:
+    # `attrgetter` is C code: reading a fact makes no frame, so it costs a run hardly more than an attribute.
+    return property(attrgetter(name))
+
+
+class ToolCall:
+    """One tool call of one assistant message, for middleware. aswarm makes it.
+
+    The object is the identity of the call, because ids of providers may repeat. All attributes are read-only, except `arguments`.
+
+    Args:
+        message: The call in the assistant message; it must not be changed.
+        index: The position of the call in that message, from 0.
+        agent: The agent that made the call.
+        tool: The called tool; None if the agent has no such function.
+
+    Attributes:
+        outcome: The outcome of a finished call, or None.
+        hold: The `Hold` of a waiting call, or None.
+        has_started: Whether the function has started.
+    """
+
+    __slots__ = (
+        "_agent",
+        "_arguments",
+        "_decided",
+        "_has_started",
+        "_hold",
+        "_index",
+        "_is_announced",
+        "_is_merged",
+        "_message",
+        "_outcome",
+        "_replaced",
+        "_tool",
+        "_unknown_inside",
+    )
+
+    message: Final[Message] = _fact("_message")
+    index: Final[int] = _fact("_index")
+    agent: Final[Agent] = _fact("_agent")
+    tool: Final[Tool[..., Any] | None] = _fact("_tool")
+    outcome: Final[ToolOutcome | None] = _fact("_outcome")
+    hold: Final[Hold | None] = _fact("_hold")
+    has_started: Final[bool] = _fact("_has_started")
+
+    def __init__(self, message: Message, index: int, agent: Agent, tool: Tool[..., Any] | None) -> None:
+        self._message = message
+        self._index = index
+        self._agent = agent
+        self._tool = tool
+        self._arguments: str = call_arguments(message)
+        self._decided: Decided | None = None
+        self._has_started = self._is_announced = self._is_merged = False
+        self._hold: Hold | None = None
+        self._outcome: ToolOutcome | None = None
+        self._replaced: Mapping[str, Any] | None = None
+        self._unknown_inside: Sequence[UnknownCall] = ()
+
+    @property
+    def arguments(self) -> str:
+        """The JSON text of the arguments; empty for no arguments.
+
+        A middleware may set it before the start of the call; a change does not change the history. Raises ConfigurationError
+        after the start.
+        """
+        return self._arguments
+
+    @arguments.setter
+    def arguments(self, arguments: str) -> None:
+        if self._has_started or self._outcome is not None:
+            raise ConfigurationError(
+                f"the arguments of the call of {self.name!r} were set after its start; set them before the inner call_tool is "
+                "called"
+            )
+        self._arguments = arguments
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.index} {self.name!r} {self.progress}>"
+
+    @property
+    def parent(self) -> ToolCall | None:
+        """The outer call whose function makes this call; None for a call of the model."""
+        return None
+
+    @property
+    def id(self) -> str:
+        """The id from the provider, or a generated id if the provider sent none."""
+        return str(self._message["id"])
+
+    @property
+    def name(self) -> str:
+        """The name of the tool, as the model sent it."""
+        return call_name(self._message)
+
+    @property
+    def progress(self) -> Progress:
+        """The state of the call: "planned", "started", "waiting" for a decision, or "finished"."""
+        if self._outcome is not None:
+            return "finished"
+        if self._hold is not None:
+            return "waiting"
+        return "started" if self._has_started else "planned"
+
+    @property
+    def has_started_inside(self) -> bool:
+        """Whether the call waits, or has waited, for an inner run in which a function has started."""
+        held, decided = self._hold and self._hold.data, self.data
+        return has_started_inside(held) or has_started_inside(decided)
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether a user has approved this call, or has answered its question."""
+        return self._decided is not None
+
+    @property
+    def answer(self) -> Any:
+        """The data of the `Answer` to the `Hold` of this call, or None."""
+        return self._decided and self._decided.answer
+
+    @property
+    def data(self) -> Any:
+        """The data of the `Hold` that this call raised before the user decided, or None."""
+        return self._decided and self._decided.data
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the function may run again after an interruption; see `repeatable` of `@tool`."""
+        return self._tool is not None and self._tool.repeatable
+
+
+class Call(ToolCall):
+    """A tool call with its transitions, for the run. A wrong order of transitions is a fault of aswarm, a RuntimeError.
+
+    `decided`: the decision that lets the call run; None if it stays open or is refused.
+    `is_announced`: whether `ToolCallStarted` was reported.
+    `is_merged`: whether the run has applied the handoff and the context changes of the call.
+    `replaced`: the arguments that a guard has set.
+    `unknown_inside`: the calls that its function made, and whose outcome is not known.
+    """
+
+    __slots__ = ()
+
+    decided: Final[Decided | None] = _fact("_decided")
+    is_announced: Final[bool] = _fact("_is_announced")
+    is_merged: Final[bool] = _fact("_is_merged")
+    replaced: Final[Mapping[str, Any] | None] = _fact("_replaced")
+    unknown_inside: Final[Sequence[UnknownCall]] = _fact("_unknown_inside")
+
+    @staticmethod
+    def of(call: ToolCall) -> Call:
+        """Return the call of the run. Raises ConfigurationError if a middleware has passed another object."""
+        if not isinstance(call, Call):
+            raise ConfigurationError(
+                f"a middleware passed {shown(call, 80)} to the inner call_tool; pass the call that it got"
+            )
+        return call
+
+    def _check(self, event: str, *refused: Progress) -> None:
+        if self._is_merged or (refused and self.progress in refused):
+            state = "merged" if self._is_merged else self.progress
+            raise RuntimeError(f"{event} of a call that is {state}: {self!r}")
+
+    # --- before the start ---
+
+    def decide(self, decided: Decided) -> None:
+        """Let the call run with these decisions."""
+        self._check("decide", "started", "waiting", "finished")
+        self._decided = decided
+
+    def replace_arguments(self, arguments: Mapping[str, Any], text: str) -> None:
+        """Set the arguments as a guard does. The user who decides on the call sees them. `text`: their JSON text."""
+        self.arguments = text
+        self._replaced = arguments
+
+    # --- progress ---
+
+    def start(self) -> None:
+        """Mark the start of the function, here or in an earlier process. A middleware may start a call again."""
+        if self._is_merged:
+            self._check("start")
+        self._has_started = True
+        self._hold = self._outcome = None
+
+    def announce(self) -> None:
+        """Mark the start as reported."""
+        self.start()
+        self._is_announced = True
+
+    def withdraw(self) -> None:
+        """Take back the start: the function has not run, or a run inside the call keeps what has started."""
+        self._check("withdraw", "finished")
+        self._has_started = False
+
+    def wait(self, hold: Hold) -> None:
+        """Keep the call open for a decision."""
+        self._check("wait", "started", "finished")
+        self._hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
+
+    def finish(self, outcome: ToolOutcome) -> None:
+        """Set the outcome. Raises ConfigurationError if a middleware has returned something else."""
+        # A middleware of the user is not type-checked, so it may return anything.
+        if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(
+                f"a middleware answered the call of {self.name} with {shown(outcome, 80)}; its call_tool must return a "
+                "ToolOutcome whose content is a str, or a list of content parts"
+            )
+        if self._is_merged:
+            self._check("finish")
+        self._outcome, self._hold = outcome, None
+
+    def refusal(self, text: str, error: Exception | None = None) -> ToolOutcome:
+        """Return the outcome of a call that is not executed; `unknown=True` if a function of an inner run has started."""
+        if has_started := self.has_started_inside:
+            reason = text.removeprefix("not run").removeprefix(": ")
+            text = f"{STOPPED_INSIDE}: {reason}" if reason else STOPPED_INSIDE
+        return ToolOutcome(text, error=error, unknown=has_started)
+
+    def close(self, text: str) -> None:
+        """Refuse a call that will not be resumed, unless its function has started: it then has an unknown outcome."""
+        if self._outcome is None and not self._has_started:
+            self.finish(self.refusal(text))
+
+    def take_arguments(self, early: Call) -> None:
+        """Take over the arguments of a call that has started early, because a middleware may have changed them."""
+        self._arguments, self._replaced = early._arguments, early._replaced
+
+    def adopt(self, early: Call) -> None:
+        """Take over the arguments and the progress of a call that has started early. `early` has the same message."""
+        self._check("adopt", "waiting", "finished")
+        self.take_arguments(early)
+        self._has_started = self._has_started and early._has_started
+        self._unknown_inside = early._unknown_inside
+        self._hold, self._outcome = early._hold, early._outcome
+
+    def note_unknown_inside(self, calls: Sequence[UnknownCall]) -> None:
+        """Set the calls inside this call whose outcome is not known."""
+        self._unknown_inside = calls
+
+    # --- the end of the turn ---
+
+    def merge(self) -> None:
+        """Mark the handoff and the context changes as applied."""
+        if self._outcome is None or self._is_merged:
+            self._check("merge", "planned", "started", "waiting")
+        self._is_merged = True
+
+    def refuse_handoff(self, reason: str) -> None:
+        """Remove the handoff from the outcome. The message gets the reason."""
+        outcome = self._outcome
+        if outcome is not None and outcome.result is not None and outcome.agent is not None:
+            content, result = (
+                with_note(outcome.content, f" ({reason})"),
+                outcome.result.model_copy(update={"agent": None}),
+            )
+            self._outcome = dataclasses.replace(outcome, content=content, result=result)
+
+    def reopened(self) -> Call:
+        """Return the call for a turn that stays open; a new object if the call must change.
+
+        A handoff to an agent is planned again, because the waiting calls must belong to the active agent. A call that needs a
+        decision and was not reached waits too, so that the user can decide on all calls at once.
+        """
+        tool, is_denied = self._tool, self._outcome is not None and self._outcome.agent is None
+        if tool is None:
+            return self
+        if tool.is_handoff and not is_denied:
+            return self._planned_again()
+        is_new = self.progress == "planned" and self._decided is None
+        if is_new and (hold := standing_hold(tool)) and _can_be_called(self, tool):
+            again = self._planned_again()
+            again.wait(hold)
+            return again
+        return self
+
+    def _planned_again(self) -> Call:
+        again = copy.copy(self)
+        again._outcome, again._has_started, again._is_merged = None, False, False
+        return again
+
+    # --- derived facts ---
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether the decision of this run is an approval, and not only an `Answer`."""
+        return self._decided is not None and self._decided.is_approval
+
+    @property
+    def has_other_arguments(self) -> bool:
+        """Whether a guard has changed the arguments after the user of this run has seen them."""
+        if self._decided is None or self._decided.seen is None:
+            return False
+        replaced, changed = self._replaced, self._decided.arguments
+        own = arguments_or_text(call_arguments(self._message)) if changed is None else changed
+        return self._decided.seen != (own if replaced is None else replaced)
+
+    @property
+    def as_unknown(self) -> UnknownCall:
+        """The call in the form of `Response.unknown_calls`."""
+        return UnknownCall(self.id, self.name, call_arguments(self._message), self._agent.name)
+
+    def value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
+        """Return the value that code gets for the outcome of this call, if code makes the call."""
+        return None
+
+
+def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
+    """Return whether the arguments are valid. A call with invalid arguments fails, so no user has to decide."""
+    try:
+        valid_arguments(tool, call.arguments)
+    except Exception:  # noqa: BLE001 - a validator of the user may raise anything; the call will report it later
+        return False
+    return True
+
+
+class CallInside(Call):
+    """One call that the function of an outer call makes.
+
+    `index`: its number in the outer call. `outer`: the outer call. `read`: returns the value that the code gets for an outcome;
+    None for a call that raises in the code.
+    """
+
+    __slots__ = ("_outer", "_read")
+
+    def __init__(
+        self,
+        message: Message,
+        index: int,
+        tool: Tool[..., Any] | None,
+        outer: Call,
+        read: Callable[[ToolCall, ToolOutcome], Returned | None],
+    ) -> None:
+        super().__init__(message, index, outer.agent, tool)
+        self._outer = outer
+        self._read = read
+
+    @property
+    def parent(self) -> Call:
+        return self._outer
+
+    def value_of(self, outcome: ToolOutcome) -> Returned | None:
+        return self._read(self, outcome)
+
+
+class TurnCalls(list[Call]):
+    """The calls of a turn, or of a round of code, in call order. Derives the facts that depend on the other calls."""
+
+    __slots__ = ()
+
+    def changes(self) -> dict[str, Any]:
+        """Return the context changes of finished calls that are not merged yet. The last change in call order wins."""
+        changes: dict[str, Any] = {}
+        for call in self:
+            if (outcome := call.outcome) and outcome.result and not call.is_merged:
+                changes.update(outcome.result.context_variables)
+        return changes
+
+    def handed_to(self) -> Agent | None:
+        """Return the agent of the last handoff in call order, or None."""
+        target: Agent | None = None
+        for call in self:
+            if (outcome := call.outcome) and (agent := outcome.agent):
+                target = agent
+        return target
+
+    def open(self) -> set[Call]:
+        """Return the calls that get no answer, so that a later run can resume them.
+
+        After a handoff in the same turn, no call stays open, because the new agent may not have its function.
+        """
+        return set() if self.handed_to() else self._resumable()
+
+    def _resumable(self) -> set[Call]:
+        """Return the calls that have not started, or are repeatable.
+
+        Ids may repeat. A call is excluded if a later call with the same id and name has an answer: a resumed run would give that
+        answer to the earlier call.
+        """
+        resumable: set[Call] = set()
+        answered: set[tuple[str, str]] = set()
+        for call in reversed(self):
+            key = (call.id, call.name)
+            if call.outcome or key in answered or (call.has_started and not call.is_repeatable):
+                answered.add(key)
+            else:
+                resumable.add(call)
+        return resumable
+
+    def unknown(self) -> list[UnknownCall]:
+        """Return the calls whose outcome is not known; the calls inside a call come before it.
+
+        A call without an outcome is in this list if its function has started. It is also in the list if a function of an inner
+        run has started and the call cannot be resumed.
+        """
+        unknown_calls: list[UnknownCall] = []
+        open_calls: set[Call] | None = None
+        for call in self:
+            if call.unknown_inside:
+                unknown_calls += call.unknown_inside
+            if (outcome := call.outcome) is not None:
+                is_unknown = outcome.unknown or outcome.still_running
+            elif not (is_unknown := call.has_started) and call.has_started_inside:
+                open_calls = self.open() if open_calls is None else open_calls
+                is_unknown = call not in open_calls
+            if is_unknown:
+                unknown_calls.append(call.as_unknown)
+        return unknown_calls
+
+    def stays_open(self) -> bool:
+        """Return whether a waiting call keeps the turn open.
+
+        After a handoff by a function, no call keeps it open: the function has run, so the handoff cannot be repeated later.
+        """
+        held = [call for call in self if call.hold is not None]
+        if not held:
+            return False
+        for call in self:
+            if (outcome := call.outcome) and outcome.agent and not (call.tool and call.tool.is_handoff):
+                return False
+        return not self._resumable().isdisjoint(held)
+
+    def reopened(self) -> TurnCalls:
+        """Return the calls of a turn that stays open because a call waits."""
+        return TurnCalls(call.reopened() for call in self)
+
+
+def calls_of(
+    messages: Iterable[Message], agent: Agent, tools: Mapping[str, Tool[..., Any]], *, first: int = 0
+) -> TurnCalls:
+    """Return the calls of an assistant message, with the tools of the agent that made them. `first`: the position of the first."""
+    calls = [
+        # A call of another type ("custom") never runs a function, even if a tool has its name.
+        Call(message, position, agent, tools.get(call_name(message)) if message.get("function") else None)
+        for position, message in enumerate(messages, first)
+    ]
+    return TurnCalls(calls)
