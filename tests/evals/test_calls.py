@@ -1,18 +1,46 @@
-"""Whether calls pass: those that a model made, compared with those that a case expects."""
+"""A case passes by the calls of the model and by its answer."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from aswarm.evals import Case, CaseCall
-from aswarm.evals._calls import calls_of, unexpected
+from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
+from aswarm.evals import Case, CaseCall, evaluate
+from aswarm.testing import ScriptedAnswer, ScriptedCall, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
 
 
-def calls(*made: str | tuple[str, dict[str, Any]]) -> list[CaseCall]:
-    return [CaseCall(one, "{}") if isinstance(one, str) else CaseCall(one[0], json.dumps(one[1])) for one in made]
+class Trip(BaseModel):
+    city: str
+    days: int = 1
+
+
+def offered(name: str) -> Any:
+    """A function of this name that accepts any arguments."""
+
+    @tool(name=name)
+    def function(city: Any = None, nights: Any = None, a: Any = None, b: Any = None) -> str:
+        return "done"
+
+    return function
+
+
+AGENT = Agent(functions=[offered(name) for name in ("f", "g", "book", "transfer_to_sales")])
+
+
+async def reason(case: Case, calls: list[ScriptedCall]) -> str:
+    """Return the reason of a failed attempt whose model makes these calls; empty if the attempt passes."""
+    model = ScriptedModel([ScriptedAnswer("Well.", calls=calls), "Done."])
+    report = await evaluate(AGENT, [case], swarm=AsyncSwarm(model.client()))
+    return report.cases[0].attempts[0].reason
+
+
+def calls(*made: str | tuple[str, dict[str, Any]]) -> list[ScriptedCall]:
+    return [call(each) if isinstance(each, str) else call(each[0], **each[1]) for each in made]
 
 
 PARIS = ("book", {"city": "Paris", "nights": 2})
@@ -22,8 +50,6 @@ ROME = ("book", {"city": "Rome"})
 @pytest.mark.parametrize(
     ("fields", "made"),
     [
-        ({"judge": "Is it?"}, ["f"]),
-        ({"judge": "Is it?"}, []),
         ({"function": None}, []),
         ({"function": "None"}, []),
         ({"function": []}, []),
@@ -43,13 +69,13 @@ ROME = ("book", {"city": "Rome"})
         ({"arguments": {"a": [1, {"b": None}]}}, [("f", {"a": [1, {"b": None}]})]),
     ],
 )
-def test_what_passes(fields: dict[str, Any], made: list[Any]) -> None:
-    """First call by name, all calls by a list, arguments by those that are named; in a whole run, some call."""
-    assert unexpected(Case("Hi", **fields), calls(*made)) is None
+async def test_calls_that_pass(fields: dict[str, Any], made: list[Any]) -> None:
+    """A name expects the first call, a list all calls, named arguments their values, and in a whole run any call."""
+    assert await reason(Case("Hi", **fields), calls(*made)) == ""
 
 
 @pytest.mark.parametrize(
-    ("fields", "made", "says"),
+    ("fields", "made", "text"),
     [
         ({"function": None}, ["f"], "expected no call"),
         ({"function": "None"}, ["f"], "expected no call"),
@@ -67,20 +93,20 @@ def test_what_passes(fields: dict[str, Any], made: list[Any]) -> None:
         ({"arguments": {"a": True}}, [("f", {"a": 1})], "expected a call with a=true"),
         ({"arguments": {"a": [1]}}, [("f", {"a": [1, 2]})], "expected a call with a=[1]"),
         ({"arguments": {"a": {"b": 1}}}, [("f", {"a": {"b": 1, "c": 1}})], 'expected a call with a={"b": 1}'),
-        ({"arguments": {"a": str.isupper, "é": "ü"}}, [("f", {"a": "b"})], 'expected a call with a=<isupper>, é="ü"'),
+        ({"arguments": {"a": str.isupper, "b": "ü"}}, [("f", {"a": "c"})], 'expected a call with a=<isupper>, b="ü"'),
         ({"function": "f", "arguments": {"a": 1}}, [("g", {"a": 1})], "expected f with a=1"),
     ],
 )
-def test_what_fails(fields: dict[str, Any], made: list[Any], says: str) -> None:
-    """The words are those of the report."""
-    assert unexpected(Case("Hi", **fields), calls(*made)) == says
+async def test_calls_that_fail(fields: dict[str, Any], made: list[Any], text: str) -> None:
+    """The reason of the attempt names the expectation."""
+    assert await reason(Case("Hi", **fields), calls(*made)) == text
 
 
-def test_arguments_that_are_no_json_have_no_values() -> None:
-    """They fail where one is expected; without an expectation, the name decides."""
-    broken = [CaseCall("f", '{"a": ')]
-    assert unexpected(Case("Hi", function="f", arguments={"a": 1}), broken) == "expected f with a=1"
-    assert unexpected(Case("Hi", function="f"), broken) is None
+async def test_arguments_that_are_no_json_have_no_values() -> None:
+    """Arguments that are not JSON fail an expected value, and do not matter for an expected name."""
+    broken = [ScriptedCall("f", '{"a": ', "c1")]
+    assert await reason(Case("Hi", function="f", arguments={"a": 1}), broken) == "expected f with a=1"
+    assert await reason(Case("Hi", function="f"), broken) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,21 +120,41 @@ def test_arguments_that_are_no_json_have_no_values() -> None:
     ],
 )
 def test_a_call_is_shown_on_one_line(call: CaseCall, shown: str) -> None:
-    """As the model wrote it."""
+    """A call is shown as the model wrote it, on one line."""
     assert str(call) == shown
 
 
-def test_calls_of_a_history() -> None:
-    """All of its assistant messages, in order, whatever type a call has."""
-    messages = [
-        {"role": "user", "content": "Hi", "tool_calls": [{"id": "0", "function": {"name": "no"}}]},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}],
-        },
-        {"role": "tool", "tool_call_id": "1", "content": "ok"},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "2", "custom": {"name": "g", "input": "x"}}]},
-        {"role": "assistant", "content": "Done", "tool_calls": None},
-    ]
-    assert calls_of(messages) == [CaseCall("f", "{}"), CaseCall("g", "")]
+@pytest.mark.parametrize(
+    ("kind", "step", "expected", "reason"),
+    [
+        (Trip, '{"city": "Rome"}', {"city": "Rome"}, ""),
+        (Trip, '{"city": "Rome"}', {"days": lambda days: days == 1}, ""),
+        (Trip, '{"city": "Rome"}', {"city": "Oslo", "days": 1}, 'expected an output with city="Oslo", not {"city": '),
+        (Trip, '{"city": "Rome"}', {"nights": 1}, "expected an output with nights=1"),
+        (int, "7", {"value": 7}, ""),
+        (Trip, "no", {"city": "Rome"}, "the model gave no answer of the type Trip"),
+        (None, "no", {"city": "Rome"}, "the response has no output type"),
+    ],
+)
+async def test_the_fields_of_a_typed_answer(kind: Any, step: Any, expected: Any, reason: str) -> None:
+    """Only the expected fields count, and a run without a typed answer is an error of the attempt."""
+    swarm = AsyncSwarm(ScriptedModel(lambda _: step).client())
+    report = await evaluate(Agent(output=kind), [Case("Go", output=expected)], swarm=swarm)
+    assert report.cases[0].attempts[0].reason.startswith(reason)
+    assert (report.accuracy == 1) == (reason == "")
+
+
+async def test_an_answer_of_an_agent_with_functions() -> None:
+    """An agent with functions and a typed answer can also have expected calls."""
+    swarm = AsyncSwarm(ScriptedModel([call("look"), call("final_answer", city="Rome")]).client())
+    case = {"conversation": "Go", "function": "look", "output": {"city": "Rome"}}
+    assert (await evaluate(Agent(functions=[offered("look")], output=Trip), [case], swarm=swarm)).accuracy == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"), [({"output": 7}, "output must be"), ({"run": "completion"}, "needs a whole run")]
+)
+async def test_an_expected_output_that_cannot_be_used(options: Any, text: str) -> None:
+    """The error names the wrong field."""
+    with pytest.raises(ConfigurationError, match=text):
+        Case("Go", **{"output": {"city": "Rome"}, **options})

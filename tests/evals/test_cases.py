@@ -20,7 +20,7 @@ CALLING = {
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "error"),
     [
         ({}, "expects nothing"),
         ({"function": 3}, "function must be a name, a list of names, or None, not 3"),
@@ -42,9 +42,9 @@ CALLING = {
         ({"judge": "Is it?", "run": "nothing", "conversation": ["Hi"]}, "a message must be an object, not 'Hi'"),
     ],
 )
-def test_a_case_that_cannot_be_used_says_what_to_change(fields: dict[str, Any], says: str) -> None:
-    """Errors are found when the case is made, before the first request."""
-    with pytest.raises(ConfigurationError, match=says):
+def test_a_case_that_cannot_be_used(fields: dict[str, Any], error: str) -> None:
+    """The class raises the error, which names the fault."""
+    with pytest.raises(ConfigurationError, match=error):
         Case(**{"conversation": "Hi", **fields})
 
 
@@ -59,7 +59,7 @@ def test_a_case_that_cannot_be_used_says_what_to_change(fields: dict[str, Any], 
     ],
 )
 def test_the_title_of_a_case(case: Case, title: str) -> None:
-    """Its name, or the last thing the user says, on one line of at most 60 characters."""
+    """The title is the name or the last user message, on one line of at most 60 characters."""
     assert str(case) == title
     assert len(str(case)) <= 60
 
@@ -83,13 +83,13 @@ def test_the_title_of_a_case(case: Case, title: str) -> None:
     ],
 )
 def test_how_much_is_run(case: Case, extent: str) -> None:
-    """Calls alone: one completion. A check or a judge: the whole run. A finished conversation: nothing."""
+    """Calls need one completion, a check or a judge the whole run, and a finished conversation nothing."""
     assert case.extent == extent
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("case", "says"),
+    ("case", "error"),
     [
         ({"conversation": "Hi", "functoin": "f"}, "no 'functoin'; did you mean 'function'?"),
         ({"conversation": "Hi", "xyz": "f"}, "no 'xyz'; it has conversation, function,"),
@@ -97,8 +97,8 @@ def test_how_much_is_run(case: Case, extent: str) -> None:
         ("Hi", "a case must be an object with a conversation, not 'Hi'"),
     ],
 )
-async def test_a_mapping_that_is_no_case_is_refused(case: Any, says: str) -> None:
-    """Cases can be given as mappings; a misspelt key is an error, not a silent pass."""
+async def test_a_mapping_that_is_no_case_is_refused(case: Any, error: str) -> None:
+    """A misspelt key of a mapping is an error."""
     with pytest.raises(ConfigurationError) as caught:
         await evaluate(desk, [case])
-    assert says in str(caught.value)
+    assert error in str(caught.value)

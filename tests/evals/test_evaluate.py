@@ -22,8 +22,8 @@ def _nothing_booked() -> None:
     evaluated.booked.clear()
 
 
-async def test_swarms_cases_in_python() -> None:
-    """Mappings as in Swarm's files; accuracy by case and over all."""
+async def test_cases_of_swarm_in_python() -> None:
+    """Cases may be the mappings of Swarm, and the report has the accuracy of each case and of all cases."""
     cases = [{"conversation": "Sell!", "function": "transfer_to_sales"}, {"conversation": "Why?", "function": "None"}]
     swarm = swarm_that({"Sell": call("transfer_to_sales"), "Why": call("book", city="Rome")})
     report = await evaluate(desk, cases, swarm=swarm, repeats=2)
@@ -34,7 +34,7 @@ async def test_swarms_cases_in_python() -> None:
 
 
 async def test_for_calls_alone_nothing_is_executed() -> None:
-    """One completion is asked for; its calls are looked at."""
+    """A case with only calls requests one completion, and executes no call."""
     report = await one(Case("Go", function="book"), {"Go": call("book", city="Rome")})
     assert report.accuracy == 1
     assert evaluated.booked == []
@@ -42,8 +42,8 @@ async def test_for_calls_alone_nothing_is_executed() -> None:
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_a_whole_run_executes_and_looks_behind_handoffs(api: str) -> None:
-    """The first call is the handoff; the expected one is made by the next agent, with its context variables."""
+async def test_a_whole_run_executes_calls_and_handoffs(api: str) -> None:
+    """The agent after a handoff makes the expected call, and the call is executed."""
     steps = {"Go": call("transfer_to_sales"), '"Sales"': call("book", city="Rome"), "booked": "It is booked."}
     case = Case("Go", function="book", run="whole", arguments={"city": "Rome"})
     report = (await evaluate(desk, [case], swarm=swarm_that(steps, api))).cases[0]
@@ -53,7 +53,7 @@ async def test_a_whole_run_executes_and_looks_behind_handoffs(api: str) -> None:
 
 
 async def test_context_variables_reach_the_run_and_every_run_has_its_own() -> None:
-    """A change by one attempt is not seen by the next."""
+    """The next attempt does not see a change of the context."""
 
     def visit(context_variables: dict[str, Any]) -> str:
         context_variables["visits"].append(1)
@@ -88,13 +88,13 @@ def raises(error: Exception) -> Any:
     ],
 )
 async def test_a_check_in_plain_python(check: Any, outcome: str, reason: str) -> None:
-    """A check is plain or async; an assertion fails, any other exception is an error; the response is kept."""
+    """A check is plain or async; an assertion is a failure, any other exception is an error, and the response is kept."""
     [attempt] = (await one(Case("Hi", check=check), {"Hi": "Hello!"})).attempts
     assert (attempt.outcome, attempt.reason, attempt.text) == (outcome, reason, "Hello!")
 
 
-async def test_one_attempts_failure_never_ends_the_others() -> None:
-    """It counts as an error with its text, not as a pass; the messages until then are kept."""
+async def test_a_failed_attempt_never_stops_the_others() -> None:
+    """A failed attempt is an error with its text and its messages, and the other attempts finish."""
     cases = [
         Case("down", function=None),
         Case("Go", function=None, run="whole"),
@@ -116,7 +116,7 @@ def call_left_open() -> dict[str, Any]:
 
 
 class Crowd:
-    """Answers when `size` requests wait at the same time, and counts the most that ever wait."""
+    """Answers when `size` requests wait at the same time. `most`: the largest number of waiting requests."""
 
     def __init__(self, size: int) -> None:
         self._size, self._all_here = size, anyio.Event()
@@ -127,7 +127,7 @@ class Crowd:
         self.most = max(self.most, self.here)
         if self.here == self._size:
             self._all_here.set()
-        with anyio.fail_after(120):  # only if too few ever come
+        with anyio.fail_after(120):  # only if too few requests come
             await self._all_here.wait()
         await anyio.sleep(0)
         self.here -= 1
@@ -137,7 +137,7 @@ class Crowd:
 
 @pytest.mark.parametrize(("cases", "repeats", "concurrency", "expected"), [(1, 9, 4, 4), (3, 3, 4, 4), (2, 2, 9, 4)])
 async def test_attempts_run_at_once_up_to_the_limit(cases: int, repeats: int, concurrency: int, expected: int) -> None:
-    """Repeats of one case, and cases, share one limit."""
+    """Cases and their repeats share one limit."""
     crowd = Crowd(expected)
     wanted = [Case(f"Hi {number}", function=None) for number in range(cases)]
     report = await evaluate(desk, wanted, swarm=AsyncSwarm(crowd), repeats=repeats, concurrency=concurrency)
@@ -146,8 +146,8 @@ async def test_attempts_run_at_once_up_to_the_limit(cases: int, repeats: int, co
     assert all([attempt.number for attempt in case.attempts] == list(range(1, repeats + 1)) for case in report.cases)
 
 
-async def test_every_case_has_its_first_attempt_before_one_has_its_second() -> None:
-    """So that an evaluation that is interrupted says something of all."""
+async def test_every_case_has_its_first_attempt_before_any_second_attempt() -> None:
+    """An interrupted evaluation has attempts of all cases."""
     model = ScriptedModel(lambda _: "Hi")
     cases = [Case("a", function=None), Case("b", function=None)]
     await evaluate(desk, cases, swarm=AsyncSwarm(model.client()), repeats=2, concurrency=1)
@@ -155,11 +155,11 @@ async def test_every_case_has_its_first_attempt_before_one_has_its_second() -> N
 
 
 async def test_agents_of_cases_and_of_the_evaluation() -> None:
-    """A case's own agent comes first; either may be a name."""
+    """The agent of a case replaces the agent of the evaluation, and either may be a name."""
     model = ScriptedModel(lambda _: "Hi")
     cases = [Case("a", function=None), Case("b", function=None, agent=sales)]
-    cases += [Case("c", function=None, agent="evaluated:sales")]
-    await evaluate("evaluated:desk", cases, swarm=AsyncSwarm(model.client()), concurrency=1)
+    cases += [Case("c", function=None, agent="tests.support.evals.evaluated:sales")]
+    await evaluate("tests.support.evals.evaluated:desk", cases, swarm=AsyncSwarm(model.client()), concurrency=1)
     assert [request.messages[0]["content"] for request in model.requests] == [
         desk.instructions,
         sales.instructions,
@@ -169,7 +169,7 @@ async def test_agents_of_cases_and_of_the_evaluation() -> None:
 
 @pytest.mark.parametrize("extent", ["completion", "whole"])
 async def test_a_call_that_waits_for_a_decision_counts_as_called(extent: Any) -> None:
-    """The case passes by the call, and the report says where the run has ended; nothing was carried out."""
+    """The case passes by the call, the report has the end of the run, and the call is not executed."""
 
     @tool(approve=True)
     async def erase(city: str) -> str:
@@ -189,8 +189,8 @@ async def test_a_call_that_waits_for_a_decision_counts_as_called(extent: Any) ->
     assert report.to_dict()["results"][0]["attempts"][0]["stop"] == first.stop
 
 
-async def test_model_and_turns_are_those_of_every_run() -> None:
-    """`model_override` and `max_turns` hold for every run; the report says that a run reached the limit."""
+async def test_model_and_turns_hold_for_every_run() -> None:
+    """`model_override` and `max_turns` hold for every run, and the report names the reached limit."""
     model = ScriptedModel(answering({"Go": call("book", city="Rome")}))
     case = Case("Go", check=lambda response: response.text)
     report = await evaluate(desk, [case], swarm=AsyncSwarm(model.client()), model_override="local", max_turns=1)
@@ -198,15 +198,15 @@ async def test_model_and_turns_are_those_of_every_run() -> None:
     assert report.cases[0].attempts[0].did == 'called book({"city": "Rome"}), was stopped by max_turns'
 
 
-async def test_the_answer_that_a_line_shows_is_short() -> None:
-    """And on one line."""
+async def test_the_answer_in_a_report_is_short() -> None:
+    """A long answer is cut, and is on one line."""
     [attempt] = (await one(Case("Hi", function="book"), {"Hi": ScriptedAnswer("a\nb " * 500)})).attempts
     assert attempt.did.startswith("answered 'a b a b")
     assert len(attempt.did) < 250
 
 
 @pytest.mark.parametrize(
-    ("agent", "cases", "options", "says"),
+    ("agent", "cases", "options", "error"),
     [
         (desk, [], {}, "there are no cases"),
         (desk, [Case("Hi", function=None)], {"repeats": 0}, "repeats and concurrency must be whole numbers from 1"),
@@ -218,20 +218,25 @@ async def test_the_answer_that_a_line_shows_is_short() -> None:
         ),
         (None, [Case("Hi", function=None)], {}, "the case 'Hi' has no agent"),
         (desk, "cases.json", {}, r"must be a list of cases, not 'cases.json'; .*load_cases"),
-        ("evaluated:nobody", [Case("Hi", function=None)], {}, "there is no agent 'evaluated:nobody'"),
+        (
+            "tests.support.evals.evaluated:nobody",
+            [Case("Hi", function=None)],
+            {},
+            "there is no agent 'tests.support.evals.evaluated:nobody'",
+        ),
         (desk, [Case("Hi", function=None)], {"judge_swarm": object()}, "needs an AsyncSwarm, not object"),
     ],
 )
 async def test_mistakes_of_the_caller_are_found_before_anything_is_sent(
-    agent: Any, cases: Any, options: dict[str, Any], says: str
+    agent: Any, cases: Any, options: dict[str, Any], error: str
 ) -> None:
-    """They are raised, and are not errors of attempts."""
-    with pytest.raises(ConfigurationError, match=says):
+    """A mistake of the caller is raised before the first request."""
+    with pytest.raises(ConfigurationError, match=error):
         await evaluate(agent, cases, swarm=AsyncSwarm(ScriptedModel([]).client()), **options)
 
 
 async def test_without_a_client_there_is_one_error_and_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`AsyncSwarm()` from the environment, when it has no key."""
+    """An evaluation without an API key raises one error."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
         await evaluate(desk, [Case("Hi", function=None)])

@@ -1,4 +1,4 @@
-"""The judge: how it is asked, and which answers are verdicts. An answer without a verdict is an error, never a pass."""
+"""The judge: its question, and its verdicts. An answer without a verdict is an error, never a pass."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ YES = '{"reason": "It greets.", "value": true}'
     ],
 )
 async def test_verdicts(verdict: str, outcome: str, reason: str) -> None:
-    """A verdict is true or false, with any prose around it; both, or neither, is an error."""
+    """A verdict is true or false, with any text around it; both or neither is an error."""
     report = await one(Case("Hi", judge=QUESTION), {QUESTION: ScriptedAnswer(verdict), "Hi": "Hello!"})
     [attempt] = report.attempts
     assert attempt.outcome == outcome
@@ -50,8 +50,8 @@ async def test_verdicts(verdict: str, outcome: str, reason: str) -> None:
     assert attempt.text == "Hello!"
 
 
-async def test_over_the_responses_api() -> None:
-    """It gets the same text and the same schema; nothing of the provider's items, which may be encrypted and long."""
+async def test_the_question_is_the_same_over_both_apis() -> None:
+    """The judge gets the same text and schema over both APIs, without the items of the provider."""
     asked = []
     for api in ("chat", "responses"):
         steps = [
@@ -69,8 +69,8 @@ async def test_over_the_responses_api() -> None:
     assert responses.body["text"]["format"] == {"type": "json_schema", **schema}
 
 
-async def test_how_it_is_asked() -> None:
-    """The whole conversation as JSON, the question, and a schema that is strict."""
+async def test_the_request_of_the_judge() -> None:
+    """The judge gets the whole conversation as JSON, the question, and a strict schema."""
     model = ScriptedModel([call("book", city="Rom"), "Gebucht, schöner Ort.", YES])
     report = await evaluate(desk, [Case("Hi", judge=QUESTION)], swarm=AsyncSwarm(model.client()))
     assert report.accuracy == 1
@@ -89,7 +89,7 @@ async def test_how_it_is_asked() -> None:
 
 
 async def test_a_finished_conversation_is_judged_as_it_is() -> None:
-    """No agent runs or is needed, and the history need not be valid."""
+    """A finished conversation needs no agent, and need not be a valid history."""
     conversation = [
         {"role": "user", "content": "A refund, please."},
         {"role": "tool", "tool_name": "transfer_to_refunds"},
@@ -105,7 +105,7 @@ async def test_a_finished_conversation_is_judged_as_it_is() -> None:
 
 
 async def test_images_and_files_are_named() -> None:
-    """Their base64 would be most of the question."""
+    """The judge gets the names of images and files, not their base64."""
     content = [{"type": "text", "text": "What is this?"}, Image(b"x" * 999).part, File(b"x" * 999, name="a.pdf").part]
     model = ScriptedModel([YES])
     conversation = [{"role": "user", "content": content}, {"role": "assistant", "content": "A pixel."}]
@@ -123,7 +123,7 @@ async def test_images_and_files_are_named() -> None:
     ],
 )
 async def test_which_model_judges(options: dict[str, Any], agent: Agent | None, model: str) -> None:
-    """`judge_model`, or the model of the runs, or that of the agent."""
+    """The model is `judge_model`, else the model of the runs, else the model of the agent."""
     scripted = ScriptedModel(lambda _: YES)
     conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     await evaluate(agent, [Case(conversation, judge=QUESTION)], swarm=AsyncSwarm(scripted.client()), **options)
@@ -131,7 +131,7 @@ async def test_which_model_judges(options: dict[str, Any], agent: Agent | None, 
 
 
 async def test_the_judge_may_be_on_another_server() -> None:
-    """`judge_swarm` answers the question, `swarm` the user."""
+    """`judge_swarm` answers the question of the judge, and `swarm` answers the user."""
     judge = ScriptedModel([YES])
     report = await evaluate(
         desk, [Case("Hi", judge=QUESTION)], swarm=swarm_that({"Hi": "Hello!"}), judge_swarm=AsyncSwarm(judge.client())
@@ -142,7 +142,7 @@ async def test_the_judge_may_be_on_another_server() -> None:
 
 @pytest.mark.parametrize("status", [400, 422])
 async def test_a_server_that_refuses_the_schema_is_asked_without_it(status: int) -> None:
-    """Once refused, it is not sent again."""
+    """After a server has refused the schema, no later request has it."""
 
     def script(request: Request) -> Step:
         return Failure(status, "what is response_format?") if "response_format" in request.body else YES
@@ -154,8 +154,8 @@ async def test_a_server_that_refuses_the_schema_is_asked_without_it(status: int)
     assert ["response_format" in request.body for request in model.requests] == [True, False, False, False]
 
 
-async def test_a_request_that_is_refused_for_another_reason_says_nothing_about_the_schema() -> None:
-    """The next question is asked with it again."""
+async def test_a_request_that_is_refused_for_another_reason_keeps_the_schema() -> None:
+    """The next question has the schema again."""
     steps: list[Step] = [Failure(400), Failure(400, "too long"), YES]
     model = ScriptedModel(steps)
     case = Case("Hi", judge=QUESTION, run="nothing")
@@ -168,8 +168,8 @@ async def test_a_request_that_is_refused_for_another_reason_says_nothing_about_t
     assert second.outcome == "passed"
 
 
-async def test_a_judge_that_fails_is_an_error_and_what_the_agent_did_is_kept() -> None:
-    """The attempt has the response of the agent, not that of the judge."""
+async def test_a_judge_that_fails_is_an_error_with_the_answer_of_the_agent() -> None:
+    """The attempt has the response of the agent."""
     report = await one(Case("Hi", judge=QUESTION), {QUESTION: Failure(500), "Hi": "Hello!"})
     [attempt] = report.attempts
     assert attempt.outcome == "error"
@@ -179,15 +179,15 @@ async def test_a_judge_that_fails_is_an_error_and_what_the_agent_did_is_kept() -
 
 
 async def test_the_judge_is_asked_last() -> None:
-    """If plain code finds a failure, the judge is not asked."""
+    """The judge is not asked if the calls have failed."""
     case = Case("Hi", function="book", judge=QUESTION)
     [attempt] = (await one(case, {"Hi": "Hello!"})).attempts
     assert attempt.outcome == "failed"
     assert attempt.usage.requests == 1
 
 
-async def test_the_usage_of_an_attempt_is_that_of_run_and_judge() -> None:
-    """The usage includes the judge's."""
+async def test_the_usage_of_an_attempt_includes_the_judge() -> None:
+    """The usage is the sum of the run and the judge."""
     report = await one(Case("Hi", judge=QUESTION), {QUESTION: YES, "Hi": "Hello!"})
     assert report.attempts[0].usage.requests == 2
     assert report.attempts[0].usage.total_tokens == 30

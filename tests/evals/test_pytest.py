@@ -1,4 +1,4 @@
-"""`assert_case`: cases as tests, whose failures show what the model did."""
+"""`assert_case`: cases as tests. A failure shows the answer of the model."""
 
 from __future__ import annotations
 
@@ -6,42 +6,44 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aswarm import AsyncSwarm
-from aswarm.evals import Case, assert_case
-from aswarm.testing import Failure, ScriptedModel, Step, call
+from aswarm.evals import Case, assert_case, evaluate
+from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, Step, call
 from tests.support.evals.evaluated import desk, swarm_that
+from tests.support.providers.loopback import Reply, serve, whole
 
 HI = Case("Hi", function="book")
 
 
 @pytest.mark.anyio
 async def test_a_case_that_passes_gives_its_report() -> None:
-    """The report is returned."""
+    """A passed case returns its report."""
     report = await assert_case(desk, HI, swarm=swarm_that({"Hi": call("book", city="Rome")}), repeats=3)
     assert (report.accuracy, report.total) == (1, 3)
 
 
 @pytest.mark.anyio
-async def test_a_case_that_fails_shows_what_the_model_did() -> None:
+async def test_a_case_that_fails_shows_the_answer() -> None:
     """The error has the number of each failure, and provider errors."""
     steps: list[Step] = ["Hello", call("book", city="Rome"), "Hello", Failure(500, "busy")]
     swarm = AsyncSwarm(ScriptedModel(steps).client())
     with pytest.raises(AssertionError) as caught:
         await assert_case(desk, {"conversation": "Hi", "function": "book"}, swarm=swarm, repeats=4, concurrency=1)
-    told = str(caught.value)
-    assert told.startswith("accuracy 25.0% is below 100.0%\n    1/4    25.0%  Hi\n")
-    assert "2x failed: expected book; the model answered 'Hello'" in told
-    assert "1x error: the provider failed" in told
-    assert "busy" in told
+    text = str(caught.value)
+    assert text.startswith("accuracy 25.0% is below 100.0%\n    1/4    25.0%  Hi\n")
+    assert "2x failed: expected book; the model answered 'Hello'" in text
+    assert "1x error: the provider failed" in text
+    assert "busy" in text
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("threshold", "passes"), [(0.5, True), (0.51, False)])
 async def test_the_threshold(threshold: float, passes: bool) -> None:
-    """Accuracy at the threshold passes."""
+    """An accuracy at the threshold passes."""
     steps: list[Step] = ["Hello", call("book", city="Rome")]
     running = assert_case(desk, HI, swarm=AsyncSwarm(ScriptedModel(steps).client()), repeats=2, threshold=threshold)
     if passes:
@@ -54,6 +56,7 @@ async def test_the_threshold(threshold: float, passes: bool) -> None:
 TESTS = """
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aswarm import Agent, AsyncSwarm
@@ -82,7 +85,7 @@ def test_plain():
 @pytest.mark.processes
 @pytest.mark.heavy
 def test_from_pytest(tmp_path: Path) -> None:
-    """Cases are parameters, named by their user message; the traceback of a failure ends in the test, not inside aswarm."""
+    """Cases are parameters with ids, and the traceback of a failure has no frames of aswarm."""
     cases = [{"conversation": "Rome!", "function": "book"}, {"conversation": "Hello", "function": "None"}]
     (tmp_path / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
     (tmp_path / "test_desk.py").write_text(TESTS, encoding="utf-8")
@@ -96,3 +99,39 @@ def test_from_pytest(tmp_path: Path) -> None:
     assert "1 failed, 2 passed" in done.stdout
     assert "_evaluate.py" not in done.stdout
     assert len(json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))) == 2
+
+
+@pytest.mark.processes
+def test_importing_evals_needs_no_extra_and_no_client() -> None:
+    """Importing it imports no extra and no client, and `import aswarm` does not import it."""
+    heavy = ["openai", "httpx", "httpx2", "trio", "yaml", "rich"]
+    code = (
+        "import sys, aswarm; print('aswarm.evals' in sys.modules); "
+        f"import aswarm.evals; print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240)
+    assert done.stdout == "False\n[]\n", done.stderr
+
+
+@pytest.mark.asyncio
+async def test_a_real_server(monkeypatch: pytest.MonkeyPatch, nothing_left: list[dict[str, Any]]) -> None:
+    """Without a `swarm`, the evaluation makes a swarm from the environment and closes it."""
+
+    def reply(body: dict[str, Any]) -> Reply:
+        asked = body["messages"][-1]["content"]
+        if "Question:" in asked:
+            return whole(ScriptedAnswer('{"reason": "ok", "value": true}'))
+        return whole(ScriptedAnswer(calls=[call("book", city="Rome")]) if asked == "Book" else ScriptedAnswer("Hello!"))
+
+    cases = [
+        Case("Book", function="book", arguments={"city": "Rome"}),
+        Case("Hi", judge="Is it polite?"),
+        Case("Hi", function="book"),
+    ]
+    async with serve(reply) as server:
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        report = await evaluate(desk, cases, repeats=3)
+    assert [case.accuracy for case in report.cases] == [1, 1, 0], report
+    assert len(server.requests) == 12
+    assert report.usage.requests == 12

@@ -1,26 +1,27 @@
-"""The report: counts that add up, a table that shows what the model did, plain data for JSON."""
+"""The report of an evaluation: its counts, its table, its JSON, and its progress in a terminal."""
 
 from __future__ import annotations
 
+import io
 import json
 import random
-from typing import Any, get_args
+import sys
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm.evals import Attempt, Case, CaseReport, Report, evaluate
-from aswarm.evals._report import Outcome
 from aswarm.testing import Failure, call
 from tests.support.evals.evaluated import desk, one, swarm_that
 
-outcomes = st.lists(st.lists(st.sampled_from(get_args(Outcome)), max_size=8), max_size=6)
+outcomes = st.lists(st.lists(st.sampled_from(["passed", "failed", "error"]), max_size=8), max_size=6)
 
 
 @given(outcomes, st.randoms(use_true_random=False))
-def test_the_counts_add_up_in_whatever_order_attempts_end(drawn: list[list[Outcome]], shuffle: random.Random) -> None:
-    """Accuracy is passed / all, errors among all; the overall counts are the sums; attempts stand by number."""
+def test_the_counts_add_up_in_any_order_of_attempts(drawn: list[list[Any]], shuffle: random.Random) -> None:
+    """The accuracy is passed / all, the overall counts are the sums, and attempts are in the order of their numbers."""
     report = Report([CaseReport(Case(f"case {place}", function=None)) for place in range(len(drawn))])
     attempts = [
         (case, Attempt(number, outcome))
@@ -77,7 +78,7 @@ async def test_the_table() -> None:
 
 @pytest.mark.anyio
 async def test_plain_data_has_swarms_keys() -> None:
-    """The keys of Swarm's results are there; "attempts" has the details."""
+    """The data has the keys of Swarm's results, and "attempts" has the details."""
     record: dict[str, Any] = json.loads(json.dumps((await three_cases()).to_dict(), default=str))
     assert (record["correct_evals"], record["total_evals"], record["error_evals"]) == (2, 6, 2)
     assert record["overall_accuracy_percent"] == "33.33%"
@@ -98,20 +99,72 @@ async def test_plain_data_has_swarms_keys() -> None:
 
 
 def test_none_is_written_as_swarm_does() -> None:
-    """ "None" for no call, expected or made."""
+    """The text "None" means that no call is expected, or that no call was made."""
     case = CaseReport(Case("Hi", function=None), [Attempt(1, "passed", text="Hello")])
     [told] = Report([case]).to_dict()["results"]
     assert (told["expected_function"], told["actual_function"], told["actual_message"]) == ("None", ["None"], ["Hello"])
 
 
 def test_a_passed_attempt_in_words() -> None:
-    """It shows what the model did, or the reason of the judge."""
+    """A passed attempt shows the answer of the model, or the reason of the judge."""
     assert str(Attempt(1, "passed", text="Hello")) == "passed: the model answered 'Hello'"
     assert str(Attempt(1, "passed", reason="the judge said yes: ok")) == "passed: the judge said yes: ok"
 
 
 @pytest.mark.anyio
 async def test_an_empty_answer_is_shown() -> None:
-    """The model was asked and said nothing."""
+    """The reason of an attempt names an empty answer."""
     [attempt] = (await one(Case("Hi", function="book"), {"Hi": ""})).attempts
     assert str(attempt) == "failed: expected book; the model said nothing"
+
+
+# --- progress ---
+
+CASES = [Case("Hi", function=None), Case("Hi", function="book")]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+async def shown_on(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, *, progress: bool = True) -> str:
+    monkeypatch.setattr(sys, "stderr", stream)
+    await evaluate(desk, CASES, swarm=swarm_that({"Hi": "Hello"}), concurrency=1, progress=progress)
+    return stream.getvalue()
+
+
+@pytest.mark.anyio
+async def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal gets the bar of rich, with the counts."""
+    monkeypatch.setenv("TERM", "xterm")
+    shown = await shown_on(Terminal(), monkeypatch)
+    assert "━" in shown
+    assert "2/2, 1 passed" in shown
+
+
+@pytest.mark.anyio
+async def test_without_rich_a_line_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without rich each count replaces the last count, on one line."""
+    monkeypatch.setitem(sys.modules, "rich", None)
+    assert await shown_on(Terminal(), monkeypatch) == "\r1/2, 1 passed\r2/2, 1 passed\n"
+
+
+@pytest.mark.anyio
+async def test_without_a_terminal_no_progress_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, a pipe, and a terminal without `progress=True` get no progress."""
+    assert await shown_on(io.StringIO(), monkeypatch) == ""
+    assert await shown_on(Terminal(), monkeypatch, progress=False) == ""
+
+
+@pytest.mark.anyio
+async def test_other_output_stays_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The bar on stderr leaves the output of checks on stdout."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    case = Case("Hi", check=lambda response: print(response.text) or True)
+    await evaluate(desk, [case], swarm=swarm_that({"Hi": "Hello"}), progress=True)
+    assert capsys.readouterr().out == "Hello\n"
+    assert "Hello" not in terminal.getvalue()

@@ -1,4 +1,4 @@
-"""The results file: appended to, never half written, and kept when an evaluation is interrupted."""
+"""The results file: each evaluation appends a whole record, also if it is interrupted."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Response
-from aswarm.evals import Case, Report, evaluate
-from aswarm.evals._files import ResultsError
+from aswarm.evals import Case, evaluate
 from aswarm.testing import Request, ScriptedModel, Step
 from tests.support.evals.evaluated import desk, swarm_that
 
@@ -29,7 +28,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.anyio
 async def test_each_evaluation_appends_a_record(tmp_path: Path) -> None:
-    """The folder is made; nothing else stays in it."""
+    """The evaluation makes the folder, and leaves only the results file in it."""
     path = tmp_path / "deep" / "results.json"
     reports = [await evaluate(desk, [HI], swarm=swarm_that({"Hi": "Hello"}), results=path) for _ in range(2)]
     assert [record["id"] for record in read(path)] == [report.id for report in reports]
@@ -49,7 +48,7 @@ async def test_the_records_of_the_file_stay(tmp_path: Path, before: str) -> None
 @pytest.mark.anyio
 @pytest.mark.parametrize("text", ["notes", "[" * 100_000], ids=["text", "nested"])
 async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_path: Path, text: str) -> None:
-    """And left as it is."""
+    """A file that is not JSON stays as it is."""
     path = tmp_path / "results.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError, match="is not a results file"):
@@ -60,7 +59,7 @@ async def test_a_file_that_is_not_json_is_refused_before_anything_is_sent(tmp_pa
 @pytest.mark.anyio
 @pytest.mark.parametrize("place", ["file/results.json", ".", "pipe"])
 async def test_a_place_that_cannot_be_written_is_refused_before_anything_is_sent(tmp_path: Path, place: str) -> None:
-    """A folder that cannot be made, a folder, and a pipe: a ConfigurationError, and no file is left."""
+    """A folder, a pipe, and a path in a file are errors, and no file is made."""
     (tmp_path / "file").touch()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigurationError, match="cannot be written"):
@@ -70,7 +69,7 @@ async def test_a_place_that_cannot_be_written_is_refused_before_anything_is_sent
 
 @pytest.mark.anyio
 async def test_values_that_json_does_not_know_are_text(tmp_path: Path) -> None:
-    """Functions by their name; half a surrogate pair by its escape."""
+    """A function is written as its name, and half a surrogate pair as an escape."""
     path = tmp_path / "results.json"
     case = Case("Hi", check=Response.model_validate, name="\ud83d ü")
     await evaluate(desk, [case], swarm=swarm_that({"Hi": "Hello"}), results=path)
@@ -82,7 +81,7 @@ async def test_values_that_json_does_not_know_are_text(tmp_path: Path) -> None:
 
 
 def stuck_after(answers: int) -> tuple[AsyncSwarm, anyio.Event]:
-    """A swarm whose model answers so many times, then sets the event and says no more."""
+    """Return a swarm whose model answers so many times, then sets the event and waits."""
     stuck = anyio.Event()
 
     class Stuck(ScriptedModel):
@@ -96,53 +95,35 @@ def stuck_after(answers: int) -> tuple[AsyncSwarm, anyio.Event]:
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_evaluation_keeps_what_was_done(tmp_path: Path) -> None:
-    """In the file, and in the exception's report."""
+@pytest.mark.parametrize("is_writable", [True, False])
+async def test_a_cancelled_evaluation_keeps_finished_attempts(tmp_path: Path, is_writable: bool) -> None:
+    """The cancellation leaves as itself, with the report, also if the results cannot be written."""
     path = tmp_path / "results.json"
     swarm, stuck = stuck_after(3)
-    kept: list[Report] = []
+    raised: list[Any] = []
 
     async def run() -> None:
         try:
             await evaluate(desk, [HI, HI], swarm=swarm, repeats=2, concurrency=1, results=path)
-        except anyio.get_cancelled_exc_class() as error:
-            kept.append(error.report)
+        except BaseException as error:
+            raised.append(error)
             raise
 
     with anyio.fail_after(120):
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await stuck.wait()
+            if not is_writable:
+                path.write_text("no JSON")
             group.cancel_scope.cancel()
-    [report], [record] = kept, read(path)
+    assert isinstance(raised[0], anyio.get_cancelled_exc_class())
+    report = raised[0].report
     assert report.interrupted
     assert (report.passed, report.total) == (3, 3)
     assert [case.total for case in report.cases] == [2, 1]
-    assert (record["interrupted"], record["total_evals"]) == (True, 3)
-
-
-@pytest.mark.anyio
-async def test_results_that_cannot_be_written_do_not_replace_a_cancellation(tmp_path: Path) -> None:
-    """A timeout around the evaluation must see its own cancellation; the report is on it all the same."""
-    path = tmp_path / "results.json"
-    swarm, stuck = stuck_after(1)
-    ended: list[BaseException] = []
-
-    async def run() -> None:
-        try:
-            await evaluate(desk, [HI], swarm=swarm, repeats=2, concurrency=1, results=path)
-        except BaseException as error:
-            ended.append(error)
-            raise
-
-    with anyio.fail_after(120):
-        async with anyio.create_task_group() as group:
-            group.start_soon(run)
-            await stuck.wait()
-            path.write_text("no JSON")
-            group.cancel_scope.cancel()
-    assert isinstance(ended[0], anyio.get_cancelled_exc_class())
-    assert ended[0].report.total == 1  # type: ignore[attr-defined]
+    if is_writable:
+        [record] = read(path)
+        assert (record["interrupted"], record["total_evals"]) == (True, 3)
 
 
 CTRL_C = """
@@ -167,8 +148,8 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.processes
-def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
-    """A real interrupt of a script; it leaves as KeyboardInterrupt, with nothing on stderr."""
+def test_ctrl_c_keeps_finished_attempts(tmp_path: Path) -> None:
+    """Ctrl-C raises KeyboardInterrupt, writes nothing to stderr, and keeps the finished attempts."""
     path = tmp_path / "results.json"
     command = [sys.executable, "-W", "error", "-c", CTRL_C, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
@@ -178,8 +159,8 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     assert 2 <= record["total_evals"] < 99
 
 
-def test_code_that_exits_ends_the_evaluation_and_what_was_done_is_kept(tmp_path: Path) -> None:
-    """`exit()` is not an error of an attempt."""
+def test_code_that_exits_stops_the_evaluation(tmp_path: Path) -> None:
+    """`exit()` in a check stops the evaluation, and finished attempts are kept."""
     path = tmp_path / "results.json"
 
     def check(response: Response) -> bool:
@@ -197,7 +178,7 @@ def test_code_that_exits_ends_the_evaluation_and_what_was_done_is_kept(tmp_path:
 
 @pytest.mark.asyncio
 async def test_a_report_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
-    """The attempts have cost money, so the error carries the report."""
+    """The error has the report, because its attempts have cost money."""
     folder = tmp_path / "results"
 
     def check(_: object) -> bool:
@@ -205,7 +186,7 @@ async def test_a_report_that_cannot_be_written_is_not_lost(tmp_path: Path) -> No
         return True
 
     swarm = AsyncSwarm(ScriptedModel(["Hello"]).client())
-    with pytest.raises(ResultsError, match="No such file or directory") as caught:
+    with pytest.raises(OSError, match="No such file or directory") as caught:
         await evaluate(Agent(), [Case("Hi", check=check)], swarm=swarm, results=folder / "all.json")
     assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert caught.value.report.passed == 1  # type: ignore[attr-defined]

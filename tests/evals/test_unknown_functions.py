@@ -1,4 +1,4 @@
-"""A case that names a function which no agent has: a warning says it, and so does every failed attempt."""
+"""A case with a function that no agent has: a warning and every failed attempt have a hint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm
 from aswarm.evals import Case, evaluate
-from aswarm.evals._names import FunctionNames
 from aswarm.testing import ScriptedModel, call
 from tests.support.evals.evaluated import swarm_that
 
@@ -32,7 +31,7 @@ desk = Agent(name="Desk", functions=[book, refunds])
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "hint"),
     [
         ("bok", "aswarm.graph finds no agent with the function 'bok'; did you mean 'book'?"),
         (
@@ -41,27 +40,27 @@ desk = Agent(name="Desk", functions=[book, refunds])
         ),
     ],
 )
-async def test_a_name_that_no_agent_has(function: Any, said: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is one warning however many cases and attempts there are; the reason of every failed attempt has the hint."""
+async def test_a_name_that_no_agent_has(function: Any, hint: str, caplog: pytest.LogCaptureFixture) -> None:
+    """There is one warning for all cases and attempts, and the reason of every failed attempt has the hint."""
     cases = [Case(text, function=function) for text in ("Hi", "Hello")]
     report = await evaluate(desk, cases, repeats=2, swarm=swarm_that({"H": "Hello"}))
     name = function if isinstance(function, str) else function[-1]
     [record] = caplog.records
     assert (record.name, record.levelname) == ("aswarm", "WARNING")
-    assert record.getMessage() == f"the case 'Hi' expects {name!r}; {said}"
+    assert record.getMessage() == f"the case 'Hi' expects {name!r}; {hint}"
     reasons = [attempt.reason for case in report.cases for attempt in case.attempts]
     assert len(reasons) == 4
-    assert all(reason.startswith("expected ") and reason.endswith(f" ({said})") for reason in reasons)
+    assert all(reason.startswith("expected ") and reason.endswith(f" ({hint})") for reason in reasons)
 
 
 async def test_an_agent_without_functions(caplog: pytest.LogCaptureFixture) -> None:
-    """The warning says so."""
+    """The warning of an agent without functions names none."""
     await evaluate(Agent(), [Case("Hi", function="book")], swarm=swarm_that({"Hi": "Hello"}))
     assert caplog.text.rstrip().endswith("the functions are: none")
 
 
 async def test_a_handoff_that_cannot_be_seen(caplog: pytest.LogCaptureFixture) -> None:
-    """The case runs and passes: the function is found by the run, although the graph does not find its agent."""
+    """The case passes, because the run finds the function that the graph does not find."""
 
     def route(name):  # type: ignore[no-untyped-def]
         return vars(sys.modules[__name__]).get(name)
@@ -74,7 +73,7 @@ async def test_a_handoff_that_cannot_be_seen(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_an_agent_is_inspected_once() -> None:
-    """However many cases name functions: the time that the cases take does not grow with the size of the graph."""
+    """The number of cases with functions does not change how often the functions of an agent are read for hints."""
 
     class Counting(list[Any]):
         reads = 0
@@ -83,15 +82,15 @@ async def test_an_agent_is_inspected_once() -> None:
             self.reads += 1
             return super().__iter__()
 
-    async def reads(count: int) -> int:
+    async def reads(count: int, **expected: Any) -> int:
         agent = Agent(functions=[book])
         agent.functions = functions = Counting([book])
-        names = FunctionNames()
-        for number in range(count):
-            names.hint(Case(f"Hi {number}", function="book"), agent)
+        cases = [Case(f"Hi {number}", run="completion", **expected) for number in range(count)]
+        await evaluate(agent, cases, swarm=swarm_that({"Hi": "Hello"}))
         return functions.reads
 
-    assert await reads(1) == await reads(5) > 0
+    extra = [await reads(count, function="book") - await reads(count, check=bool) for count in (1, 5)]
+    assert extra[0] == extra[1] > 0
 
 
 def odd(a: str, /) -> None:
@@ -117,7 +116,7 @@ def unsure(name: str) -> Agent:
 async def test_a_name_that_an_agent_has_or_may_have(
     agent: Agent, function: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Known are all agents that can be reached; where more may come, there is no warning."""
+    """There is no warning if an agent that can be reached has the function, or may have it."""
     report = await evaluate(agent, [Case("Hi", function=function)], swarm=swarm_that({"Hi": "Hello"}))
     assert (report.total, report.passed) == (1, 0)
     assert not caplog.records

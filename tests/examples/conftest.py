@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-# What differs in a transcript shall be shown as if a test had asserted it.
+# The differences of a transcript are shown as for an assertion in a test.
 pytest.register_assert_rewrite("tests.examples.transcripts")
 
 from tests.examples.transcripts import Runs, run_transcript  # noqa: E402 - only after that

@@ -1,4 +1,4 @@
-"""`examples/approvals`: its transcript, and what waits."""
+"""`examples/approvals`: calls that wait, and decisions from the keyboard."""
 
 from __future__ import annotations
 
@@ -8,26 +8,20 @@ import pytest
 
 from aswarm import Answer, Approve, Deny, OpenCall
 from tests.examples.loading import load
-from tests.examples.transcripts import Runs, Transcript, check_output, run_offline, transcripts
+from tests.examples.transcripts import run_offline
 
 agents = load("approvals", "agents")
 run = load("approvals", "run")
 
 
-@pytest.mark.parametrize("transcript", transcripts("approvals"), ids=str)
-def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> None:
-    """The README's transcript is what its command prints."""
-    check_output(transcript, runs[transcript].result())
-
-
 @pytest.mark.parametrize(("amount", "expected"), [(100, False), (101, "more than 100 euros")])
 def test_only_large_refunds_wait(amount: int, expected: object) -> None:
-    """The limit itself needs no approval."""
+    """A refund of exactly the limit needs no approval."""
     assert agents.over_limit({"order": 7, "amount": amount}, None) == expected
 
 
 def test_the_desk_decides_once(tmp_path: Path) -> None:
-    """Decisions from the keyboard: a reason denies, Return approves. After that nothing is open any more."""
+    """At the keyboard a reason denies, and Return approves; then no call is open."""
     file = str(tmp_path / "chats.sqlite")
     assert run_offline("approvals", "run.py", "ask", file).returncode == 0
     decided = run_offline("approvals", "run.py", "decide", file, "--keyboard", text="\ngreen\ntoo late\n")

@@ -1,4 +1,4 @@
-"""`examples/chat_ui`: its transcript; and its pages, which npm builds where NPM_PAGES names a folder with their packages."""
+"""The pages of `examples/chat_ui`. npm builds them if NPM_PAGES names a folder with their packages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
+from tests.examples.transcripts import EXAMPLES
 
 WEB = EXAMPLES / "chat_ui" / "web"
 
 
-@pytest.mark.parametrize("transcript", transcripts("chat_ui"), ids=str)
-def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> None:
-    """The README's transcript is what its command prints."""
-    check_output(transcript, runs[transcript].result())
-
-
 def test_every_page_has_its_script() -> None:
-    """The build makes what the pages load, and the index links both."""
+    """The build makes the script of each page, and the index links both pages."""
     built = {f"dist/{Path(word).stem}.js" for word in script_of_the_build().split() if word.endswith((".js", ".jsx"))}
     for page in ("use_chat.html", "ag_ui.html"):
         text = (WEB / page).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Customer service: the transcripts of the walk, and what is never done without the customer's yes."""
+"""`examples/customer_service`: nothing is ordered without the yes of the customer."""
 
 from __future__ import annotations
 
@@ -7,29 +7,16 @@ from typing import Any
 
 import pytest
 
-from aswarm._tools.toolbox import tools_of
-from tests.examples.loading import load
-from tests.examples.transcripts import Transcript, check_transcript, run_offline, transcripts
+from tests.examples.loading import load, offered
+from tests.examples.transcripts import run_offline
 
 agents: Any = load("customer_service", "agents")
 shop: Any = load("customer_service", "shop")
 terminal: Any = load("customer_service", "terminal")
 
 
-@pytest.mark.parametrize("transcript", transcripts("customer_service"), ids=str)
-def test_the_transcripts_are_what_the_commands_print(transcript: Transcript) -> None:
-    """Word for word, from an empty folder, with nobody at the keyboard."""
-    check_transcript(transcript)
-
-
-def test_the_walk_has_all_its_steps() -> None:
-    """Each step has its transcript."""
-    steps = [transcript.command.removeprefix("customer_service ") for transcript in transcripts("customer_service")]
-    assert steps == ["1_routine.py", "2_functions.py", "3_handoff.py", "--yes"]
-
-
 def test_an_order_is_confirmed_at_the_keyboard() -> None:
-    """What is typed answers the shop's question."""
+    """The typed line answers the question of the shop."""
     done = run_offline("customer_service", text="y\n")
     assert "Order the reading lamp for 54.00 EUR? [y/N] y\n" in done.stdout
     assert "-> Ordered the reading lamp.\n" in done.stdout
@@ -50,7 +37,7 @@ def test_an_order_is_confirmed_at_the_keyboard() -> None:
 def test_only_yes_is_a_yes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, answer: bool, shown: str
 ) -> None:
-    """Silence and the end of the input are a no; what was answered is shown."""
+    """An empty line and the end of the input are a no, and the answer is shown."""
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     assert terminal.ask("Sure?") is answer
     assert capsys.readouterr().out.split("[y/N]")[1].strip() == shown
@@ -65,7 +52,7 @@ def test_only_yes_is_a_yes(
     ],
 )
 def test_an_order_needs_an_item_and_a_yes(item_id: str, confirmed: bool, told: str) -> None:
-    """The price that is asked about is that of the catalogue."""
+    """The question has the price of the catalogue."""
     asked: list[str] = []
 
     def confirm(question: str) -> bool:
@@ -77,7 +64,7 @@ def test_an_order_needs_an_item_and_a_yes(item_id: str, confirmed: bool, told: s
 
 
 def test_an_item_is_refunded_once() -> None:
-    """And only if there is such an item."""
+    """A second refund and a refund of an unknown item are refused."""
     assert shop.execute_refund("lamp-3", "rust") == "Refunded 28.00 EUR, reason: rust."
     assert shop.execute_refund("lamp-3") == "Not refunded: lamp-3 is refunded already."
     assert shop.execute_refund("lamp-9") == "Not refunded: there is no item 'lamp-9'."
@@ -92,16 +79,26 @@ def test_an_item_is_refunded_once() -> None:
     ],
 )
 def test_items_are_found_by_a_word(query: str, found: str) -> None:
-    """Any word of the name will do."""
+    """One word of the name is enough to find an item."""
     assert shop.look_up_item(query) == found
 
 
-def test_each_agent_has_its_functions_and_the_way_back() -> None:
-    """A person can only be reached through triage."""
-    assert list(tools_of(agents.triage)) == [
+@pytest.mark.asyncio
+async def test_each_agent_has_its_functions_and_the_way_back() -> None:
+    """Only triage can reach a human, and every other agent can return to triage."""
+    assert await offered(agents.triage) == [
         "transfer_to_sales_agent",
         "transfer_to_issues_and_repairs_agent",
         "escalate_to_human",
     ]
-    assert list(tools_of(agents.sales)) == ["look_up_item", "execute_order", "transfer_to_triage_agent"]
-    assert list(tools_of(agents.repairs)) == ["look_up_item", "execute_refund", "transfer_to_triage_agent"]
+    assert await offered(agents.sales) == ["look_up_item", "execute_order", "transfer_to_triage_agent"]
+    assert await offered(agents.repairs) == ["look_up_item", "execute_refund", "transfer_to_triage_agent"]
+
+
+@pytest.mark.asyncio
+async def test_every_agent_of_the_museum_can_hand_off_to_the_two_others() -> None:
+    """Visitors may change the language at any time."""
+    museum = load("multilingual", "agents")
+    names = {f"transfer_to_{language}_agent" for language in ("english", "spanish", "chinese")}
+    for agent in (museum.english_agent, museum.spanish_agent, museum.chinese_agent):
+        assert set(await offered(agent)) == names - {f"transfer_to_{agent.name.lower().replace(' ', '_')}"}

@@ -1,4 +1,4 @@
-"""What `examples/live.py` runs is there: it needs a real model itself, and would tell only then."""
+"""The plan of `examples/live.py`, which itself needs a real model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SOURCES = {
 
 
 def test_every_example_of_the_plan_is_there() -> None:
-    """A script that is renamed is renamed in the plan."""
+    """Each script of the plan exists."""
     assert all((EXAMPLES / script).is_file() for script in SOURCES)
 
 
-@pytest.mark.parametrize("said", PLAN["PLAN"])
-def test_every_sentence_of_the_plan_is_said(said: str) -> None:
-    """The plan goes by what the user says, word for word."""
-    assert any(f'"{said}"' in source for sources in SOURCES.values() for source in sources)
+@pytest.mark.parametrize("sentence", PLAN["PLAN"])
+def test_every_sentence_of_the_plan_is_in_an_example(sentence: str) -> None:
+    """Each sentence of the plan is in an example, word for word."""
+    assert any(f'"{sentence}"' in source for sources in SOURCES.values() for source in sources)

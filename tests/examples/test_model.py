@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
 
 @pytest.mark.asyncio
 async def test_a_program_with_functions_of_its_own(url: str) -> None:
-    """Words choose the function; numbers and the message become arguments; what is missing is asked for."""
+    """Words choose the function, numbers and the message become arguments, and a missing argument is asked for."""
 
     def set_light(level: int, mode: str) -> str:
         """Set the light of the room."""
@@ -51,7 +51,7 @@ async def test_a_program_with_functions_of_its_own(url: str) -> None:
 
 @pytest.mark.asyncio
 async def test_the_agents_of_the_demo(url: str) -> None:
-    """A sentence leads over the handoff to the function of the other agent, as a stream."""
+    """A sentence leads to a handoff and a call of the next agent, in a stream."""
     history: list[Any] = [{"role": "user", "content": "My lamp of order 4711 is broken, I want my money back"}]
     async with (
         AsyncOpenAI(base_url=url, api_key="x") as client,
@@ -65,7 +65,7 @@ async def test_the_agents_of_the_demo(url: str) -> None:
 
 
 def test_a_chat() -> None:
-    """The command gets the model by its environment; the exit code is the command's."""
+    """The command uses the model of its environment, and its exit code is returned."""
     chat = ["-m", "aswarm", "chat", "aswarm.cli.demo_agents:triage"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
     done = subprocess.run(

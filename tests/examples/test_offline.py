@@ -1,4 +1,4 @@
-"""`examples/offline.py`: an example runs against its scripted model, and nothing is left when it ends."""
+"""`examples/offline.py` runs an example against its scripted model, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_whole_and_streamed_answers_arrive_and_the_exit_code_is_that_of_the_exam
 
 
 def test_a_break_of_the_script_is_a_broken_connection(offline: list[str]) -> None:
-    """What the example gets is what a broken connection gives."""
+    """The example gets the error of a broken connection."""
     assert "CompletionError" in run(*offline, "break").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_example_too(offline: list[str], number: signal.Signals) -> None:
-    """Ctrl-C and SIGTERM while an answer is awaited: the example's process is gone, the exit code says which signal."""
+    """Ctrl-C and SIGTERM stop the process of the example, and the exit code names the signal."""
     process = subprocess.Popen(
         [*offline, "wait"],
         stdin=subprocess.DEVNULL,
@@ -86,7 +86,7 @@ def test_a_signal_ends_the_example_too(offline: list[str], number: signal.Signal
 
 
 def test_an_unknown_name_is_answered_with_the_names() -> None:
-    """Exit code 2, and no traceback."""
+    """An unknown name is a usage error without a traceback."""
     done = run_offline("nothing")
     assert done.returncode == 2
     assert "usage" in done.stderr

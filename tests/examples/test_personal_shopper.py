@@ -1,4 +1,4 @@
-"""The personal shopper: its transcripts, its money, and its database under threads."""
+"""`examples/personal_shopper`: its money, and its database under threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, tool
 from aswarm.testing import ScriptedModel, call
 from tests.examples.loading import load
-from tests.examples.transcripts import Transcript, check_transcript, run_offline, transcripts
+from tests.examples.transcripts import run_offline
 
 database = load("personal_shopper", "database")
 agents = load("personal_shopper", "agents")
@@ -27,7 +27,7 @@ SOCKS, SHOES, HAT_OF_BO = 1, 2, 3
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A file with the shop in it."""
+    """The path of a file with the shop."""
     file = str(tmp_path / "shop.db")
     with database.connect(file) as connection:
         database.create(connection)
@@ -36,13 +36,13 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def shop(path: str) -> Iterator[sqlite3.Connection]:
-    """A connection to it."""
+    """A connection to the shop."""
     with database.connect(path) as connection:
         yield connection
 
 
 def money(connection: sqlite3.Connection) -> int:
-    """Balances and what purchases have kept: no order and no refund may change the sum. (Before: 14,649 cents.)"""
+    """Return all balances and paid amounts. No order and no refund changes this sum of 14,649 cents."""
     (total,) = connection.execute(
         "SELECT (SELECT sum(balance) FROM users) + (SELECT sum(amount) FROM purchases)"
         " - (SELECT coalesce(sum(amount), 0) FROM refunds)"
@@ -50,17 +50,8 @@ def money(connection: sqlite3.Connection) -> int:
     return total
 
 
-# --- as a stranger runs it --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("transcript", transcripts("personal_shopper"), ids=str)
-def test_the_transcripts_are_what_the_commands_print(transcript: Transcript) -> None:
-    """Word for word, from an empty folder."""
-    check_transcript(transcript)
-
-
 def test_a_file_keeps_the_shop(tmp_path: Path) -> None:
-    """With `--database`, what was refunded in one run is refunded in the next."""
+    """With `--database`, a refund of one run is still made in the next run."""
     file = str(tmp_path / "kept.db")
     assert run_offline("personal_shopper", "--database", file).returncode == 0
     with database.connect(file) as connection:
@@ -73,7 +64,7 @@ def test_a_file_keeps_the_shop(tmp_path: Path) -> None:
 
 
 def test_a_purchase_is_refunded_once(shop: sqlite3.Connection) -> None:
-    """The second time is refused, and moves nothing."""
+    """A second refund is refused, and moves no money."""
     assert database.refund(shop, ADA, SOCKS) == 1250
     with pytest.raises(database.RefusedError, match="purchase 1 is already refunded"):
         database.refund(shop, ADA, SOCKS)
@@ -92,10 +83,10 @@ def test_a_purchase_is_refunded_once(shop: sqlite3.Connection) -> None:
         (lambda shop: database.send_note(shop, BO, "phone", "Hello"), "the customer has left no phone"),
     ],
 )
-def test_what_is_refused_changes_nothing(
+def test_a_refused_movement_changes_nothing(
     shop: sqlite3.Connection, refused: Callable[[sqlite3.Connection], object], reason: str
 ) -> None:
-    """Neither money nor notes, and nothing is left half done."""
+    """A refused movement changes neither money nor notes, and leaves no transaction open."""
     before = list(shop.iterdump())
     with pytest.raises(database.RefusedError, match=reason):
         refused(shop)
@@ -124,7 +115,7 @@ def test_a_movement_that_breaks_in_the_middle_is_undone(
 
 
 def test_the_tables_refuse_a_second_refund_too(shop: sqlite3.Connection) -> None:
-    """Even where a program forgets to look."""
+    """The constraints of the database refuse a second refund and a negative balance."""
     database.refund(shop, ADA, SOCKS)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         shop.execute("INSERT INTO refunds VALUES (?, ?)", (SOCKS, 1250))
@@ -133,7 +124,7 @@ def test_the_tables_refuse_a_second_refund_too(shop: sqlite3.Connection) -> None
 
 
 def test_making_the_tables_again_changes_nothing(shop: sqlite3.Connection) -> None:
-    """The shop's file may be opened any number of times."""
+    """Creating the tables again keeps the balances."""
     database.refund(shop, ADA, SOCKS)
     database.create(shop)
     assert database.user(shop, ADA)["balance"] == 3250
@@ -143,7 +134,7 @@ def test_making_the_tables_again_changes_nothing(shop: sqlite3.Connection) -> No
 
 
 def test_one_of_many_threads_makes_the_refund(path: str) -> None:
-    """Each with its own connection; the others are told that it is made."""
+    """Of eight threads with their own connections, one makes the refund."""
 
     def attempt(_: int) -> str:
         with database.connect(path) as connection:
@@ -161,7 +152,7 @@ def test_one_of_many_threads_makes_the_refund(path: str) -> None:
 
 @pytest.mark.asyncio
 async def test_one_of_many_runs_makes_the_refund(path: str) -> None:
-    """The same request from ten devices at once, on one event loop."""
+    """Of ten concurrent runs on one event loop, one makes the refund."""
     model = ScriptedModel(
         lambda request: (
             call("refund_purchase", purchase_id=SHOES)
@@ -179,8 +170,8 @@ async def test_one_of_many_runs_makes_the_refund(path: str) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_cancelled_run_still_tells_of_the_refund_that_it_made(path: str) -> None:
-    """It waits for the function, which waits for another transaction; what then happened is in the history."""
+async def test_a_cancelled_run_has_the_refund_that_it_made(path: str) -> None:
+    """A cancelled run waits for its plain function, and its history has the result."""
     model = ScriptedModel([call("refund_purchase", purchase_id=SHOES)])
     connecting = threading.Event()
 
@@ -209,8 +200,8 @@ async def test_a_cancelled_run_still_tells_of_the_refund_that_it_made(path: str)
 # --- a connection that belongs to a thread ----------------------------------------------------------------------------
 
 
-async def told(function: Any, context: dict[str, Any]) -> str:
-    """What the model is told of a call of the function."""
+async def answer_to_model(function: Any, context: dict[str, Any]) -> str:
+    """Return the answer that the model gets to a call of the function."""
     model = ScriptedModel([call("list_products"), "Thank you."])
     await AsyncSwarm(client=model.client()).run(Agent(functions=[function]), "What is there?", context)
     return model.requests[-1].messages[-1]["content"]
@@ -218,22 +209,24 @@ async def told(function: Any, context: dict[str, Any]) -> str:
 
 @pytest.mark.asyncio
 async def test_a_connection_of_the_event_loop_is_refused_in_a_worker_thread(shop: sqlite3.Connection) -> None:
-    """Which is why `run_async.py` opens one for each call."""
-    answer = await told(agents.list_products, {"user_id": ADA, "connect": lambda: nullcontext(shop)})
+    """A connection of the event loop is an error in a worker thread, so `run_async.py` opens one for each call."""
+    answer = await answer_to_model(agents.list_products, {"user_id": ADA, "connect": lambda: nullcontext(shop)})
     assert answer.startswith(
         "Error: ProgrammingError: SQLite objects created in a thread can only be used in that same"
     )
 
 
 @pytest.mark.asyncio
-async def test_it_may_be_used_by_a_quick_function_on_the_event_loop(shop: sqlite3.Connection) -> None:
-    """`@tool(thread=False)`, as the README says, for look-ups that never wait."""
+async def test_a_quick_function_may_use_a_connection_on_the_event_loop(shop: sqlite3.Connection) -> None:
+    """With `@tool(thread=False)` a look-up that never waits uses the connection of the event loop."""
     quick = tool(thread=False)(agents.list_products)
-    answer = await told(quick, {"user_id": ADA, "connect": lambda: nullcontext(shop)})
+    answer = await answer_to_model(quick, {"user_id": ADA, "connect": lambda: nullcontext(shop)})
     assert "straw hat" in answer
 
 
 @pytest.mark.asyncio
 async def test_a_connection_for_each_call_works_in_any_thread(path: str) -> None:
-    """As in `run_async.py`."""
-    assert "straw hat" in await told(agents.list_products, {"user_id": ADA, "connect": partial(database.connect, path)})
+    """A function that opens a connection for each call works in a worker thread."""
+    assert "straw hat" in await answer_to_model(
+        agents.list_products, {"user_id": ADA, "connect": partial(database.connect, path)}
+    )

@@ -1,4 +1,4 @@
-"""The bookshop: its transcript, what may be sent back, and what runs at the same time."""
+"""`examples/retail`: returns, recommendations, and calls that run together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from aswarm import AsyncSwarm
 from aswarm.testing import ScriptedModel, call
 from tests.examples.loading import load
-from tests.examples.transcripts import Transcript, check_transcript, transcripts
 
 agents: Any = load("retail", "agents")
 shop: Any = load("retail", "shop")
@@ -24,12 +23,6 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("transcript", transcripts("retail"), ids=str)
-def test_the_transcript_is_what_the_command_prints(transcript: Transcript) -> None:
-    """Word for word, from an empty folder."""
-    check_transcript(transcript)
-
-
 @pytest.mark.parametrize(
     ("today", "reason"),
     [
@@ -39,13 +32,13 @@ def test_the_transcript_is_what_the_command_prints(transcript: Transcript) -> No
     ],
 )
 def test_an_order_can_be_sent_back_for_thirty_days(today: date, reason: str) -> None:
-    """Order 501 came on 3 March."""
+    """Order 501 was delivered on 3 March, and can be sent back until 2 April."""
     assert shop.why_not_returned(501, today) == reason
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
-    ("order_id", "told", "returns"),
+    ("order_id", "answer", "returns"),
     [
         (501, "Accepted: A Cook's Year, dull. The label is in the customer's mail.", [501]),
         (502, "Not accepted: it has not been delivered yet.", []),
@@ -53,17 +46,17 @@ def test_an_order_can_be_sent_back_for_thirty_days(today: date, reason: str) -> 
         (999, "Not accepted: the customer has no order 999.", []),
     ],
 )
-async def test_a_return_is_noted_only_where_it_is_accepted(order_id: int, told: str, returns: list[int]) -> None:
-    """What the model is told, and what the context says afterwards."""
+async def test_only_an_accepted_return_is_noted(order_id: int, answer: str, returns: list[int]) -> None:
+    """The model gets the reason, and the context has only an accepted return."""
     model = ScriptedModel([call("start_return", order_id=order_id, reason="dull"), "Well."])
     response = await AsyncSwarm(client=model.client()).run(agents.returns_agent, "Hi", CONTEXT)
-    assert model.requests[-1].messages[-1]["content"] == told
+    assert model.requests[-1].messages[-1]["content"] == answer
     assert response.context_variables["returns"] == returns
 
 
 @pytest.mark.asyncio
 async def test_two_returns_of_one_order_are_one() -> None:
-    """Though both are asked for in one turn: what writes runs alone, and sees what the one before it wrote."""
+    """The second call of a turn sees the context that the first call has changed."""
     twice = [call("start_return", order_id=501, reason="dull")] * 2
     model = ScriptedModel([twice, "Well."])
     response = await AsyncSwarm(client=model.client()).run(agents.returns_agent, "Hi", CONTEXT)
@@ -73,7 +66,7 @@ async def test_two_returns_of_one_order_are_one() -> None:
 
 @pytest.mark.asyncio
 async def test_the_carrier_is_asked_for_both_orders_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call waits until the other one has begun: one after another they would wait for ever."""
+    """Both calls run together: each waits until the other one has started."""
     both = asyncio.Barrier(2)
 
     async def ask_carrier(order_id: int) -> str:
@@ -83,13 +76,13 @@ async def test_the_carrier_is_asked_for_both_orders_at_once(monkeypatch: pytest.
     monkeypatch.setattr(agents, "ask_carrier", ask_carrier)
     model = ScriptedModel([[call("order_status", order_id=501), call("order_status", order_id=502)], "Both are here."])
     await AsyncSwarm(client=model.client()).run(agents.order_status_agent, "Where are they?", CONTEXT)
-    told = [message["content"] for message in model.requests[-1].messages[-2:]]
-    assert told == ["A Cook's Year: here.", "The Patient Gardener: here."]
+    answers = [message["content"] for message in model.requests[-1].messages[-2:]]
+    assert answers == ["A Cook's Year: here.", "The Patient Gardener: here."]
 
 
 @pytest.mark.asyncio
-async def test_the_handoff_to_returns_says_which_order_it_is_about() -> None:
-    """The instructions of the next agent name it."""
+async def test_the_handoff_to_returns_names_the_order() -> None:
+    """The instructions of the next agent name the order."""
     model = ScriptedModel([call("transfer_to_returns", order_id=501), "What is wrong with it?"])
     await AsyncSwarm(client=model.client()).run(agents.assistant, "I want to send A Cook's Year back.", CONTEXT)
     before, after = (request.messages[0]["content"] for request in model.requests)
@@ -99,7 +92,7 @@ async def test_the_handoff_to_returns_says_which_order_it_is_about() -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(("limit", "titles"), [(25, ["Mosses of the North"]), (None, ["Mosses of the North", "Birds"])])
-async def test_what_the_customer_has_is_not_recommended(limit: float | None, titles: list[str]) -> None:
-    """Nor what costs more than was said."""
+async def test_books_of_the_customer_are_not_recommended(limit: float | None, titles: list[str]) -> None:
+    """Books over the price limit are not recommended either."""
     found = await agents.find_books("nature", CONTEXT, limit)
     assert [book["title"].removesuffix(" in Winter") for book in found] == titles

@@ -1,4 +1,4 @@
-"""`examples/support_bot`: its transcript, and what its search and its outbox promise."""
+"""`examples/support_bot`: its search and its outbox."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, environment, run_offline, transcripts
+from tests.examples.transcripts import EXAMPLES, environment, run_offline
 
 FOLDER = EXAMPLES / "support_bot"
-# What customers ask, in other words than the articles', and the article that answers it.
+# Questions of customers in other words than the articles, and the article with the answer.
 QUESTIONS = {
     "How do I install it out of the box?": "set-up-your-planter",
     "Where do the seed capsules go, which way up?": "set-up-your-planter",
@@ -69,20 +69,14 @@ asyncio.run(main())
 
 
 def load(name: str) -> Any:
-    """A module of the example; none has the name of a module of another example that is loaded like this."""
+    """Return a module of the example. No other example has a module of this name."""
     if str(FOLDER) not in sys.path:
         sys.path.append(str(FOLDER))
     return importlib.import_module(name)
 
 
-@pytest.mark.parametrize("transcript", transcripts("support_bot"), ids=str)
-def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> None:
-    """The README's transcript is what its command prints."""
-    check_output(transcript, runs[transcript].result())
-
-
-def test_tickets_and_letters_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
-    """`--outbox` leaves a letter and a ticket, both the logged-in customer's, beside what is there already."""
+def test_tickets_and_letters_are_kept_in_the_outbox(tmp_path: Path) -> None:
+    """`--outbox` writes a letter and a ticket of the customer, and keeps earlier files."""
     (tmp_path / "ticket-1.json").write_text("older", encoding="utf-8")
     done = run_offline("support_bot", "--outbox", str(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
@@ -96,7 +90,7 @@ def test_tickets_and_letters_are_kept_where_they_are_wanted(tmp_path: Path) -> N
 
 @pytest.mark.asyncio
 async def test_questions_in_other_words_find_the_right_article() -> None:
-    """Of 29 questions, 28 find their article among the first three, which are what the model gets to read."""
+    """Of 29 questions, 28 find their article among the three that the model reads."""
     missed: list[str] = []
     async with load("help_centre").HelpCentre() as articles:
         assert len(articles.articles) == len(set(QUESTIONS.values()))
@@ -115,8 +109,8 @@ def test_the_search_needs_no_network() -> None:
     assert "'account-and-password'" in done.stdout, done.stderr
 
 
-def test_what_is_put_into_the_outbox_at_once_is_all_kept(tmp_path: Path) -> None:
-    """Eight threads, forty tickets: forty names, forty files."""
+def test_concurrent_tickets_are_all_kept(tmp_path: Path) -> None:
+    """Eight threads write forty tickets into forty files."""
     outbox = load("outbox").Outbox(tmp_path)
     with ThreadPoolExecutor(8) as pool:
         names = list(pool.map(lambda number: outbox.put_ticket("a@b.example", f"{number}", "Grüße"), range(40)))
@@ -125,7 +119,7 @@ def test_what_is_put_into_the_outbox_at_once_is_all_kept(tmp_path: Path) -> None
 
 
 def test_a_subject_cannot_smuggle_in_a_header(tmp_path: Path) -> None:
-    """A subject of two lines is refused (the model is told), and nothing is written."""
+    """A subject of two lines is an error for the model, and nothing is written."""
     with pytest.raises(ValueError, match=r"newline|linefeed"):
         load("outbox").Outbox(tmp_path).put_email("a@b.example", "Hello\nBcc: everybody@example.org", "Hi")
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from aswarm.testing import ScriptedAnswer, call, check_history
-from tests.examples.transcripts import EXAMPLES, Runs, Transcript, check_output, transcripts
+from tests.examples.transcripts import EXAMPLES
 from tests.support.leaving.run_scenes import UNKNOWN, until
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse
 
@@ -26,7 +26,7 @@ RUNS = "/chat/conversations/1/runs"
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """The applications of the example by name; its modules have the names of those of other examples, and are forgotten after."""
+    """The applications of the example by name. Other examples have modules of the same names, so these are removed."""
     names = ("agents", *APPLICATIONS)
     for name in names:
         sys.modules.pop(name, None)
@@ -57,7 +57,7 @@ async def offered(app: Any) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`async with answered(reply, ...) as model`: the model's server says these, and then always "done"."""
+    """`async with answered(reply, ...) as model`: a server of these replies; then it always replies "done"."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
@@ -72,16 +72,10 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 async def entries(browser: httpx.AsyncClient, started: httpx.Response) -> list[dict[str, Any]]:
-    """The entries of a run that was started, to its end."""
+    """Return all entries of a started run."""
     assert started.status_code == 202, started.text
     text = (await browser.get(started.headers["location"])).text
     return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ")]
-
-
-@pytest.mark.parametrize("transcript", transcripts("web_service"), ids=str)
-def test_the_readme_shows_what_happens(transcript: Transcript, runs: Runs) -> None:
-    """The README's transcript is what its command prints."""
-    check_output(transcript, runs[transcript].result())
 
 
 @pytest.mark.asyncio
@@ -99,7 +93,7 @@ async def test_a_guest_is_answered(name: str, example: Any, answered: Any) -> No
 
 @pytest.mark.asyncio
 async def test_another_guest_sees_nothing(example: Any, answered: Any) -> None:
-    """A conversation of the same name is another one; a request without the cookie is refused."""
+    """Another guest cannot read the conversation, and a request without the cookie is refused."""
     async with answered(), offered(example("app")) as browser:
         started = await browser.post(RUNS, json={"text": "secret"})
         await entries(browser, started)
@@ -111,8 +105,8 @@ async def test_another_guest_sees_nothing(example: Any, answered: Any) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_run_that_is_stopped_says_what_happened(example: Any, answered: Any) -> None:
-    """The answer of the stop has what is known of the function, and the next message continues from it."""
+async def test_a_stopped_run_has_the_answers_of_its_calls(example: Any, answered: Any) -> None:
+    """The call of a stopped run has an unknown outcome, and the next message continues after it."""
     order = sse(ScriptedAnswer(calls=[call("order_taxi", destination="the station")]))
     async with answered(order) as model, offered(example("app")) as browser:
         started = await browser.post(RUNS, json={"text": "taxi"})
@@ -127,10 +121,10 @@ async def test_a_run_that_is_stopped_says_what_happened(example: Any, answered: 
 
 
 @pytest.mark.asyncio
-async def test_a_provider_that_fails_is_told_without_its_words(
+async def test_an_error_of_the_provider_has_a_public_text(
     example: Any, answered: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The reason is for the log; the guest gets a sentence, and the conversation continues."""
+    """The log has the reason, the guest gets a public sentence, and the conversation continues."""
     refusal = Reply([b'{"error": {"message": "inner secret"}}'], status="400 No", content_type="application/json")
     async with answered(refusal), offered(example("app")) as browser:
         found = await entries(browser, await browser.post(RUNS, json={"text": "hello"}))
@@ -143,7 +137,7 @@ async def test_a_provider_that_fails_is_told_without_its_words(
 
 @pytest.mark.asyncio
 async def test_fastapi_has_a_route_of_its_own(example: Any, answered: Any) -> None:
-    """It streams a run of the service, with the checks of FastAPI; the schema has it."""
+    """The route streams a run of the service, validates its arguments, and is in the schema."""
     async with answered(), offered(example("fastapi_app")) as browser:
         said = await browser.post("/rooms/7/ask", json={"text": "hello"})
         assert said.headers["content-type"].startswith("text/event-stream")
@@ -157,7 +151,7 @@ async def test_fastapi_has_a_route_of_its_own(example: Any, answered: Any) -> No
 
 @pytest.mark.asyncio
 async def test_a_second_message_to_the_room_names_the_active_run(example: Any, answered: Any) -> None:
-    """The route answers 409, as the routes of the service do; the client can stop the run that it names."""
+    """The route answers 409 with the active run, which the client can stop."""
     order = sse(ScriptedAnswer(calls=[call("order_taxi", destination="the station")]))
     async with answered(order), offered(example("fastapi_app")) as browser:
         async with browser.stream("POST", "/rooms/7/ask", json={"text": "taxi"}) as response:

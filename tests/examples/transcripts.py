@@ -1,7 +1,7 @@
-"""The transcripts in the examples' READMEs: reads them, runs their commands, compares; as a program, writes them anew.
+"""Reads the transcripts in the READMEs of the examples, runs their commands, and compares; as a program, writes them.
 
 A transcript is the fenced block right after a line `<!-- offline run -->`; its first line is the command,
-`$ python examples/offline.py <name> ...`, the rest is what that prints to stdout, word for word but for `in 1.23s`.
+`$ python examples/offline.py <name> ...`, the rest is its stdout, word for word except for `in 1.23s`.
 A README may have several.
 
     python tests/examples/transcripts.py <name> ...     # runs the commands and puts their output into the READMEs
@@ -34,7 +34,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class Transcript:
-    """One block: what stands behind `offline.py` in its command, and the output that it shows."""
+    """A block. `command`: the arguments of `offline.py`. `output`: the shown output."""
 
     command: str
     output: str
@@ -56,7 +56,7 @@ def transcripts(name: str) -> list[Transcript]:
 
 
 def environment() -> dict[str, str]:
-    """What an example sees: aswarm (the installed one or that of src, whichever runs the tests), a plain terminal."""
+    """Return the environment of an example: the aswarm of this process, and a plain terminal."""
     paths = [str(Path(aswarm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     terminal = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb", "PYTHONUTF8": "1"}
     return {**os.environ, **terminal, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -83,19 +83,14 @@ def run_transcript(transcript: Transcript) -> Done:
     return run_offline(*shlex.split(transcript.command))
 
 
-def check_transcript(transcript: Transcript, *, exit_code: int = 0) -> None:
-    """Run the command of a transcript; the output and the exit code are as expected, or the assertion says what is."""
-    check_output(transcript, run_transcript(transcript), exit_code=exit_code)
-
-
-def check_output(transcript: Transcript, done: Done, *, exit_code: int = 0) -> None:
-    """The same for a transcript that has been run already; the fixture `runs` runs them side by side."""
+def check_output(transcript: Transcript, done: Done) -> None:
+    """Check the output and the exit code of the command."""
     assert SECONDS.sub("in ...", done.stdout) == SECONDS.sub("in ...", transcript.output), done.stderr
-    assert done.returncode == exit_code, done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def write(name: str) -> None:
-    """Put what the commands print now into the README of the example."""
+    """Write the current output of the commands to the README of the example."""
     path = EXAMPLES / name / "README.md"
 
     def renew(block: re.Match[str]) -> str:

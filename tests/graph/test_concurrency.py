@@ -1,4 +1,4 @@
-"""What a graph says of concurrency: which tools of an agent run together, and why another one runs alone."""
+"""The notes of a graph on concurrency: which tools of an agent run together, and why a tool runs alone."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ async def ring() -> str:
     return ""
 
 
-def said(*functions: Any) -> list[str]:
+def notes_of(*functions: Any) -> list[str]:
     notes = agent_graph(Agent(name="Desk", functions=list(functions))).concurrency_notes
     assert all(note.startswith("Desk: ") for note in notes)
     return [note.removeprefix("Desk: ") for note in notes]
 
 
 def test_an_agent_without_tools_has_no_note() -> None:
-    """There is nothing that could run together."""
-    assert said() == []
+    """An agent without tools has no notes."""
+    assert notes_of() == []
 
 
 def test_tools_that_run_together() -> None:
-    """Async functions, handoffs to agents, and those whose `@tool` says so."""
+    """Async functions, handoffs to agents, and tools with `concurrent=True` run together."""
     together = [price, balance, Agent(name="B"), tool(concurrent=True)(book)]
-    assert said(*together) == ["calls of price, balance, transfer_to_b, book run together."]
+    assert notes_of(*together) == ["calls of price, balance, transfer_to_b, book run together."]
 
 
 def test_tools_that_run_alone() -> None:
-    """With the reason, and what to write where a hint would change it."""
-    assert said(book, pay, ring, price) == [
+    """A note has the reason, and the hint that would change it."""
+    assert notes_of(book, pay, ring, price) == [
         "calls of price run together.",
         "calls of book run alone, because plain functions run one at a time.",
         "calls of pay run alone, because they may change context_variables; with the hint Mapping, or a read-only type, they only read.",
@@ -74,13 +74,13 @@ def waits(name: str, earlier: str) -> str:
 
 def test_a_function_that_reads_what_earlier_calls_may_change() -> None:
     """A function without a return hint may return a `Result`; a reader never runs beside such a call before it."""
-    assert said(history) == [waits("history", "history")]
-    assert said(price, balance, find) == ["calls of price, balance, find run together.", waits("balance", "find")]
-    assert said(history, price) == ["calls of history, price run together.", waits("history", "history")]
+    assert notes_of(history) == [waits("history", "history")]
+    assert notes_of(price, balance, find) == ["calls of price, balance, find run together.", waits("balance", "find")]
+    assert notes_of(history, price) == ["calls of history, price run together.", waits("history", "history")]
 
 
 def test_every_agent_has_its_own_notes() -> None:
-    """In the order of the graph."""
+    """The notes are in the order of the agents."""
     inner = Agent(name="Inner", functions=[price])
     assert agent_graph(Agent(name="Outer", functions=[inner])).concurrency_notes == (
         "Outer: calls of transfer_to_inner run together.",

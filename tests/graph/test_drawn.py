@@ -1,4 +1,4 @@
-"""A graph as Mermaid and as DOT: what it looks like, and that no name breaks its syntax."""
+"""A graph as Mermaid and as DOT. No name breaks their syntax."""
 
 from __future__ import annotations
 

@@ -77,19 +77,19 @@ def print_it(text: str) -> None:
 
 
 def test_functions_that_cannot_be_offered_raise() -> None:
-    """As in a run, an agent with such functions is an error."""
+    """Two functions of one name are an error, as in a run."""
     with pytest.raises(ConfigurationError, match="two different functions named 'print_it'"):
         agent_graph(Agent(functions=[print_it, tool(name="print_it")(to_sales)]))
 
 
 def test_a_value_that_is_no_agent_is_refused() -> None:
-    """The error names its type."""
+    """The error names the type of the value."""
     with pytest.raises(ConfigurationError, match="must be an Agent, not list"):
         agent_graph([Agent()])  # type: ignore[arg-type]
 
 
-def test_the_notes_say_what_is_not_certain() -> None:
-    """Each function that only a call would decide has one sentence."""
+def test_each_uncertain_function_has_a_note() -> None:
+    """Each function whose target only a call decides has one note."""
     graph = agent_graph(Agent(name="Start", functions=[from_dict, makes_one, sales]))
     assert graph.notes == (
         "from_dict of Start may hand off to Sales; only a call shows whether it does.",

@@ -63,7 +63,7 @@ def test_a_second_search_reads_no_source(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def calls_of_a_graph(folder: Path, size: int) -> int:
-    """How many calls make the graph of a ring of agents, whose functions stand in one module."""
+    """Return the number of calls for the graph of a ring of agents, whose functions are in one module."""
     numbers = range(size)
     functions = [f"def to_{number}():\n    return agent_{(number + 1) % size}" for number in numbers]
     agents = [f"agent_{number} = Agent(functions=[to_{number}])" for number in numbers]

@@ -24,7 +24,7 @@ async def outcomes(swarm: AsyncSwarm, agent: Agent, items: AsyncIterator[Item]) 
 
 
 def show(outcome: Completed | Failed) -> None:
-    """Each of the two checks tells a response and an error apart."""
+    """Either check narrows the outcome to a response or an error."""
     if outcome.error is None:
         assert_type(outcome.response, Response)
         print(outcome.response.text)

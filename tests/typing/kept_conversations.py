@@ -1,4 +1,4 @@
-"""Typed use of conversations: the type of an answer, and of what a stream gives."""
+"""Typed use of conversations: the types of answers and of events."""
 
 from typing import assert_type
 
