@@ -179,6 +179,7 @@ def bench(session: nox.Session) -> None:
     """Compare the cost of a turn with a loop by hand and with other frameworks; `-- --write` updates the pages."""
     session.install(".[aiohttp]", "openai>=3", *group("bench"))
     session.run("python", "benchmarks/run.py", *session.posargs)
+    session.run("python", "benchmarks/instructions.py", "--functions=0")
     if "--write" in session.posargs:
         session.run("python", "docs/pictures/pictures.py", "costs")
 
