@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,15 +43,10 @@ OTHERS = {"browser", "clients", "examples", "interoperability"}
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the `sampled` tests one in four stays; the others are `heavy`. Which ones does not change from run to run.
-
-    Tests with software of other projects all start processes.
-    """
+    """Mark the tests with software of other projects: all start processes."""
     for item in items:
         if not OTHERS.isdisjoint(item.nodeid.split("/")):
             item.add_marker(pytest.mark.processes)
-        if item.get_closest_marker("sampled") and zlib.crc32(item.nodeid.encode()) % 4:
-            item.add_marker(pytest.mark.heavy)
 
 
 def pytest_collection_finish() -> None:

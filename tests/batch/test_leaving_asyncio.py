@@ -11,11 +11,11 @@ import pytest
 
 from aswarm import RunError
 from tests.support.batch.batches import AGENT, Counted, Echo, Scene, idle, outcomes_of, text_of
+from tests.support.sampling import listed
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("steps", range(0, 40, 3))
-@pytest.mark.sampled
+@pytest.mark.parametrize("steps", listed(range(0, 40, 3), [0, 6, 18, 33]))
 async def test_a_plain_cancel_at_any_step_leaves_nothing(nothing_left: Any, steps: int) -> None:
     """`task.cancel()` comes after so many steps of the event loop."""
     source = Echo(lambda _: asyncio.sleep(0))

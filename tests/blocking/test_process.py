@@ -10,8 +10,9 @@ import sys
 import pytest
 
 from tests.support.blocking.blocking import keeping_server
+from tests.support.sampling import every, listed
 
-pytestmark = [pytest.mark.sampled, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 BEGIN = """
 import asyncio, os, sys, threading, time
@@ -55,8 +56,7 @@ def ends(program: subprocess.Popen[str]) -> tuple[int, str]:
     return program.returncode, out
 
 
-@every_place
-@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize(("kind", "place"), every(4, ["def", "async def"], ["script", "notebook"], first=1))
 def test_exit_in_a_function(kind: str, place: str) -> None:
     """The program ends with that code, and what was open is cleaned up on the way."""
     code = f"""
@@ -82,6 +82,7 @@ finally:
     assert ends(start(place, code)) == (7, expected)
 
 
+@pytest.mark.heavy
 @every_place
 def test_the_end_with_streams_left_open(place: str) -> None:
     """Half read, in the middle of a function, or never read: nothing is printed, nothing hangs, all is closed."""
@@ -118,6 +119,7 @@ print("end")
     assert (status, sorted(out.splitlines())) == (0, ["cancelled", "closed", "end"])
 
 
+@pytest.mark.heavy
 def test_the_thread_of_the_event_loop() -> None:
     """It starts with the first run, not before; it is a daemon; and it is the only one, however many runs there are."""
     code = """
@@ -137,6 +139,7 @@ for _ in range(2):
     assert ends(start("script", code)) == (0, f"[]\n{thread}\n{thread}\n")
 
 
+@pytest.mark.heavy
 def test_the_end_with_daemon_threads() -> None:
     """One waits for an async function, one is in its plain function: both go without a word, as daemon threads do."""
     code = """
@@ -160,7 +163,7 @@ began.acquire(), began.acquire()
     assert ends(start("script", code)) == (0, "")
 
 
-@pytest.mark.parametrize("kind", ["refuse", "block"])
+@pytest.mark.parametrize("kind", listed(["refuse", "block"], ["block"]))
 def test_the_end_with_a_function_that_does_not_stop(kind: str) -> None:
     """An async function that refuses to be cancelled, or that blocks the loop, holds the end for two seconds at most."""
     code = f"""
@@ -187,6 +190,7 @@ began.wait()
     assert ends(start("script", code)) == (0, "")
 
 
+@pytest.mark.heavy
 def test_runs_at_the_end_of_the_program() -> None:
     """What is called before the loop has ended may still run agents; what is called after it is told why it cannot."""
     code = """
@@ -207,6 +211,7 @@ atexit.register(run, "before")
     assert ends(start("script", code)) == (0, expected)
 
 
+@pytest.mark.heavy
 def test_a_thread_that_outlives_the_main_thread() -> None:
     """A thread that is no daemon goes on running agents when the main thread has ended."""
     code = """
@@ -222,7 +227,7 @@ threading.Thread(target=later).start()
     assert ends(start("script", code)) == (0, "Hi\nHi\n")
 
 
-@every_place
+@pytest.mark.parametrize("place", listed(["script", "notebook"], ["notebook"]))
 def test_ctrl_c(place: str) -> None:
     """A real SIGINT, wherever the run waits; each time the swarm goes on to work."""
     code = """
@@ -268,7 +273,9 @@ for name in ("waits", "sleeps", "client"):
 
 
 @forks
-@every_place_that_forks
+@pytest.mark.parametrize(
+    "place", ["script", pytest.param(*in_notebook.values, marks=[*in_notebook.marks, pytest.mark.heavy])]
+)
 def test_a_function_that_forks(place: str) -> None:
     """The child leaves by `exit()`, the parent's run goes on."""
     code = """
@@ -287,6 +294,7 @@ print(place(lambda: [message["content"] for message in swarm.run(Agent(functions
     assert ends(start(place, code)) == (0, "[None, '4', 'Done']\n")
 
 
+@pytest.mark.heavy
 @forks
 @every_place_that_forks
 def test_a_function_that_forks_and_returns(place: str) -> None:
@@ -316,6 +324,7 @@ except RuntimeError as error:
     assert ends(start(place, code)) == (0, f"{refused}\n[None, '4', 'Done']\n")
 
 
+@pytest.mark.heavy
 @forks
 @pytest.mark.parametrize(
     ("client", "place"),

@@ -25,8 +25,6 @@ from aswarm.testing import ScriptedModel, call
 from tests.support.cli.cli_runs import ended, invoke, model, refused, started
 from tests.support.durable.durables import empty_file
 
-pytestmark = pytest.mark.sampled
-
 MODULE = '''\
 import os
 from aswarm import Agent, AsyncSwarm, tool
@@ -161,6 +159,7 @@ def test_a_run_that_no_worker_can_stop_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert '"stopped"' in invoke("runs", "cancel", "shop:runs", "a").stdout
 
 
+@pytest.mark.heavy
 def test_a_question_is_answered_with_json() -> None:
     """Any JSON; a call that does not wait is refused."""
     at_work([call("pay", call_id="p", amount=5)], "a")
@@ -169,6 +168,7 @@ def test_a_question_is_answered_with_json() -> None:
     assert "does not wait for an answer" in refused.stderr
 
 
+@pytest.mark.heavy
 def test_a_worker_must_execute_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that would execute none is a mistake."""
     monkeypatch.setenv("AT_ONCE", "0")
@@ -193,6 +193,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
         assert "durable runs need" in result.stderr
 
 
+@pytest.mark.heavy
 def test_a_batch_of_durable_runs(folder: Path) -> None:
     """Each line is a run. The same command again asks no model, and writes the same outcomes."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')
@@ -219,6 +220,7 @@ def test_an_item_that_fails_is_told() -> None:
 STORE = ["--store", URL, "--code-version", "1"]
 
 
+@pytest.mark.heavy
 def test_an_item_that_failed_runs_again() -> None:
     """The same command runs it again; the item that ended keeps its outcome."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')
@@ -231,6 +233,7 @@ def test_an_item_that_failed_runs_again() -> None:
         assert {line["id"]: line["text"] for line in lines(result.stdout)} == {1: "Hello.", 2: "Goodbye."}
 
 
+@pytest.mark.heavy
 def test_a_batch_stops_after_an_error() -> None:
     """With --on-error stop, the items that have not begun do not begin."""
     Path("in.jsonl").write_text('{"input": "Hi!"}\n' * 3)
@@ -241,6 +244,7 @@ def test_a_batch_stops_after_an_error() -> None:
     assert [line["status"] for line in lines(result.stdout)] == ["error"]
 
 
+@pytest.mark.heavy
 def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     """`aswarm runs answer` decides; the same batch again executes what continues, and writes its outcome."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Pay!"}\n')
@@ -257,6 +261,7 @@ def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
     assert waiting["reason"] == "waiting"
 
 
+@pytest.mark.heavy
 def test_a_line_with_decisions_is_rejected() -> None:
     """Its text says how a durable run is answered."""
     Path("in.jsonl").write_text('{"input": "Pay!", "resume": {"p": true}}\n')

@@ -20,7 +20,7 @@ from aswarm.testing import ScriptedAnswer, call
 from tests.support.cli.cli_runs import AGENTS, ended, environment, model, started
 from tests.support.providers.loopback import LoopbackServer, Reply, sse
 
-pytestmark = [pytest.mark.sampled, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 MORE = """
 import time
@@ -73,6 +73,7 @@ def test_the_whole_way_in_any_encoding() -> None:
         assert ended(process) == (0, "Gr\\xfc\\xdfe \\U0001f389\n", "")
 
 
+@pytest.mark.heavy
 def test_a_pipe_that_breaks_ends_the_run() -> None:
     """`aswarm run ... | head -1`: the model's stream is closed, there is no traceback, and the exit code is 141."""
     with model(sse(ScriptedAnswer("a line of text\n" * 5000), cut=15, pause=0.002)) as server:
@@ -98,6 +99,7 @@ def in_shell(command: str, server: LoopbackServer | None = None) -> subprocess.C
     return subprocess.run(["bash", "-c", line], env=known, capture_output=True, text=True, timeout=240, check=False)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", FEW_COMMANDS)
 def test_a_disk_that_is_full(project: Path, command: str) -> None:
     """A result that cannot be written is one line on stderr, and exit code 1."""
@@ -119,6 +121,7 @@ def test_a_pipe_that_is_closed(project: Path, command: str) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", ["run agents:triage ? -v", "batch agents:triage in.jsonl"])
 def test_notes_that_cannot_be_written(project: Path, command: str) -> None:
     """A full disk under stderr ends no command: the result is written, and the exit code is 0."""
@@ -129,6 +132,7 @@ def test_notes_that_cannot_be_written(project: Path, command: str) -> None:
     assert "It is here." in done.stdout
 
 
+@pytest.mark.heavy
 def test_ctrl_c_in_a_stream() -> None:
     """The response is closed, the line is ended, there is no traceback, and the exit code is 130."""
     with model(STALLS) as server:
@@ -139,6 +143,7 @@ def test_ctrl_c_in_a_stream() -> None:
         until(lambda: left(server))
 
 
+@pytest.mark.heavy
 def test_ctrl_c_in_a_function() -> None:
     """A plain function is interrupted."""
     with model(call("wait")) as server:
@@ -148,6 +153,7 @@ def test_ctrl_c_in_a_function() -> None:
         assert ended(process) == (130, "", "Warning: the outcome of these calls is unknown: wait\n\n")
 
 
+@pytest.mark.heavy
 def test_ctrl_c_in_evals(project: Path) -> None:
     """The report of the finished attempts is printed."""
     cases = '[{"conversation": "a", "function": "None"}, {"conversation": "b", "function": "None"}]'
@@ -163,6 +169,7 @@ def test_ctrl_c_in_evals(project: Path) -> None:
     assert stderr == "\n"
 
 
+@pytest.mark.heavy
 def test_a_graph_is_utf_8_in_any_encoding(project: Path) -> None:
     """A drawing is UTF-8 in every locale."""
     (project / "more.py").write_text("from aswarm import Agent\na = Agent(name='Grüße 🎉')\n", encoding="utf-8")
@@ -198,6 +205,7 @@ def without(names: list[str], *arguments: str) -> subprocess.CompletedProcess[st
 EXTRAS = ["rich", "prompt_toolkit", "yaml"]
 
 
+@pytest.mark.heavy
 def test_without_the_extra() -> None:
     """The message says how to install it; exit code 2, and no traceback."""
     done = without(["click", *EXTRAS], "run", "agents:triage", "?")
@@ -205,6 +213,7 @@ def test_without_the_extra() -> None:
     assert done.stderr == f"aswarm: the command line needs click: {how_to_install('cli')}\n"
 
 
+@pytest.mark.heavy
 def test_with_click_alone(project: Path) -> None:
     """Commands that need no other extra work; the others say what is missing."""
     (project / "cases.yaml").write_text("- conversation: Hello\n  function: null\n")

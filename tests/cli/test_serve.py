@@ -13,8 +13,6 @@ import pytest
 from tests.support.cli.cli_runs import AGENTS, invoke, model
 from tests.support.cli.cli_server import running
 
-pytestmark = pytest.mark.sampled
-
 
 @pytest.fixture(autouse=True)
 def project(folder: Path) -> None:
@@ -22,6 +20,7 @@ def project(folder: Path) -> None:
     (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
 
 
+@pytest.mark.heavy
 def test_other_machines_need_a_token() -> None:
     """A host that they reach is refused without one, before anything is served."""
     result = invoke("serve", "agents:triage", "--host", "0.0.0.0")
@@ -46,6 +45,7 @@ def test_a_host_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch
     assert "no host" in result.stderr
 
 
+@pytest.mark.heavy
 def test_agents_of_one_name_are_refused() -> None:
     """Clients name agents, so each needs its own name."""
     Path("other.py").write_text(AGENTS, encoding="utf-8")
@@ -54,6 +54,7 @@ def test_agents_of_one_name_are_refused() -> None:
     assert "its own name" in result.stderr
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("module", ["uvicorn", "starlette"])
 def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     """Without uvicorn or Starlette, the error says what to install."""
@@ -65,6 +66,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch,
     assert f'serving needs the package {module}: install the extra "serve"' in result.stderr
 
 
+@pytest.mark.heavy
 def test_a_missing_key_is_reported_before_anything_is_served() -> None:
     """As in the other commands that ask a model."""
     result = invoke("serve", "agents:triage", "--port", "0")
@@ -73,6 +75,7 @@ def test_a_missing_key_is_reported_before_anything_is_served() -> None:
     assert "http://127.0.0.1" not in result.stderr
 
 
+@pytest.mark.heavy
 def test_an_address_of_the_model_that_is_no_url_is_refused() -> None:
     """As in every other command."""
     result = invoke("serve", "agents:triage", "--base-url", "localhost:8080")
@@ -92,6 +95,7 @@ def test_a_store_that_is_no_database_is_refused(monkeypatch: pytest.MonkeyPatch,
     assert Path("notes.txt").read_bytes() == content
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_demo_is_served_until_it_is_interrupted() -> None:
@@ -122,6 +126,7 @@ def test_a_served_agent_wants_its_token(folder: Path) -> None:
         assert (folder / "chats.sqlite").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.processes
 def test_the_model_of_all_agents() -> None:

@@ -12,8 +12,7 @@ import pytest
 from aswarm.conversations import Change, SQLiteStore, Stored
 from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.support.cli.cli_runs import AGENTS, ended, invoke, model, refused, started
-
-pytestmark = pytest.mark.sampled
+from tests.support.sampling import listed
 
 CASHIER = '''
 from aswarm import Hold, current_call, tool
@@ -82,7 +81,7 @@ def keep(file: str, messages: list[dict[str, Any]], agent: str) -> None:
 CONTINUE = ("run", "agents:desk", "--load", "talk.sqlite", "--save", "talk.sqlite", "--resume")
 
 
-@pytest.mark.parametrize("option", ["--stream", "--no-stream"])
+@pytest.mark.parametrize("option", listed(["--stream", "--no-stream"], ["--stream"]))
 def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
     """The open calls are one line of JSON after the text, with exit code 3; each decision continues the kept conversation."""
     with model(call("transfer_to_cashier"), asks()) as server:
@@ -114,6 +113,7 @@ def test_the_json_events_have_the_open_calls() -> None:
     assert "can be continued if you keep it with --save FILE" in result.stderr
 
 
+@pytest.mark.heavy
 def test_verbose_says_what_waits() -> None:
     """On stderr, like other details."""
     with model(asks()) as server:
@@ -189,6 +189,7 @@ def test_what_cannot_be_decided(arguments: list[str], text: str) -> None:
     assert not Path("missing.sqlite").exists()
 
 
+@pytest.mark.heavy
 def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
     """Nothing is asked: an answer that is lost would have been paid for."""
     with model() as server:
@@ -197,6 +198,7 @@ def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
     assert "talk.sqlite cannot be opened" in result.stderr
 
 
+@pytest.mark.heavy
 def test_a_saved_conversation_is_one_of_a_store() -> None:
     """`--store FILE` continues it, and so does a chat; `--load` alone leaves the file as it is."""
     with model("Hello.", "Fine.", "Well.", "Aside.") as server:
@@ -216,6 +218,7 @@ def test_a_saved_conversation_is_one_of_a_store() -> None:
     ]
 
 
+@pytest.mark.heavy
 @pytest.mark.processes
 @pytest.mark.slow
 def test_in_processes_of_their_own() -> None:

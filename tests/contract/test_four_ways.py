@@ -16,6 +16,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, Response, Result, RunFinished
 from aswarm.testing import RawAnswer, Request, ScriptedAnswer, ScriptedModel, call, check_history
 from aswarm.testing._scripted_model import chunks, completion
+from tests.support.sampling import every
 
 pytestmark = pytest.mark.anyio
 
@@ -146,10 +147,10 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("conversation", TABLE.values(), ids=TABLE.keys())
-@pytest.mark.sampled
-async def test_every_face_and_wire_gives_the_same(conversation: Conversation) -> None:
+@pytest.mark.parametrize(("name", "anyio_backend"), every(2, TABLE, ["asyncio", "trio"]))
+async def test_every_face_and_wire_gives_the_same(name: str) -> None:
     """Messages, agent, context, usage and stop are the same through every face over every wire."""
+    conversation = TABLE[name]
     expected = await _outcome(conversation, "run", "whole")
     response, requests = expected
     assert [message["role"] for message in response.messages] == conversation.roles

@@ -15,9 +15,10 @@ from aswarm.conversations import Conflict, SQLiteStore
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.conversations.stores import user
 
-pytestmark = [pytest.mark.sampled, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 def test_a_process_that_is_killed_leaves_valid_conversations() -> None:
     """At random moments, twelve times; `python -m tests.conversations.conversation_kills 500 1` does it more often."""
@@ -84,6 +85,7 @@ async def test_two_processes_with_one_conversation(tmp_path: Path) -> None:
         check_history((await chat.load()).messages)
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_many_processes_with_one_file(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from tests.support.durable.durable_checker import DENIED, UNKNOWN, Checked, Ended, notes_of, runs_of
 from tests.support.durable.durable_process import Process, started
 
-pytestmark = pytest.mark.sampled
-
 RUN = "1-go-0-1"
 KEYS = [f"{RUN}:{turn}:{position}" for turn, position in [(1, 0), (1, 2), (3, 0), (3, 1)]]
 TOLD = ["worked 1", "looked 2", "worked 3", "clerk", "worked 4", "worked 5"]
@@ -112,6 +110,7 @@ def test_the_checker_finds_a_planted_fault(runs: list[Ended], lines: list[str], 
     assert any(text in fault for fault in faults(runs, lines))
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.processes
 def test_killed_processes_lose_nothing(tmp_path: Path) -> None:

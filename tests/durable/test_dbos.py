@@ -31,7 +31,10 @@ from tests.support.conversations.stores import emptied_database
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.sampled)])
+also_postgres = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.heavy)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/runs.db"
@@ -114,6 +117,7 @@ async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
     return await anyio.to_thread.run_sync(call, *arguments)
 
 
+@also_postgres
 async def test_a_run_is_in_the_queue_once_its_transaction_commits(url: str, runs: Executions) -> None:
     """A transaction that is rolled back leaves nothing, and a second enqueue changes nothing."""
     async with opened(url, runs) as engine:
@@ -151,6 +155,7 @@ async def test_a_worker_that_stops_returns_its_runs(url: str, runs: Executions) 
         await until(lambda: runs.finished == ["slow"])
 
 
+@also_postgres
 async def test_a_run_that_was_enqueued_by_a_client(url: str, runs: Executions) -> None:
     """A process that executes nothing starts runs for the workers, and needs no lock."""
     async with opened(url, runs, works=False) as client, opened(url, runs) as engine:
@@ -242,6 +247,7 @@ def killed_worker(url: str) -> Iterator[Any]:
 
 
 @pytest.mark.processes
+@also_postgres
 async def test_the_runs_of_a_killed_worker(url: str, runs: Executions, tmp_path: Path) -> None:
     """A live worker takes them over; a killed worker leaves neither a row of a queue nor, after the next opening, a file."""
     runs.go.set()
@@ -295,6 +301,7 @@ async def test_the_limits_of_the_last_worker_hold(url: str, runs: Executions) ->
         await until(lambda: len(runs.attempts) == 3)
 
 
+@also_postgres
 async def test_limits_of_all_workers(url: str, runs: Executions) -> None:
     """`global_concurrency` and `limiter` hold for the queue."""
     async with opened(url, runs, concurrency=5, global_concurrency=2, limiter=(3, 60.0)) as engine:

@@ -26,7 +26,7 @@ from aswarm.runs import AnswersRefused, KeyReused, NewRun, RunActive, RunNotFoun
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
 from tests.support.durable.durables import Shop, die, durable
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
+pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def shop() -> Shop:
     return Shop()
 
 
+@pytest.mark.heavy
 async def test_a_run_has_a_result(tmp_path: Path, shop: Shop) -> None:
     """The response is that of a run without durability: messages, agent, context variables, usage, stop."""
     script = [[call("count", number=1), call("count", number=2)], call("transfer_to_clerk"), "All is well."]
@@ -54,6 +55,7 @@ async def _plain(script: Any) -> Any:
         return await swarm.run(shop.agents()[0], "Hi!", {"user": "ann"})
 
 
+@pytest.mark.heavy
 async def test_starting_again_gives_the_same_run(tmp_path: Path, shop: Shop) -> None:
     """The id of a run makes `start` idempotent; for something else it is refused."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
@@ -64,6 +66,7 @@ async def test_starting_again_gives_the_same_run(tmp_path: Path, shop: Shop) -> 
             await runs.start("Boss", "Something else", run_id="r")
 
 
+@pytest.mark.heavy
 async def test_events_come_live_and_again(tmp_path: Path, shop: Shop) -> None:
     """A reader gets all entries, or those after a number."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
@@ -75,6 +78,7 @@ async def test_events_come_live_and_again(tmp_path: Path, shop: Shop) -> None:
         assert [entry async for entry in found.entries()] == live
 
 
+@pytest.mark.heavy
 async def test_a_run_waits_for_an_answer(tmp_path: Path, shop: Shop) -> None:
     """It is over and holds no task; the answer continues it, in another process, and the same answer again does nothing."""
     async with durable(tmp_path, [[call("pay", call_id="p", amount=5)]], shop) as runs:
@@ -110,6 +114,7 @@ async def test_another_answer_is_refused(tmp_path: Path, shop: Shop) -> None:
     assert len(shop.keys["pay"]) == 1
 
 
+@pytest.mark.heavy
 async def test_a_run_says_what_it_is(tmp_path: Path, shop: Shop) -> None:
     """Its repr has the id and the status, and whether it waits in the queue; so has the record for clients."""
     async with durable(tmp_path, ["Hello."], shop, concurrency=0) as client:
@@ -124,6 +129,7 @@ async def test_a_run_says_what_it_is(tmp_path: Path, shop: Shop) -> None:
         assert "is_queued" not in record.to_dict()
 
 
+@pytest.mark.heavy
 async def test_calls_of_several_runs_may_have_one_id(tmp_path: Path, shop: Shop) -> None:
     """As models of some servers number them: an answer is for the call of its run, and a late one is refused."""
     script = [call("pay", call_id="call_1", amount=1), call("pay", call_id="call_1", amount=2), "Paid."]
@@ -175,6 +181,7 @@ async def test_an_answer_may_have_data(tmp_path: Path, shop: Shop) -> None:
         assert (await third.result()).messages[0]["content"] == "took mine"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("decision", "tool_messages"),
     [
@@ -194,6 +201,7 @@ async def test_an_answer_takes_each_form_of_a_decision(
         assert [message["content"] for message in response.messages if message["role"] == "tool"] == tool_messages
 
 
+@pytest.mark.heavy
 async def test_a_decision_about_other_arguments_is_refused(tmp_path: Path, shop: Shop) -> None:
     """`expected` has the arguments that the user has seen. With other arguments nothing starts; the text is that of `resume=`."""
     async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "Paid."], shop) as runs:
@@ -208,6 +216,7 @@ async def test_a_decision_about_other_arguments_is_refused(tmp_path: Path, shop:
         assert (await answered.result()).text == "Paid."
 
 
+@pytest.mark.heavy
 async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Shop) -> None:
     """`result` raises RunError with the text of the error and the response so far."""
     async with durable(tmp_path, [call("count", number=1), Failure(400, "broken")], shop) as runs:
@@ -218,6 +227,7 @@ async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Sho
     assert raised.value.response.messages[-1]["content"] == "counted 1"
 
 
+@pytest.mark.heavy
 async def test_an_agent_may_stand_for_its_name(tmp_path: Path, shop: Shop) -> None:
     """`start` uses the name of the agent. The runs must have an agent with this name."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
@@ -242,6 +252,7 @@ async def test_a_store_is_a_url(store: Any, text: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.heavy
 async def test_a_run_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
     """The call that was cut is told as unknown."""
     async with durable(tmp_path, [call("slow")], shop) as runs:
@@ -253,6 +264,7 @@ async def test_a_run_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
         assert (response.stop, [each.name for each in response.unknown_calls]) == ("cancelled", ["slow"])
 
 
+@pytest.mark.heavy
 async def test_a_run_in_the_queue_can_be_cancelled(tmp_path: Path, shop: Shop) -> None:
     """It never begins; an operator finds both runs, and those with one status."""
     async with durable(tmp_path, [call("slow"), "Done."], shop, concurrency=1) as runs:
@@ -285,6 +297,7 @@ async def test_a_run_of_another_process_is_cancelled_and_read(tmp_path: Path, sh
         assert (await client.find_run("r")).record.reason == "enough"
 
 
+@pytest.mark.heavy
 async def test_a_client_starts_what_others_execute(tmp_path: Path, shop: Shop) -> None:
     """A process with concurrency=0 puts runs into the queue, and waits for their results."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
@@ -314,6 +327,7 @@ async def test_the_runs_of_all_processes_together_are_limited(tmp_path: Path, sh
                 await anyio.sleep(0.01)
 
 
+@pytest.mark.heavy
 async def test_so_many_runs_begin_in_some_seconds(tmp_path: Path, shop: Shop) -> None:
     """In all processes together. A later one begins when the time has passed, though nothing else happens."""
     async with durable(tmp_path, ["1", "2", "3"], shop, starts_per=(2, 0.3)) as runs:
@@ -332,6 +346,7 @@ async def test_a_limit_of_starts_must_let_runs_begin(starts: tuple[float, float]
         DurableRuns(swarm, agents=shop.agents(), store="sqlite:///runs.db", version="1", starts_per=starts)
 
 
+@pytest.mark.heavy
 async def test_a_process_claims_what_it_has_room_for(tmp_path: Path, shop: Shop) -> None:
     """The others stay in the queue, where another process finds them."""
     async with durable(tmp_path, [call("slow"), "1", "2"], shop, concurrency=1) as runs:
@@ -364,6 +379,7 @@ async def test_a_run_keeps_its_version_when_it_is_taken_over(tmp_path: Path, sho
         assert (await (await runs.get_run("r")).result()).text == "Seen."
 
 
+@pytest.mark.heavy
 async def test_settings_and_notes_outlive_the_process(tmp_path: Path, shop: Shop) -> None:
     """The process that takes a run over sends them with its requests, and so does the run that answers a question."""
     note, bodies = {"role": "user", "content": "The page shows order 7."}, list[Any]()
@@ -400,6 +416,7 @@ async def test_a_batch_is_a_map(tmp_path: Path, shop: Shop) -> None:
             assert found == {"item-0": "A", "item-1": "B", "item-2": "C"}
 
 
+@pytest.mark.heavy
 async def test_a_map_does_not_wait_for_its_items(tmp_path: Path, shop: Shop) -> None:
     """A run that has ended is yielded while the source of the items waits for the next one. An item may name its agent."""
     more = anyio.Event()
@@ -414,6 +431,7 @@ async def test_a_map_does_not_wait_for_its_items(tmp_path: Path, shop: Shop) -> 
             more.set()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("item", "settings", "text"),
     [
@@ -482,6 +500,7 @@ async def test_a_cancel_that_meets_the_start_of_its_run_waits_for_its_function(t
         assert (row.attempt, row.deaths) == (1, 0)
 
 
+@pytest.mark.heavy
 async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> None:
     """Its calls are closed as by a new message, so a later answer is refused; the log and the conversation say the same."""
     calls = [call("count", number=1), call("pay", call_id="p", amount=5), call("pay", call_id="q", amount=6)]
@@ -510,6 +529,7 @@ async def test_a_run_that_waits_can_be_stopped(tmp_path: Path, shop: Shop) -> No
     assert "pay" not in shop.keys
 
 
+@pytest.mark.heavy
 async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop) -> None:
     """Whichever of both comes first wins, also if the conversation changes in between; a deleted one is not made again."""
     waits = call("pay", call_id="p", amount=5)
@@ -540,6 +560,7 @@ async def test_a_run_that_was_answered_is_not_stopped(tmp_path: Path, shop: Shop
         assert (await asked.result()).stop == "waiting"
 
 
+@pytest.mark.heavy
 async def test_a_run_that_waits_is_not_purged(tmp_path: Path, shop: Shop) -> None:
     """It is deleted once it was answered, with the conversation that it had begun, when no run of that is left."""
     async with durable(tmp_path, [call("pay", call_id="p", amount=5), call("slow"), "Paid."], shop) as runs:
@@ -568,6 +589,7 @@ async def test_a_conversation_continues(tmp_path: Path, shop: Shop) -> None:
         assert (await runs.get_run(second.id, user="ann")).conversation == "c"
 
 
+@pytest.mark.heavy
 async def test_context_variables_must_be_json(tmp_path: Path, shop: Shop) -> None:
     """Anything else is refused before a run begins, and leaves nothing."""
     async with durable(tmp_path, [], shop) as runs:
@@ -615,6 +637,7 @@ async def test_the_event_loop_keeps_its_threads(tmp_path: Path, shop: Shop) -> N
     assert await asyncio.to_thread(lambda: 7) == 7
 
 
+@pytest.mark.heavy
 async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """A process of another version says how many runs wait for theirs, and does not execute them."""
     async with durable(tmp_path, [], shop, concurrency=0, version="1") as client:
@@ -628,6 +651,7 @@ async def test_other_versions_wait(tmp_path: Path, shop: Shop, caplog: pytest.Lo
         assert (await (await runs.get_run("r")).result()).text == "Hello."
 
 
+@pytest.mark.heavy
 async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Shop) -> None:
     """A process without it does not execute the run, and says who is missing where the result is read."""
     async with durable(tmp_path, [], shop, concurrency=0) as client:
@@ -647,6 +671,7 @@ async def test_a_run_waits_for_a_process_with_its_agent(tmp_path: Path, shop: Sh
             await (await runs.find_run("2")).result()
 
 
+@pytest.mark.heavy
 async def test_what_runs_take_without_a_conversation(tmp_path: Path, shop: Shop) -> None:
     """A `NewRun` without one has its messages as its whole history."""
     async with durable(tmp_path, ["Hello."], shop) as runs:
@@ -654,6 +679,7 @@ async def test_what_runs_take_without_a_conversation(tmp_path: Path, shop: Shop)
         assert (await (await runs.get_run(record.id, user="ann")).result()).text == "Hello."
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_reader_that_came_before_the_execution_reads_the_run_as_it_goes(tmp_path: Path, shop: Shop) -> None:
     """The run is in the queue then. Its entries come while it goes on in this process, not at its end."""

@@ -30,8 +30,7 @@ from aswarm.runs import Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
 from tests.support.conversations.stores import change, user
 from tests.support.durable.durables import Shop, die, durable
-
-pytestmark = pytest.mark.sampled
+from tests.support.sampling import listed
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def allow(folder: Path) -> None:
         file.execute("DROP TRIGGER refused")
 
 
-@pytest.mark.parametrize("where", ["UPDATE OF attempt", "UPDATE OF ended"])
+@pytest.mark.parametrize("where", listed(["UPDATE OF attempt", "UPDATE OF ended"], ["UPDATE OF ended"]))
 @pytest.mark.asyncio
 async def test_a_database_that_fails_for_a_moment_ends_nothing(
     tmp_path: Path, shop: Shop, where: str, caplog: pytest.LogCaptureFixture
@@ -163,6 +162,7 @@ async def test_an_attempt_that_was_replaced_writes_nothing(tmp_path: Path, shop:
         await other._database.run(log.release, "r", taken.row.attempt)
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: Shop) -> None:
     """An operator returns it to the queue; the earlier attempt writes nothing more, and its call is told as unknown."""
@@ -181,6 +181,7 @@ async def test_a_run_of_a_process_that_hangs_is_released(tmp_path: Path, shop: S
     assert shop.keys["slow"] == ["r:1:0"]
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_replay_that_fails_does_not_keep_a_run_from_being_stopped(
     tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
@@ -197,6 +198,7 @@ async def test_a_replay_that_fails_does_not_keep_a_run_from_being_stopped(
             await (await runs.get_run("r")).result()
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None:
     """The seconds of a run count from the moment when a process executes it, and by a clock that does not step."""
@@ -209,6 +211,7 @@ async def test_the_time_in_the_queue_is_free(tmp_path: Path, shop: Shop) -> None
             assert (await (await runs.get_run("r")).result()).text == "Hello."
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_old_runs_go_by_limits(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the users of a service, without a call of `purge`. Runs of a program stay, and those that wait for an answer."""
@@ -256,6 +259,7 @@ async def test_a_run_without_a_reader_ends(tmp_path: Path, shop: Shop) -> None:
     assert last.fields["reason"] == "no_reader"
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     """`regenerate` takes the last answer back."""
@@ -268,6 +272,7 @@ async def test_an_answer_is_made_again(tmp_path: Path, shop: Shop) -> None:
     assert [message["content"] for message in stored.messages] == ["Hi!", "Two."]
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: Shop) -> None:
     """As in a conversation without durability."""
@@ -289,6 +294,7 @@ async def test_a_message_that_a_guard_refuses_is_not_kept(tmp_path: Path, shop: 
     assert [message["content"] for message in stored.messages] == ["Hi!", "Hello."]
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop) -> None:
     """Its completions are not recorded as such."""
@@ -302,6 +308,7 @@ async def test_an_agent_inside_a_call_is_a_part_of_it(tmp_path: Path, shop: Shop
     assert (types.count("CompletionFinished"), types.count("ToolCallFinished")) == (2, 1)
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """RateLimits are not shared; a warning says what is."""
@@ -317,6 +324,7 @@ async def test_limits_of_one_process_are_told(tmp_path: Path, shop: Shop, caplog
                     runs._as_client()
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 @pytest.mark.parametrize("signals", [1, 2])
 async def test_a_worker_ends_after_a_signal(tmp_path: Path, shop: Shop, signals: int) -> None:
@@ -357,6 +365,7 @@ async def test_a_map_needs_ids(tmp_path: Path, shop: Shop) -> None:
                 pass
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> None:
     """Its runs go on."""
@@ -379,6 +388,7 @@ async def test_a_map_that_is_left_leaves_no_task(tmp_path: Path, shop: Shop) -> 
             assert (await (await runs.get_run("b")).result()).text == "Done."
 
 
+@pytest.mark.heavy
 def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
     """DBOS runs on asyncio only."""
 
@@ -425,6 +435,7 @@ async def test_a_run_without_a_conversation_survives(tmp_path: Path, shop: Shop)
             assert (await (await runs.get_run("r", user="ann")).result()).text == "Seen."
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
     """A service may end before it has begun."""
@@ -434,6 +445,7 @@ async def test_draining_what_was_never_opened_is_nothing(shop: Shop) -> None:
     await runs.drain(0)
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_the_last_run_of_a_conversation_does_not_depend_on_clocks(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
@@ -475,6 +487,7 @@ async def test_a_run_that_no_process_executes_ends_with_what_it_has_recorded(
     assert shop.keys["pay"] == [f"{answered.id}:0:0"]
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recorded(tmp_path: Path, shop: Shop) -> None:
     """The request is there before another process starts; it replays the record all the same, and runs nothing."""
@@ -495,6 +508,7 @@ async def test_a_run_that_is_cancelled_in_its_replay_ends_with_what_it_has_recor
     assert shop.keys["look"] == ["r:1:1"]
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Path, shop: Shop) -> None:
     """The last attempts are made one at a time: only the one that is executed counts the death of the process."""
@@ -520,6 +534,7 @@ async def test_a_run_that_kills_its_process_leaves_the_others_alone(tmp_path: Pa
     assert sorted(ends) == ["RunFailed", "RunFinished", "RunFinished"]
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_takeover_whose_answer_is_lost_counts_once(
     tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
@@ -570,6 +585,7 @@ async def test_a_sqlite_that_is_too_old_for_the_file_is_named(
             pass
 
 
+@pytest.mark.heavy
 def test_which_errors_at_the_start_are_tried_again(tmp_path: Path) -> None:
     """A file that is locked, and a server that is away."""
     sqlalchemy = pytest.importorskip("sqlalchemy")

@@ -21,7 +21,7 @@ from aswarm.durable import DurableRuns
 from aswarm.testing import ScriptedModel, call
 from tests.support.durable.durables import Shop, die, durable, empty_file
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
+pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
@@ -52,6 +52,7 @@ class Odd:
         yield {"choices": [{"index": 0, kind: message, "finish_reason": "tool_calls" if self.asked < 3 else "stop"}]}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("whole", [True, False])
 async def test_calls_without_ids_replay(tmp_path: Path, shop: Shop, whole: bool) -> None:
     """The ids that are made up for them are the recorded ones, so the next process makes the same requests."""
@@ -72,6 +73,7 @@ async def test_calls_without_ids_replay(tmp_path: Path, shop: Shop, whole: bool)
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 
 
+@pytest.mark.heavy
 async def test_a_handoff_that_no_other_process_could_find_is_refused(tmp_path: Path, shop: Shop) -> None:
     """When it happens, and not when it would be needed."""
 
@@ -84,6 +86,7 @@ async def test_a_handoff_that_no_other_process_could_find_is_refused(tmp_path: P
             await (await runs.start("Boss", "Hi!")).result()
 
 
+@pytest.mark.heavy
 async def test_a_hook_for_errors_may_end_the_run(tmp_path: Path, shop: Shop) -> None:
     """What the function did is recorded first."""
 
@@ -127,6 +130,7 @@ async def host(tmp_path: Path) -> AsyncIterator[str]:
     await anyio.to_thread.run_sync(DBOS.destroy)
 
 
+@pytest.mark.heavy
 async def test_the_dbos_of_the_host_is_used(tmp_path: Path, shop: Shop, host: str) -> None:
     """Its database has the queue, and it goes on afterwards; another version is refused."""
     async with durable(tmp_path, ["Hello."], shop, poll_seconds=0.5) as runs:
@@ -150,6 +154,7 @@ async def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, package: str,
         DurableRuns(AsyncSwarm(), agents=Agent(), store=url, version="1")
 
 
+@pytest.mark.heavy
 @pytest.mark.processes
 async def test_the_import_needs_no_package_of_the_extra() -> None:
     """In a process of its own, without dbos, SQLAlchemy and psycopg."""
@@ -161,6 +166,7 @@ async def test_the_import_needs_no_package_of_the_extra() -> None:
     assert (done.stdout, done.stderr) == ("DurableRuns\n", "")
 
 
+@pytest.mark.heavy
 async def test_a_key_is_for_the_function_alone() -> None:
     """In a middleware, and in code that no run calls, there is none."""
     keys: list[str] = []

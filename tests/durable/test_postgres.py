@@ -18,7 +18,7 @@ from aswarm.testing import call
 from tests.support.conversations.stores import emptied_database
 from tests.support.durable.durables import Shop, die, durable
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
+pytestmark = pytest.mark.asyncio
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ async def test_a_dead_process_is_replaced(tmp_path: Path, url: str, shop: Shop) 
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 
 
+@pytest.mark.heavy
 async def test_a_reader_elsewhere_is_told_at_once(tmp_path: Path, url: str, shop: Shop) -> None:
     """The database notifies the other processes, so nothing is polled."""
     async with (
@@ -81,6 +82,7 @@ async def test_cut_connections_are_made_again(
     assert shop.keys == {"count": ["r:1:0"], "slow": ["r:2:0"]}
 
 
+@pytest.mark.heavy
 async def test_a_server_that_is_not_there_is_waited_for(tmp_path: Path, url: str, shop: Shop) -> None:
     """DBOS tries again for errors that it takes for those of a connection; all that have no code of the server are."""
     async with durable(tmp_path, [], shop, url=url):
@@ -103,6 +105,7 @@ def cut(url: str) -> None:
         )
 
 
+@pytest.mark.heavy
 async def test_tables_of_a_newer_version_are_refused(tmp_path: Path, url: str, shop: Shop) -> None:
     """The text says which version is needed."""
     async with durable(tmp_path, [], shop, url=url, concurrency=0):
@@ -119,6 +122,7 @@ async def test_tables_of_a_newer_version_are_refused(tmp_path: Path, url: str, s
             connection.execute(f"UPDATE {table} SET version = version - 99")
 
 
+@pytest.mark.heavy
 async def test_a_server_that_is_not_there_is_a_mistake(tmp_path: Path, shop: Shop) -> None:
     """Opening says so."""
     with pytest.raises(ConfigurationError, match="cannot be opened"):

@@ -22,7 +22,7 @@ from aswarm.runs import Run, fold
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.durable.durables import Shop, die, durable
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.sampled]
+pytestmark = pytest.mark.asyncio
 UNKNOWN = "cancelled; its outcome is unknown"
 
 
@@ -53,6 +53,7 @@ async def finished(run: DurableRun) -> Any:
         return await run.result()
 
 
+@pytest.mark.heavy
 async def test_what_is_recorded_does_not_run_again(tmp_path: Path, shop: Shop) -> None:
     """Completions and calls come from the record; the context has the changes of calls that ran in the other process."""
     await interrupted(tmp_path, [[call("count", number=1), call("count", number=2)], call("slow")], shop)
@@ -70,6 +71,7 @@ async def test_what_is_recorded_does_not_run_again(tmp_path: Path, shop: Shop) -
     check_history(stored.messages)
 
 
+@pytest.mark.heavy
 async def test_a_repeatable_call_runs_again(tmp_path: Path, shop: Shop) -> None:
     """With the same key, so that the function can know it."""
     await interrupted(tmp_path, [call("look")], shop)
@@ -81,6 +83,7 @@ async def test_a_repeatable_call_runs_again(tmp_path: Path, shop: Shop) -> None:
     assert response.unknown_calls == []
 
 
+@pytest.mark.heavy
 async def test_writes_of_a_middleware_are_repeated(tmp_path: Path, shop: Shop) -> None:
     """Around calls and around completions: the instructions read them, so the run could not continue without them."""
 
@@ -115,6 +118,7 @@ async def test_writes_of_a_middleware_are_repeated(tmp_path: Path, shop: Shop) -
     assert response.context_variables["counts"] == {"asked": 3, "called": 2}
 
 
+@pytest.mark.heavy
 async def test_concurrent_calls_keep_their_places(tmp_path: Path, shop: Shop) -> None:
     """Calls that run together end in any order; each gets the outcome that it had."""
     ended: list[int] = []
@@ -139,6 +143,7 @@ async def test_concurrent_calls_keep_their_places(tmp_path: Path, shop: Shop) ->
     assert len(ended) == len(numbers)
 
 
+@pytest.mark.heavy
 async def test_a_handoff_is_found_by_its_name(tmp_path: Path, shop: Shop) -> None:
     """The next process continues with the agent that was active."""
     await interrupted(tmp_path, [call("transfer_to_clerk"), call("slow")], shop)
@@ -146,6 +151,7 @@ async def test_a_handoff_is_found_by_its_name(tmp_path: Path, shop: Shop) -> Non
         assert (await finished(await runs.get_run("r"))).agent.name == "Clerk"
 
 
+@pytest.mark.heavy
 async def test_readers_continue_where_they_were(tmp_path: Path, shop: Shop) -> None:
     """Nothing that the log has comes twice; the numbers rise; and the whole log folds to what the run has left."""
     await interrupted(tmp_path, [call("count", number=1), call("slow")], shop)
@@ -170,6 +176,7 @@ async def test_readers_continue_where_they_were(tmp_path: Path, shop: Shop) -> N
     assert fold(whole[:-1]).context == response.context_variables
 
 
+@pytest.mark.heavy
 async def test_a_completion_that_was_cut_begins_again(tmp_path: Path, shop: Shop) -> None:
     """Its text comes again after the beginning of its turn, so that no reader sees it twice."""
     half = anyio.Event()
@@ -232,6 +239,7 @@ async def test_what_was_recorded_stays_though_the_code_has_changed(tmp_path: Pat
     assert [message["content"] for message in stored.messages if message["role"] == "tool"][:1] == ["counted 1"]
 
 
+@pytest.mark.heavy
 async def test_a_run_that_kills_its_process_is_given_up(
     tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -250,6 +258,7 @@ async def test_a_run_that_kills_its_process_is_given_up(
     assert "the run r failed" in caplog.text
 
 
+@pytest.mark.heavy
 async def test_a_run_that_was_asked_to_stop_does_not_continue(tmp_path: Path, shop: Shop) -> None:
     """A client asks while no process executes the run; the next one stops it before its first step."""
     await interrupted(tmp_path, [call("look")], shop)

@@ -22,6 +22,7 @@ from aswarm import Agent, AsyncSwarm, CompletionError, Response
 from aswarm.guards import Block, Blocked, Halt, Replace, Say, guard_answer, guard_input, guard_tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, check_history, check_middleware
 from tests.support.guards.guarded import GUARDS, WAYS, Scene, steps
+from tests.support.sampling import every, listed
 
 BACKENDS = ["asyncio", "trio"]
 GUARD = pytest.mark.parametrize("guard", GUARDS)
@@ -41,10 +42,8 @@ def slow(verdict: Any) -> Callable[[Any], Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", BACKENDS)
-@GUARD
+@pytest.mark.parametrize(("guard", "backend"), every(4, GUARDS, BACKENDS))
 @pytest.mark.parametrize("is_async", [True, pytest.param(False, marks=pytest.mark.heavy)])
-@pytest.mark.sampled
 def test_all_of_them_may_be_left_at_any_moment(guard: str, is_async: bool, backend: str) -> None:
     """`check_middleware` finds nothing, with plain and async checks."""
     check_middleware(GUARDS[guard](slow(None) if is_async else lambda _: None), backends=[backend])
@@ -129,9 +128,7 @@ async def test_a_run_is_left_after_each_step(guard: str, verdict: str, way: str)
 
 
 @pytest.mark.asyncio
-@GUARD
-@pytest.mark.parametrize("verdict", VERDICTS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("guard", "verdict"), every(4, GUARDS, VERDICTS))
 async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, nothing_left: list[Any]) -> None:
     """A plain `task.cancel()` of asyncio, which is delivered once, also before the task has begun."""
     for count in range(60):
@@ -144,8 +141,7 @@ async def test_a_task_is_cancelled_after_each_step(guard: str, verdict: str, not
 
 
 @pytest.mark.asyncio
-@GUARD
-@pytest.mark.sampled
+@pytest.mark.parametrize("guard", listed(GUARDS, ["input", "after a call"]))
 async def test_a_plain_function_in_a_thread_may_be_a_check(guard: str, nothing_left: list[Any]) -> None:
     """What blocks is called in a thread by the check itself; a run that is left waits for it."""
 

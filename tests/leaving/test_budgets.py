@@ -14,6 +14,7 @@ from aswarm.testing import check_history
 from tests.support.leaving.leave_points import MOMENTS, Moment, check_left, scene_of
 from tests.support.leaving.run_scenes import USER, Journey, Scene, nothing_left_behind, settle, until
 from tests.support.run.ways_to_run import FACES
+from tests.support.sampling import every
 
 WIDE = Budget(turns=9, tokens=9999, seconds=60, tool_calls=99, repeats=9, handoffs=9, then="answer")
 LEFT = ("before the head", "mid-token", "async tool", "function in a thread", "several in one group", "after a handoff")
@@ -25,6 +26,7 @@ CUT = (
     "waiting for a limiter",
     "function in a thread",
 )
+BACKENDS = ("asyncio", "trio")
 
 
 def limit(scene: Scene, budget: Budget) -> None:
@@ -33,9 +35,7 @@ def limit(scene: Scene, budget: Budget) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("name", LEFT)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "face", "anyio_backend"), every(4, LEFT, FACES, BACKENDS))
 async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
     """All is as without one."""
     moment: Moment = MOMENTS[name]
@@ -51,9 +51,7 @@ async def test_leaving_a_run_with_a_budget(name: str, face: str) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("name", CUT)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "face", "anyio_backend"), every(4, CUT, FACES, BACKENDS))
 async def test_a_budget_that_ends_a_run_in_the_middle(name: str, face: str) -> None:
     """The response is closed, the tools have ended, and the history is valid."""
     moment: Moment = MOMENTS[name]

@@ -18,6 +18,7 @@ from tests.support.leaving.leave_points import MOMENTS, Api, check_left, scene_o
 from tests.support.leaving.run_scenes import Journey, nothing_left_behind, settle, until
 from tests.support.otel.traces import has_failed, traced
 from tests.support.providers.transports import Transport
+from tests.support.sampling import case, every
 
 # --- a scene, and a run in it -----------------------------------------------------------------------------------------
 
@@ -131,10 +132,16 @@ ASYNCIO_WAYS: dict[str, Way] = {
 WAYS = ASYNCIO_WAYS | ANYIO_WAYS
 
 
-def pairs(ways: Iterable[str]) -> list[tuple[str, str, str]]:
-    """Each way at each moment, once; the faces take turns, so each of them meets each way and each moment."""
+def pairs(ways: Iterable[str], quarter: int | None = None) -> list[Any]:
+    """Each way at each moment, once; the faces take turns, so each of them meets each way and each moment.
+
+    CI runs all, or one of the four quarters; the tests on asyncio share the quarters out between them.
+    """
     return [
-        (way, moment, FACES[(number + place) % len(FACES)])
+        case(
+            *(way, moment, FACES[(number + place) % len(FACES)]),
+            is_sampled=quarter in (None, (number + place) % 4),
+        )
         for number, way in enumerate(ways)
         for place, moment in enumerate(MOMENTS)
     ]
@@ -171,10 +178,7 @@ async def leave_and_check(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), every(4, WAYS, MOMENTS, FACES))
 async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
     """Whoever leaves, however and whenever: all is closed and ended, the history is valid, and can be gone on from."""
     await leave_and_check(way, moment, face)
@@ -182,18 +186,14 @@ async def test_leaving_on_asyncio(way: str, moment: str, face: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("way", ANYIO_WAYS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), every(4, ANYIO_WAYS, MOMENTS, FACES))
 async def test_leaving_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face)
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=0))
 async def test_leaving_over_the_responses_api_on_asyncio(way: str, moment: str, face: str) -> None:
     """The same over the other API of OpenAI."""
     await leave_and_check(way, moment, face, "responses")
@@ -208,8 +208,7 @@ async def test_leaving_over_the_responses_api_on_trio(way: str, moment: str, fac
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=1))
 async def test_leaving_on_aiohttp(way: str, moment: str, face: str) -> None:
     """The same on the other transport."""
     await leave_and_check(way, moment, face, transport="aiohttp")
@@ -217,8 +216,7 @@ async def test_leaving_on_aiohttp(way: str, moment: str, face: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("api", ["chat", "responses"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=2))
 async def test_leaving_without_the_sdk_on_asyncio(way: str, moment: str, face: str, api: Api) -> None:
     """The same with the source that sends its requests itself."""
     await leave_and_check(way, moment, face, api, transport="direct")
@@ -227,8 +225,7 @@ async def test_leaving_without_the_sdk_on_asyncio(way: str, moment: str, face: s
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 @pytest.mark.parametrize("api", ["chat", "responses"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS, quarter=2))
 async def test_leaving_without_the_sdk_on_trio(way: str, moment: str, face: str, api: Api) -> None:
     """The same on trio."""
     await leave_and_check(way, moment, face, api, transport="direct")
@@ -259,8 +256,7 @@ async def leave_and_check_traces(way: str, moment: str, face: str) -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS))
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(WAYS, quarter=3))
 async def test_leaving_a_traced_run_on_asyncio(way: str, moment: str, face: str) -> None:
     """`otel` changes nothing of it; no span is left open or current, and OpenTelemetry logs nothing."""
     await leave_and_check_traces(way, moment, face)
@@ -268,8 +264,7 @@ async def test_leaving_a_traced_run_on_asyncio(way: str, moment: str, face: str)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS))
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "moment", "face"), pairs(ANYIO_WAYS, quarter=0))
 async def test_leaving_a_traced_run_on_trio(way: str, moment: str, face: str) -> None:
     """The same on trio."""
     await leave_and_check_traces(way, moment, face)

@@ -24,6 +24,7 @@ from tests.support.leaving.run_scenes import BOUND, USER, Scene, nothing_left_be
 from tests.support.otel.traces import traced
 from tests.support.providers.loopback import Reply, serve, sse
 from tests.support.providers.transports import Transport
+from tests.support.sampling import case, every
 
 
 class Abandoned(Exception):
@@ -211,6 +212,7 @@ def asyncio_cancellations() -> int:
     return task.cancelling() if task else 0
 
 
+BACKENDS = ("asyncio", "trio")
 EVENTS_OF_CLASSIC = [name for name in EVENTS if name.startswith("classic")]
 
 
@@ -222,9 +224,7 @@ async def test_a_collected_generator_that_closes_its_stream(held_event: str) -> 
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("held_event", EVENTS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "held_event"), every(4, WAYS, EVENTS))
 async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None:
     """Whatever event is held: leaving closes, ends and keeps everything, and does not touch the caller."""
     await leave_and_check(way, held_event)
@@ -234,18 +234,14 @@ async def test_leaving_at_an_event_on_asyncio(way: Way, held_event: str) -> None
 @pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-@pytest.mark.parametrize("held_event", EVENTS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "held_event"), every(4, WAYS, EVENTS, first=1))
 async def test_leaving_at_an_event_on_trio(way: Way, held_event: str) -> None:
     """The same on trio, which warns of generators that are dropped rather than closed."""
     await leave_and_check(way, held_event)
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("held_event", EVENTS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "held_event"), every(4, WAYS, EVENTS, first=2))
 async def test_leaving_at_an_event_on_aiohttp(way: Way, held_event: str) -> None:
     """The same on the other transport."""
     await leave_and_check(way, held_event, transport="aiohttp")
@@ -254,28 +250,25 @@ async def test_leaving_at_an_event_on_aiohttp(way: Way, held_event: str) -> None
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize("held_event", EVENTS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), every(4, WAYS, EVENTS, BACKENDS))
 async def test_leaving_at_an_event_without_the_sdk(way: Way, held_event: str) -> None:
     """The same with the source that sends its requests itself."""
     await leave_and_check(way, held_event, transport="direct")
 
 
-BACKENDS = ("asyncio", "trio")
-# Each way at each event, on one of the backends in turn.
-OVER_RESPONSES = [
-    (way, held_event, BACKENDS[(number + place) % 2])
-    for number, way in enumerate(WAYS)
-    for place, held_event in enumerate(EVENTS)
-]
+def in_turn(quarter: int) -> list[Any]:
+    """Each way at each event, on one of the backends in turn; CI runs one of the four quarters."""
+    return [
+        case(way, held_event, BACKENDS[(number // 2 + place) % 2], is_sampled=(number + place) % 4 == quarter)
+        for number, way in enumerate(WAYS)
+        for place, held_event in enumerate(EVENTS)
+    ]
 
 
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), OVER_RESPONSES)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), in_turn(quarter=0))
 async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: str) -> None:
     """The same over the other API of OpenAI."""
     await leave_and_check(way, held_event, "responses")
@@ -284,8 +277,7 @@ async def test_leaving_at_an_event_over_the_responses_api(way: Way, held_event: 
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore:Async generator 'tests.leaving.test_streams.own_generator:ResourceWarning")
 @pytest.mark.filterwarnings("ignore:Async generator 'aswarm:ResourceWarning")
-@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), OVER_RESPONSES)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("way", "held_event", "anyio_backend"), in_turn(quarter=2))
 async def test_leaving_a_traced_run_at_an_event(way: Way, held_event: str) -> None:
     """No span is left open or current, whichever task closes the run, and OpenTelemetry logs nothing."""
     with traced() as traces:

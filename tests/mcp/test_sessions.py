@@ -28,8 +28,11 @@ from aswarm.testing import ScriptedCall, ScriptedModel, call
 from tests.support.mcp.mcp_servers import Tools, make_old_server, make_server, over_http, stdio
 from tests.support.providers.loopback import Reply, serve
 from tests.support.runtime.virtual_time import in_virtual_time
+from tests.support.sampling import every, listed
 
-pytestmark = [pytest.mark.sampled, pytest.mark.processes]
+pytestmark = pytest.mark.processes
+
+BACKENDS = ("asyncio", "trio")
 
 
 @pytest.fixture
@@ -73,6 +76,7 @@ def told(response: Response) -> list[Any]:
     return [message["content"] for message in response.messages if message["role"] == "tool"]
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_one_task_opens_a_second_uses_and_a_third_closes(journal: Path) -> None:
     """Sessions belong to no task, and are closed in any order."""
@@ -93,6 +97,7 @@ async def test_one_task_opens_a_second_uses_and_a_third_closes(journal: Path) ->
             tasks.start_soon(server.__aexit__, None, None, None)
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 @pytest.mark.parametrize("seconds", [0, 0.01, 0.1])
 async def test_opening_can_be_cancelled(journal: Path, seconds: float) -> None:
@@ -123,6 +128,7 @@ class StubbornClient:
         return ListToolsResult(tools=[])
 
 
+@pytest.mark.heavy
 @in_virtual_time
 async def test_leaving_does_not_wait_for_a_server_that_never_answers() -> None:
     """The time that an open server has for its end is not spent on one that was never open."""
@@ -137,6 +143,7 @@ async def test_leaving_does_not_wait_for_a_server_that_never_answers() -> None:
         assert session.has_ended
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_plain_cancellation_while_sessions_are_closed_leaves_none_of_them(
     monkeypatch: pytest.MonkeyPatch, nothing_left: list[Any]
@@ -158,6 +165,7 @@ async def test_a_plain_cancellation_while_sessions_are_closed_leaves_none_of_the
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", listed(BACKENDS, ["asyncio"]))
 async def test_a_list_that_is_not_valid_is_a_configuration_error(journal: Path) -> None:
     """The functions stay as they were."""
     async with MCPServer(stdio(journal)) as shop:
@@ -168,6 +176,7 @@ async def test_a_list_that_is_not_valid_is_a_configuration_error(journal: Path) 
         assert shop.functions is before
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_plain_cancellation_leaves_nothing(journal: Path, nothing_left: list[Any]) -> None:
     """`task.cancel()` of asyncio, which knows no shields, ends the process too."""
@@ -184,6 +193,7 @@ async def test_a_plain_cancellation_leaves_nothing(journal: Path, nothing_left: 
             await task
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_a_server_that_dies_in_a_call_is_started_again(journal: Path) -> None:
     """A call that may have run is not made again: its outcome is unknown. One that may be repeated is. The next call works."""
@@ -198,6 +208,7 @@ async def test_a_server_that_dies_in_a_call_is_started_again(journal: Path) -> N
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", listed(BACKENDS, ["trio"]))
 async def test_a_server_that_died_between_calls_loses_none(journal: Path) -> None:
     """The next call is made once, in a new process, also by a tool that must not be repeated."""
     async with MCPServer(stdio(journal)) as shop:
@@ -214,6 +225,7 @@ async def test_a_server_that_died_between_calls_loses_none(journal: Path) -> Non
     assert journal.read_text().split() == ["write"]
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_calls_that_lose_a_session_together_share_one_attempt_to_open_the_next(journal: Path) -> None:
     """Ten calls, one crash, and one new process. The session belongs to none of the calls: it outlives them."""
@@ -229,6 +241,7 @@ async def test_calls_that_lose_a_session_together_share_one_attempt_to_open_the_
     assert made == [None, None]
 
 
+@pytest.mark.heavy
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_server_that_hangs_is_told_as_a_timeout_and_replaced(journal: Path) -> None:
@@ -249,6 +262,7 @@ def children_of_servers() -> set[str]:
     return {pid for pid in children() if b"mcp_stdio_server" in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
     """Opening names the server and the reason; no group of exceptions, and no trace of the parts of the SDK."""
@@ -259,6 +273,7 @@ async def test_a_server_that_is_not_there_is_a_configuration_error() -> None:
         assert "unhandled errors" not in str(caught.value)
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_a_program_that_ends_at_once_is_a_configuration_error() -> None:
     """The error says so, and where to look."""
@@ -269,6 +284,7 @@ async def test_a_program_that_ends_at_once_is_a_configuration_error() -> None:
 
 @pytest.mark.slow
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", listed(BACKENDS, ["trio"]))
 async def test_a_program_that_does_not_answer_is_a_configuration_error() -> None:
     """Opening says how long it has waited, and the program is ended."""
     with pytest.raises(ConfigurationError, match=r"the MCP server sleep cannot be opened: no answer within 0.3 s"):
@@ -277,7 +293,7 @@ async def test_a_program_that_does_not_answer_is_a_configuration_error() -> None
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("make", [make_server, make_old_server], ids=["stateless", "with sessions"])
+@pytest.mark.parametrize(("make", "anyio_backend"), every(4, [make_server, make_old_server], BACKENDS, first=1))
 async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
     """While it is down, a call is told that it was not made; afterwards the next call works, as if nothing had been."""
     with over_http(lambda: make(Tools())) as (url, port):
@@ -297,6 +313,7 @@ async def test_a_server_over_http_may_be_restarted(make: Any) -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", listed(BACKENDS, ["asyncio"]))
 async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
     """A server that does not know the session has not run the call, so it is made in a new session."""
     with over_http(lambda: make_old_server(Tools())) as (url, port):
@@ -307,6 +324,7 @@ async def test_a_restart_that_no_call_has_noticed_is_no_failure() -> None:
         await shop.__aexit__(None, None, None)
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
     """It cannot wait for another process: `on_input` answers, or the answer is to decline."""
@@ -320,12 +338,20 @@ async def test_an_old_server_asks_in_the_middle_of_a_call(caplog: pytest.LogCapt
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        ("401 Unauthorized", r"HTTP status 401, it wants authentication; MCPServer\(url, headers=.* sends headers$"),
-        ("404 Not Found", "HTTP status 404, there is no MCP server at this path$"),
-        ("503 Service Unavailable", "HTTP status 503$"),
-    ],
+    ("status", "text", "anyio_backend"),
+    every(
+        4,
+        [
+            (
+                "401 Unauthorized",
+                r"HTTP status 401, it wants authentication; MCPServer\(url, headers=.* sends headers$",
+            ),
+            ("404 Not Found", "HTTP status 404, there is no MCP server at this path$"),
+            ("503 Service Unavailable", "HTTP status 503$"),
+        ],
+        BACKENDS,
+        first=1,
+    ),
 )
 async def test_an_address_that_refuses_is_named_with_its_status(status: str, text: str) -> None:
     """The SDK has one text for all of them."""
@@ -335,6 +361,7 @@ async def test_an_address_that_refuses_is_named_with_its_status(status: str, tex
                 pass
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_headers_are_sent_with_each_request_to_a_url() -> None:
     """A key for a server that wants one; a server of another kind has no headers."""
@@ -348,6 +375,7 @@ async def test_headers_are_sent_with_each_request_to_a_url() -> None:
         MCPServer(make_server(Tools()), headers={"Authorization": "Bearer 7"})
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_a_question_without_a_callback_is_declined(caplog: pytest.LogCaptureFixture) -> None:
     """The log says what was asked, and how to answer."""
@@ -378,6 +406,7 @@ def test_what_an_error_says_about_a_call(error: Exception, outcome: CallOutcome)
     assert outcome_of(error) is outcome
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_functions_work_only_while_their_server_is_open() -> None:
     """Before, afterwards and in another event loop it is the caller's mistake, and ends the run."""
@@ -395,6 +424,7 @@ async def test_functions_work_only_while_their_server_is_open() -> None:
         await run(shop, call("echo", text="a"))
 
 
+@pytest.mark.heavy
 @pytest.mark.anyio
 async def test_a_call_in_flight_does_not_outlive_the_server() -> None:
     """A server that is closed while a call runs opens no new session for it."""
@@ -407,6 +437,7 @@ async def test_a_call_in_flight_does_not_outlive_the_server() -> None:
         connection.session()
 
 
+@pytest.mark.heavy
 def test_swarm_uses_a_server_without_await(journal: Path) -> None:
     """`with MCPServer(...)` opens it on the event loop that every Swarm of the process uses."""
     with MCPServer(stdio(journal)) as shop, Swarm(ScriptedModel([call("echo", text="a"), "Done."]).client()) as swarm:
@@ -415,7 +446,7 @@ def test_swarm_uses_a_server_without_await(journal: Path) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("make", [make_server, make_old_server], ids=["stateless", "with sessions"])
+@pytest.mark.parametrize(("make", "anyio_backend"), every(4, [make_server, make_old_server], BACKENDS, first=1))
 async def test_leaving_a_run_cancels_the_call_on_a_server_over_http(make: Any) -> None:
     """The server's function is cancelled, and the session still works."""
     tools = Tools()

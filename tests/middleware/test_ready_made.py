@@ -41,6 +41,7 @@ from aswarm.middleware import (
     retry,
 )
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_middleware
+from tests.support.sampling import every
 
 WAYS = pytest.mark.parametrize("way", ["run", "run(stream=True)", "stream"])
 
@@ -120,9 +121,7 @@ READY_MADE: dict[str, Callable[[Path], Middleware]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("name", READY_MADE)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("name", "backend"), every(2, READY_MADE, ["asyncio", "trio"]))
 def test_all_of_them_may_be_left_at_any_moment(name: str, backend: str, tmp_path: Path) -> None:
     """`check_middleware` finds nothing."""
     check_middleware(READY_MADE[name](tmp_path), backends=[backend])

@@ -15,7 +15,8 @@ import pytest
 from aswarm import Agent, AsyncSwarm, CompletionError, RunError, StreamInterrupted
 from aswarm.testing import Failure, RawAnswer, ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.providers.loopback import Reply, read_request, serve, spoken
-from tests.support.providers.transports import Transport, client_at, on_each_transport
+from tests.support.providers.transports import EACH_TRANSPORT, Transport, client_at, on_each_transport
+from tests.support.sampling import every
 
 Api = Literal["chat", "responses"]
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("api", ["chat", "responses"])]
@@ -219,10 +220,10 @@ async def trouble_with_bytes(answer: bytes, transport: Transport, api: Api) -> C
 
 
 @pytest.mark.processes
-@on_each_transport
-@pytest.mark.parametrize("face", ["classic", "stream"])
-@pytest.mark.parametrize("where", ["client", "settings"])
-@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("transport", "anyio_backend", "where", "face"),
+    every(4, EACH_TRANSPORT, ["client", "settings"], ["classic", "stream"]),
+)
 async def test_a_stall_beyond_the_read_timeout(transport: Transport, where: str, face: Face, api: Api) -> None:
     """A stream that says no more is a StreamInterrupted after the read timeout, and its connection is closed."""
     async with (

@@ -12,10 +12,11 @@ from aswarm import Agent, AsyncSwarm, CompletionError
 from aswarm.testing import ScriptedAnswer
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, spoken
 from tests.support.providers.transports import Transport, client_at
+from tests.support.sampling import every
 from tests.support.wire.wire_bodies import CALLS, ERRORS, HELLO, NO_ANSWERS
 from tests.support.wire.wire_cases import LAST, Json, end, functions, sse
 
-pytestmark = [pytest.mark.anyio, pytest.mark.sampled]
+pytestmark = pytest.mark.anyio
 
 
 def finished(chunks: list[Json]) -> list[Json]:
@@ -62,8 +63,7 @@ async def outcome(server: LoopbackServer, transport: Transport, *, stream: bool)
     }
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("case", BODIES)
+@pytest.mark.parametrize(("case", "stream", "anyio_backend"), every(4, BODIES, [True, False], ["asyncio", "trio"]))
 async def test_each_body_is_the_same_on_both(case: str, stream: bool) -> None:
     """Messages, requests, events, and the error with its text."""
 

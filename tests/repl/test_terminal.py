@@ -15,8 +15,9 @@ from aswarm.testing import ScriptedAnswer, call
 from tests.support.leaving.run_scenes import until
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, whole
 from tests.support.repl.terminal import Terminal, terminal
+from tests.support.sampling import listed
 
-pytestmark = [pytest.mark.sampled, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 CHAT = """
 import asyncio, sys
@@ -69,7 +70,7 @@ async def use(server: LoopbackServer, program: str, user, *arguments: str) -> in
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("loop", ["blocking", "async"])
+@pytest.mark.parametrize("loop", listed(["blocking", "async"], ["async"]))
 async def test_ctrl_c_stops_an_answer(loop):
     """The answer stops, the response is closed at once, and the chat continues with the message."""
 
@@ -94,6 +95,7 @@ async def test_ctrl_c_stops_an_answer(loop):
     assert stopped.startswith("very very") and stopped.endswith("\n[stopped by the user]")
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_keys_during_an_answer_go_to_the_next_prompt():
     """They do not break the answer on the screen."""
@@ -114,6 +116,7 @@ async def test_keys_during_an_answer_go_to_the_next_prompt():
         assert await use(server, CHAT, user, "blocking") == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_a_function_asks_the_user():
     """`input` in a plain function works in the blocking loop."""
@@ -131,6 +134,7 @@ async def test_a_function_asks_the_user():
         assert await use(server, CHAT, user, "blocking") == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 @pytest.mark.parametrize("loop", ["blocking", "async"])
 async def test_a_terminal_without_the_extra(loop):
@@ -152,6 +156,7 @@ async def test_a_terminal_without_the_extra(loop):
         assert await use(server, NOT_INSTALLED, user, loop) == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.asyncio
 async def test_no_terminal():
     """Lines from a pipe are printed, so that the output is a readable transcript; the end of input returns."""
@@ -182,7 +187,7 @@ def test_importing_the_chat_imports_no_terminal_library():
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("loop", ["blocking", "async"])
+@pytest.mark.parametrize("loop", listed(["blocking", "async"], ["blocking"]))
 async def test_a_call_that_waits_is_decided_at_the_terminal(loop):
     """Ctrl-C at the question leaves the call open; /resume asks again; the changed arguments are what runs."""
 

@@ -12,6 +12,7 @@ from aswarm import Agent, AsyncSwarm, Response, Swarm
 from aswarm.evals import Case, evaluate
 from aswarm.testing import ScriptedModel, call
 from tests.support.run.ways_to_run import FACES, consume
+from tests.support.sampling import every
 
 
 async def look() -> str:
@@ -32,9 +33,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize(("calls", "lines"), [(99, 0), (100, 1), (250, 1)])
-@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("face", "calls", "lines", "anyio_backend"),
+    every(4, FACES, [(99, 0), (100, 1), (250, 1)], ["asyncio", "trio"]),
+)
 async def test_an_unbounded_run_is_logged_once(
     caplog: pytest.LogCaptureFixture, face: str, calls: int, lines: int
 ) -> None:

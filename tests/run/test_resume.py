@@ -16,6 +16,7 @@ import pytest
 from aswarm import Agent, AsyncSwarm, Response, Result
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, Step, call, check_history
 from tests.support.leaving.run_scenes import INTERRUPTED, UNKNOWN, USER, answered, made_calls, nothing_left_behind
+from tests.support.sampling import every
 
 pytestmark = pytest.mark.slow
 
@@ -224,19 +225,17 @@ PARTS = 8
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("leave", [cancel_task, cancel_task_twice, cancel_task_ever_after])
-@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("leave", "face", "part"),
+    every(4, [cancel_task, cancel_task_twice, cancel_task_ever_after], FACES, range(PARTS)),
+)
 async def test_a_task_is_cancelled_at_any_step(leave: Leave, face: str, part: int) -> None:
     """A cancellation may come at any await: what is left is valid, and comes to the same end."""
     await check_every_step(leave, face, part, PARTS)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("part", range(PARTS))
-@pytest.mark.parametrize("face", FACES)
-@pytest.mark.sampled
+@pytest.mark.parametrize(("face", "part", "anyio_backend"), every(4, FACES, range(PARTS), ["asyncio", "trio"]))
 async def test_a_scope_is_cancelled_at_any_step(face: str, part: int) -> None:
     """The same with a cancel scope, on both backends."""
     await check_every_step(cancel_scope, face, part, PARTS)

@@ -21,7 +21,7 @@ from aswarm.runs import (
     RunNotFound,
 )
 from aswarm.testing import ScriptedModel, call
-from tests.support.runs.kept_runs import FACTORIES, Place, Workshop
+from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, also_durable, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -34,10 +34,7 @@ def workshop() -> Workshop:
     return Workshop()
 
 
-KINDS = [pytest.param(kind, marks=pytest.mark.sampled if "durable" in kind else ()) for kind in FACTORIES]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=kinds())
 def kind(request: pytest.FixtureRequest) -> str:
     """The name of an implementation."""
     name: str = request.param
@@ -93,6 +90,7 @@ def before(monkeypatch: pytest.MonkeyPatch, runs: Any, method: str, act: Callabl
     monkeypatch.setattr(runs, method, call_first)
 
 
+@also_durable("postgres")
 async def test_a_deleted_conversation_leaves_nothing(place: Open) -> None:
     """The conversation and its runs are gone. Without a conversation, nothing can be deleted."""
     async with place(["Hello.", "Hello again."]) as it:
@@ -203,6 +201,7 @@ async def test_a_cancel_beside_an_answer(place: Open, workshop: Workshop, monkey
         assert (await answered.result()).text == "It is gone."
 
 
+@also_durable("sqlite")
 async def test_old_runs_are_deleted_beside_an_answer(
     place: Open, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from aswarm.runs import (
     fold,
 )
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
-from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, entries_of
+from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, also_durable, entries_of, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -41,10 +41,7 @@ def workshop() -> Workshop:
     return Workshop()
 
 
-KINDS = [pytest.param(kind, marks=pytest.mark.sampled if "durable" in kind else ()) for kind in FACTORIES]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=kinds())
 def kind(request: pytest.FixtureRequest) -> str:
     """The name of an implementation."""
     name: str = request.param
@@ -73,6 +70,7 @@ def place(kind: str, request: pytest.FixtureRequest, tmp_path: Path, workshop: W
 
 
 @pytest.mark.processes
+@also_durable("sqlite", "postgres")
 async def test_a_run_has_a_log_from_its_start_to_its_end(place: Open) -> None:
     """The numbers count from 0 without a gap; the first entry says who asked what, the last one how it ended."""
     async with place() as it:
@@ -93,6 +91,7 @@ async def test_a_run_has_a_log_from_its_start_to_its_end(place: Open) -> None:
         assert record.ended_ms >= record.started_ms
 
 
+@also_durable("sqlite")
 async def test_the_log_says_what_the_store_has(place: Open) -> None:
     """Folding the log of a run gives the history that its conversation has kept."""
     async with place() as it:
@@ -102,6 +101,7 @@ async def test_the_log_says_what_the_store_has(place: Open) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "caf\udce9"], ids=["NUL", "half a pair"])
+@also_durable("postgres")
 async def test_an_id_that_no_database_accepts_is_unknown(place: Open, text: str) -> None:
     """It is not an error of the store, and the next run has its answer."""
     async with place() as it:
@@ -126,6 +126,7 @@ def test_an_id_that_no_database_accepts_is_refused_with_its_place(text: str) -> 
         NewRun(text, "c", "Hi!")
 
 
+@also_durable("sqlite")
 async def test_the_next_run_continues_the_conversation(place: Open) -> None:
     """A second run has the history of the first, and begins with the agent that was active."""
     async with place([*LONG, "Bye."]) as it:
@@ -135,6 +136,7 @@ async def test_the_next_run_continues_the_conversation(place: Open) -> None:
         assert [message["role"] for message in await it.history()][-3:] == ["assistant", "user", "assistant"]
 
 
+@also_durable("postgres")
 async def test_a_typed_context_is_stored_and_a_resource_is_not(place: Open) -> None:
     """The next run reads the context with its type. The resources come from the swarm of the process."""
     async with place([call("note", text="a"), "Noted.", call("note", text="b"), "Noted."]) as it:
@@ -155,6 +157,7 @@ async def test_a_reader_that_comes_late_reads_the_same(place: Open) -> None:
         assert await entries_of(run, after=live[-1].seq) == []
 
 
+@also_durable("postgres")
 async def test_many_readers_share_a_run(place: Open, workshop: Workshop) -> None:
     """Readers at different positions of a live run each get every entry once."""
     async with place([call("slow"), "Done."]) as it:
@@ -174,6 +177,7 @@ async def test_many_readers_share_a_run(place: Open, workshop: Workshop) -> None
         assert found == {position: list(range(position + 1, last + 1)) for position in (-1, 0, 2)}
 
 
+@also_durable("postgres")
 async def test_a_read_that_was_cancelled_loses_nothing(place: Open, workshop: Workshop) -> None:
     """The position is the caller's: a read that was cut while it waited is made again."""
     async with place([call("slow"), "Done."]) as it:
@@ -202,6 +206,7 @@ async def test_a_run_needs_no_reader(place: Open) -> None:
 
 
 @pytest.mark.parametrize("name", ["run_id", "key"])
+@also_durable("postgres")
 async def test_a_request_that_is_sent_again_starts_nothing(place: Open, name: str) -> None:
     """The same id, or the same key, gives the same run: while it runs, and after its end."""
     async with place() as it:
@@ -236,6 +241,7 @@ async def test_keys_are_those_of_a_user(place: Open) -> None:
 # --- one run at a time ------------------------------------------------------------------------------------------------
 
 
+@also_durable("postgres")
 async def test_a_conversation_has_one_run_at_a_time(place: Open, workshop: Workshop) -> None:
     """A second message is refused with the id of the active run; another conversation is free."""
     async with place([call("slow"), "Hello.", "Done."]) as it:
@@ -280,6 +286,7 @@ async def until_a_message_waits(it: Place) -> None:
         await anyio.sleep(0.005)
 
 
+@also_durable("postgres")
 async def test_so_many_messages_of_a_user_may_wait(place: Open, workshop: Workshop) -> None:
     """One more is refused; when those that waited have begun, others may wait."""
     async with place([call("slow"), "Done.", "Yes.", "And yes."], limits=Limits(runs_per_user=1)) as it:
@@ -336,6 +343,7 @@ async def test_a_run_that_has_ended_stays_as_it_is(place: Open) -> None:
         assert (await it.runs.get(run.id, user="ann")).status == "finished"
 
 
+@also_durable("postgres")
 async def test_a_failed_run_can_be_cancelled(place: Open) -> None:
     """Cancelling it changes nothing, and does not raise the error of the run. `result` does."""
     async with place([Failure(400, "broken")]) as it:
@@ -347,6 +355,7 @@ async def test_a_failed_run_can_be_cancelled(place: Open) -> None:
 
 
 @pytest.mark.parametrize("wait", ["entries", "last_entry", "result", "cancel"])
+@also_durable("sqlite")
 async def test_the_record_of_a_run_is_current_after_its_end(place: Open, wait: str) -> None:
     """Each method that waits for the end updates it."""
     async with place() as it:
@@ -359,6 +368,7 @@ async def test_the_record_of_a_run_is_current_after_its_end(place: Open, wait: s
         assert not run.record.is_running
 
 
+@also_durable("sqlite")
 async def test_a_run_has_a_response(place: Open) -> None:
     """`result` is the response of a run without a record: messages, agent, context variables, usage, stop."""
     async with place() as it:
@@ -388,6 +398,7 @@ async def test_the_end_is_read_without_the_whole_log(place: Open, monkeypatch: p
         assert set(positions) == {last.seq - 1}
 
 
+@also_durable("sqlite")
 async def test_a_run_that_fails_is_kept(place: Open) -> None:
     """The log ends with the error; the text for readers says nothing of it, and the conversation goes on."""
     async with place([Failure(400, "secret"), "Better."]) as it:
@@ -406,6 +417,7 @@ async def test_a_run_has_a_limit_of_time(place: Open) -> None:
         assert (last.type, last.fields["reason"]) == ("RunStopped", "time_limit")
 
 
+@also_durable("sqlite")
 async def test_a_run_has_a_limit_of_turns(place: Open) -> None:
     """`max_turns` of the limits holds for every run."""
     async with place(LONG, limits=Limits(max_turns=1)) as it:
@@ -449,6 +461,7 @@ async def test_users_have_conversations_of_their_own(place: Open) -> None:
         ]
 
 
+@also_durable("postgres")
 async def test_a_user_may_have_so_many_runs_at_once(place: Open, workshop: Workshop) -> None:
     """One more is refused, for this user only; and the service as a whole has a limit too."""
     async with place(lambda request: call("slow"), limits=Limits(runs_per_user=1, runs=2)) as it:
@@ -477,6 +490,7 @@ async def test_runs_are_listed_by_conversation(place: Open) -> None:
 # --- calls that wait --------------------------------------------------------------------------------------------------
 
 
+@also_durable("postgres")
 async def test_an_answer_resumes_the_conversation(place: Open, workshop: Workshop) -> None:
     """A run that waits ends; the answer is a new run. The same answer again gives that run, and runs nothing twice."""
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
@@ -491,6 +505,7 @@ async def test_an_answer_resumes_the_conversation(place: Open, workshop: Worksho
 
 @pytest.mark.processes
 @pytest.mark.parametrize("message", [None, "Never mind."])
+@also_durable("postgres")
 async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str | None) -> None:
     """Its record has the status "waiting" until the next run of the conversation answers its calls, or closes them."""
     async with place([call("erase", call_id="e", name="draft"), "It is gone."]) as it:
@@ -507,6 +522,7 @@ async def test_a_run_that_was_answered_waits_no_more(place: Open, message: str |
 
 
 @pytest.mark.parametrize("own", [False, True])
+@also_durable("sqlite")
 async def test_settings_and_notes_outlive_a_question(place: Open, own: bool) -> None:
     """The run that answers continues with those of the run that waits, unless it has its own. Later runs do not have them."""
     requests: list[Any] = []
@@ -535,6 +551,7 @@ async def test_settings_and_notes_outlive_a_question(place: Open, own: bool) -> 
     assert [body.get("temperature") for body in requests] == [0.1, 0.2 if own else 0.1, None]
 
 
+@also_durable("sqlite")
 async def test_a_waiting_run_that_is_cancelled_has_closed_calls(place: Open, workshop: Workshop) -> None:
     """They did not run, and a later answer is refused. A second cancel changes nothing, and the conversation goes on."""
     async with place([call("erase", call_id="e", name="draft"), "As you like."]) as it:
@@ -580,6 +597,7 @@ async def test_a_decision_may_be_the_result_of_the_call(place: Open, workshop: W
         assert workshop.erased == []
 
 
+@also_durable("sqlite")
 async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, workshop: Workshop) -> None:
     """A second click while the run of the first one goes on."""
     async with place([call("erase", call_id="e", name="draft"), call("slow"), "It is gone."]) as it:
@@ -595,6 +613,7 @@ async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, wor
         assert workshop.erased == ["draft"]
 
 
+@also_durable("sqlite")
 async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
     """Unknown calls, missing answers and unknown conversations are refused before anything begins."""
     async with place([[call("erase", call_id="1", name="a"), call("erase", call_id="2", name="b")]]) as it:
@@ -624,6 +643,7 @@ async def test_a_new_message_leaves_open_calls_behind(place: Open, workshop: Wor
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
+@also_durable("sqlite")
 async def test_what_cannot_begin_leaves_nothing(place: Open) -> None:
     """An unknown agent, ids that no store takes, and a run without a message are errors of the caller."""
     async with place() as it:
@@ -639,6 +659,7 @@ async def test_what_cannot_begin_leaves_nothing(place: Open) -> None:
         assert await it.runs.list(user="ann") == []
 
 
+@also_durable("sqlite", "postgres")
 async def test_a_run_may_have_no_conversation(place: Open) -> None:
     """Its messages are its whole history, and two of them run at the same time."""
     async with place(["One.", "Two."]) as it:
@@ -647,6 +668,7 @@ async def test_a_run_may_have_no_conversation(place: Open) -> None:
         assert {(await run.last_entry()).fields["response"]["text"] for run in (first, second)} == {"One.", "Two."}
 
 
+@also_durable("postgres")
 async def test_the_runs_of_a_conversation_can_be_forgotten(place: Open, workshop: Workshop) -> None:
     """Not while one runs; afterwards their logs are gone."""
     async with place([call("slow"), "Done."]) as it:
@@ -706,6 +728,7 @@ async def test_a_run_goes_on_without_readers_by_default(place: Open, workshop: W
 # --- the end of the process -------------------------------------------------------------------------------------------
 
 
+@also_durable("sqlite")
 async def test_draining_starts_nothing_and_stops_what_takes_too_long(place: Open, workshop: Workshop) -> None:
     """A new run is refused; one that does not end in time is stopped and kept, or left; a reader that leaves is not gone."""
     async with place([call("slow")]) as it:
@@ -727,6 +750,7 @@ async def test_draining_starts_nothing_and_stops_what_takes_too_long(place: Open
 
 
 @pytest.mark.parametrize("while_running", ["wait", "replace"])
+@also_durable("postgres")
 async def test_draining_refuses_a_message_that_waits(place: Open, workshop: Workshop, while_running: str) -> None:
     """It waits for the active run, which draining stops; then it begins no run."""
     async with place([call("slow"), "Yes."]) as it:

@@ -13,7 +13,7 @@ from aswarm import Answer, AsyncSwarm
 from aswarm.conversations import Conversation
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun, Run, RunNotFound
 from aswarm.testing import ScriptedModel, call
-from tests.support.runs.kept_runs import FACTORIES, Place, Workshop
+from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, also_durable, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -27,10 +27,7 @@ def workshop() -> Workshop:
     return Workshop()
 
 
-KINDS = [pytest.param(kind, marks=pytest.mark.sampled if "durable" in kind else ()) for kind in FACTORIES]
-
-
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=kinds())
 def kind(request: pytest.FixtureRequest) -> str:
     """The name of an implementation."""
     name: str = request.param
@@ -108,6 +105,7 @@ async def test_an_answer_to_a_run_without_a_record_is_refused(place: Open, works
         assert (refused.value.status_code, workshop.booked) == (409, [])
 
 
+@also_durable("sqlite")
 async def test_a_run_that_waits_is_kept(place: Open) -> None:
     """Whatever the limits of ended runs are. When it no longer waits, they apply."""
     async with place([BOOK[0], "Hello.", "Closed."], limits=NOTHING_KEPT) as it:
@@ -121,6 +119,7 @@ async def test_a_run_that_waits_is_kept(place: Open) -> None:
         assert (await exists(it, run), await exists(it, later)) == (False, False)
 
 
+@also_durable("sqlite")
 async def test_a_stopped_run_whose_call_waits_is_kept(place: Open, workshop: Workshop) -> None:
     """A request has stopped the run while another call was running. The waiting call can still be answered."""
     calls = [call("book", call_id="b"), call("slow", call_id="s")]
@@ -161,6 +160,7 @@ async def test_no_run_waits_in_a_deleted_conversation(place: Open) -> None:
         assert not await exists(it, run)
 
 
+@also_durable("postgres")
 async def test_another_program_has_answered_the_question(place: Open, workshop: Workshop) -> None:
     """A `Conversation` has answered, and the next question waits. An answer to the run does not reach this question."""
     async with place([BOOK[0]]) as it, AsyncSwarm(ScriptedModel([]).client()) as swarm:

@@ -15,7 +15,7 @@ import pytest
 from tests.support.serve.served import events_of
 from tests.support.serve.service_process import ServiceProcess, service_process
 
-pytestmark = [pytest.mark.slow, pytest.mark.sampled, pytest.mark.processes]
+pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 SERVERS = [
     "uvicorn",
@@ -52,6 +52,7 @@ class Reader(threading.Thread):
 DRAIN = 10
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize(
     "seconds", [pytest.param(1.0, id="ends in time", marks=pytest.mark.heavy), pytest.param(60.0, id="is stopped")]
@@ -99,6 +100,7 @@ def test_a_request_while_the_service_drains_is_told_to_come_back(tmp_path: Path)
         assert 200 not in answers[3:]
 
 
+@pytest.mark.heavy
 def test_a_killed_process_leaves_conversations_that_go_on(tmp_path: Path) -> None:
     """kill -9 in the middle of a call: after the restart the run is closed, the call is told as unknown, and a message works."""
     store = tmp_path / "chats.sqlite"

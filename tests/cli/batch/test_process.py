@@ -25,7 +25,7 @@ from tests.support.providers.loopback import LoopbackServer, Reply, serve, whole
 from tests.support.record.journaled import kinds
 from tests.support.repl.terminal import terminal
 
-pytestmark = [pytest.mark.sampled, pytest.mark.processes]
+pytestmark = pytest.mark.processes
 
 Process = subprocess.Popen[bytes]
 
@@ -98,7 +98,9 @@ def start(model: LoopbackServer, source: str = "in.jsonl", *options: str, stdin:
     )
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.heavy)]
+)
 def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_continue(number: signal.Signals, expected: int) -> None:
     """Exit code 130 or 143, whole lines, no traceback; the same command with --resume runs the other items, once."""
     with server(stalls_after=30) as model:
@@ -119,6 +121,7 @@ def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_continue(number: signal.S
     assert sorted(line["id"] for line in lines()) == sorted(f"item-{number}" for number in range(40))
 
 
+@pytest.mark.heavy
 def test_outcomes_come_while_the_input_is_open() -> None:
     """A line from a pipe runs before the next one comes; Ctrl-C does not wait for the next one."""
     with server() as model:
@@ -134,6 +137,7 @@ def test_outcomes_come_while_the_input_is_open() -> None:
     assert "1 item in" in stderr
 
 
+@pytest.mark.heavy
 def test_stdin_to_its_end() -> None:
     """`cat in.jsonl | aswarm batch agents:noter - > out.jsonl`."""
     with server() as model:
@@ -145,6 +149,7 @@ def test_stdin_to_its_end() -> None:
     assert b"40 items in" in stderr
 
 
+@pytest.mark.heavy
 def test_a_pipe_that_breaks_ends_the_batch() -> None:
     """`aswarm batch ... | head -1`: no further request is sent, and the exit code is 141."""
     with server(stalls_after=40) as model:
@@ -179,6 +184,7 @@ def test_a_reader_that_pauses() -> None:
     assert f"{len(whole)} item" in stderr
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "options",
     [
@@ -243,6 +249,7 @@ def test_kill_9_and_failed_items() -> None:
     assert {line["id"]: line["status"] for line in after} == {f"item-{number}": "answer" for number in range(40)}
 
 
+@pytest.mark.heavy
 def test_a_terminal_has_a_bar() -> None:
     """The bar moves, and ends before the summary."""
     program = "import sys; sys.argv[0] = 'aswarm'\nfrom aswarm.cli import main\nmain()"

@@ -14,9 +14,16 @@ from aswarm._providers.apis import ApiName
 Transport = Literal["httpx", "aiohttp", "direct"]
 
 # aiohttp is for asyncio only.
+EACH_TRANSPORT = [
+    ("httpx", "asyncio"),
+    ("httpx", "trio"),
+    ("aiohttp", "asyncio"),
+    ("direct", "asyncio"),
+    ("direct", "trio"),
+]
 on_each_transport = pytest.mark.parametrize(
     ("transport", "anyio_backend"),
-    [("httpx", "asyncio"), ("httpx", "trio"), ("aiohttp", "asyncio"), ("direct", "asyncio"), ("direct", "trio")],
+    EACH_TRANSPORT,
 )
 
 

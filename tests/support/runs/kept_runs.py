@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from aswarm import Agent, AsyncSwarm, Hold, Resource, current_call, tool
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
 from aswarm.runs import Entry, Limits, LocalRuns, NewRun, Run, Runs
 from aswarm.testing import ScriptedModel
 from tests.support.conversations.stores import emptied_database, empty_schema
+from tests.support.sampling import listed
 
 
 @dataclass
@@ -176,6 +178,17 @@ FACTORIES: dict[str, Factory] = {
     "durable_sqlite-asyncio": durable_in_file,
     "durable_postgres-asyncio": durable_in_postgres,
 }
+
+
+def kinds(*durable: str) -> list[Any]:
+    """Return the names of the implementations. CI runs the durable ones on these databases only."""
+    names = [f"durable_{database}-asyncio" for database in durable]
+    return listed(FACTORIES, [name for name in FACTORIES if not name.startswith("durable")] + names)
+
+
+def also_durable(*databases: str) -> pytest.MarkDecorator:
+    """Mark a test that CI runs with durable runs on these databases too; it needs the fixture `kind`."""
+    return pytest.mark.parametrize("kind", kinds(*databases), indirect=True)
 
 
 async def entries_of(run: Run, after: int = -1) -> list[Entry]:
