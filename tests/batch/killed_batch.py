@@ -1,7 +1,7 @@
 """A batch with a journal, for a test that kills it: python killed_batch.py FOLDER ITEMS
 
-Each item is handed off to an agent that only `agents=[...]` has; that one pays. Each payment, and each outcome, is a
-line in a file of FOLDER: `paid` and `outcomes`.
+Each item is handed off to an agent that only `agents=[...]` has; that agent pays. Each payment is a line of the
+file `paid` in FOLDER, and each outcome a line of `outcomes`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _message(calls: list[tuple[str, Json]], content: str = "") -> Json:
 
 
 class Model:
-    """Calls `over`, then, if that was a handoff, `pay`; then it answers with what the last call said."""
+    """Calls `over`, after a handoff `pay`, and then answers with the result of the last call."""
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         await asyncio.sleep(random.random() * 0.02)
@@ -51,7 +51,7 @@ class Model:
 
 
 async def main(folder: Path, count: int) -> None:
-    """Run the batch, or what is left of it."""
+    """Run the batch, or its remaining items."""
 
     async def pay(item: str) -> str:
         append(folder / "paid", item)

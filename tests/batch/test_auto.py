@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_auto_finds_the_number_out() -> None:
-    """It begins with ten, and grows while requests are answered and outcomes are taken."""
+    """The number starts at ten, and grows while requests are answered and outcomes are taken."""
     items, gate = Counted(), anyio.Event()
     source = Echo(lambda _: gate.wait())
     async with source.swarm().batch(AGENT, items, concurrency="auto") as outcomes:
@@ -33,7 +33,7 @@ async def test_auto_finds_the_number_out() -> None:
 
 
 async def test_outcomes_that_are_not_taken_are_no_reason_for_more() -> None:
-    """In this case the consumer is the brake, not the limit."""
+    """The number does not grow while the consumer takes no outcomes."""
     items = Counted()
     async with Echo().swarm().batch(AGENT, items, concurrency="auto"):
         await idle()
@@ -42,7 +42,7 @@ async def test_outcomes_that_are_not_taken_are_no_reason_for_more() -> None:
 
 @in_virtual_time
 async def test_a_number_that_is_not_used_does_not_grow() -> None:
-    """Items that come slowly, and then all at once, do not all begin at once."""
+    """Items that come slowly, and then all at once, do not all start at once."""
 
     async def items() -> AsyncIterator[str]:
         for number in range(600):
@@ -54,7 +54,7 @@ async def test_a_number_that_is_not_used_does_not_grow() -> None:
     source.gate = lambda _: noted(began)
     assert len(await outcomes_of(source, items(), concurrency="auto")) == 600
     at_once = [sum(at <= other < at + 0.5 for other in began) for at in began]
-    assert max(at_once[:411]) <= 20, "the first of those that came at once"
+    assert max(at_once[:411]) <= 20, "the first items that came at once"
     assert source.most > 50, "it grows when it is used"
 
 
@@ -65,8 +65,8 @@ async def noted(began: list[float]) -> None:
 
 @pytest.mark.heavy
 @in_virtual_time
-async def test_growth_begins_items_before_any_has_ended() -> None:
-    """Items of many turns: more of them begin from the first round of answers on, not all of them at the end."""
+async def test_growth_starts_items_before_any_item_has_finished() -> None:
+    """With items of many turns, the number grows from the first round of answers."""
     began: dict[str, float] = {}
 
     async def look() -> str:
@@ -86,7 +86,7 @@ async def test_growth_begins_items_before_any_has_ended() -> None:
 
 @pytest.mark.parametrize("status", [503, 529, None])
 def test_an_overloaded_provider_lowers_the_number(status: int | None) -> None:
-    """A server can do twelve at once, and rejects the others with 503 or no status: few requests are rejected."""
+    """A server that can do twelve requests at once rejects few requests."""
 
     @in_virtual_time
     async def found_out() -> None:
@@ -108,7 +108,7 @@ def test_an_overloaded_provider_lowers_the_number(status: int | None) -> None:
 
 
 def test_a_batch_of_a_closed_loop_does_not_disturb_other_loops() -> None:
-    """The same swarm runs in another loop, and its answers would let the old batch grow."""
+    """A swarm with a batch of a closed loop can run in another loop."""
     gate = asyncio.Event
     source = Echo()
     swarm = source.swarm()

@@ -1,4 +1,4 @@
-"""A batch: what it takes, what it gives, in which order; and the caller's mistakes."""
+"""A batch: its items, its outcomes and their order, and mistakes of the caller."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import anyio.lowlevel
 import pytest
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RunError
-from aswarm._wire.backoff import Backoff
 from aswarm.batch import Item, Outcome
-from aswarm.middleware import _retry
 from aswarm.testing import Failure, Request, ScriptedAnswer, ScriptedModel, Step
 from aswarm.testing import call as scripted_call
 from tests.support.batch.batches import AGENT, Echo, answer, call, idle, outcomes_of, text_of
@@ -43,13 +41,13 @@ def user(text: str) -> list[dict[str, str]]:
     ],
 )
 async def test_a_conversation_may_be_given_in_several_ways(given: Any, outcome_id: str) -> None:
-    """A text, messages, a pair of id and messages, or an Item; the default id is the place in the batch."""
+    """An item is a text, messages, a pair of id and messages, or an Item; the default id is the index."""
     [outcome] = await outcomes_of(Echo(), [given])
     assert (outcome.id, outcome.index, text_of(outcome)) == (outcome_id, 0, "hello")
 
 
 async def test_an_outcome_describes_the_run() -> None:
-    """It has the response, its usage, one attempt, the seconds, and the item's metadata."""
+    """An outcome has the response, its usage, one attempt, the seconds, and the metadata of the item."""
     metadata = object()
     [outcome] = await outcomes_of(Echo(), [Item("hello", metadata=metadata)])
     assert outcome.response is not None
@@ -62,7 +60,7 @@ async def test_an_outcome_describes_the_run() -> None:
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_a_batch_gives_the_same_over_both_apis(api: Any) -> None:
-    """Items with a call, an item that fails for good, and one that the provider rejects at first."""
+    """Calls, a final failure and a rejected request have the same outcomes over both APIs."""
     rejected: list[str] = []
 
     def step(request: Request) -> Step:
@@ -92,7 +90,7 @@ async def test_a_batch_gives_the_same_over_both_apis(api: Any) -> None:
 
 
 async def test_an_item_may_have_an_agent_of_its_own() -> None:
-    """The other items run with the agent of the batch."""
+    """An item runs with its own agent, and the other items with the agent of the batch."""
     other = Agent(name="Other")
     outcomes = await outcomes_of(Echo(), ["a", Item("b", agent=other)], ordered=True)
     assert [outcome.response and outcome.response.agent for outcome in outcomes] == [AGENT, other]
@@ -107,14 +105,16 @@ async def test_an_item_may_have_an_agent_of_its_own() -> None:
         ({"a": 1, "b": 1}, {"a": 2}, {"a": 2, "b": 1}),
     ],
 )
-async def test_context_variables_of_an_item_lie_over_those_of_the_batch(of_batch: Any, of_item: Any, seen: Any) -> None:
-    """They are merged key by key; neither dict is changed."""
+async def test_context_variables_of_an_item_override_the_variables_of_the_batch(
+    of_batch: Any, of_item: Any, seen: Any
+) -> None:
+    """The context variables of an item and of the batch are merged key by key."""
     [outcome] = await outcomes_of(Echo(), [Item("x", context_variables=of_item)], context_variables=of_batch)
     assert outcome.response is not None
     assert outcome.response.context_variables == seen
 
 
-async def test_model_and_turns_are_those_of_the_batch() -> None:
+async def test_model_and_turns_hold_for_every_run() -> None:
     """`model_override` and `max_turns` go to every run."""
     source = Echo()
     [outcome] = await outcomes_of(source, ["x"], model_override="small")
@@ -124,10 +124,21 @@ async def test_model_and_turns_are_those_of_the_batch() -> None:
     assert outcome.response.stop == "max_turns"
 
 
-@pytest.mark.parametrize("bad", [42, None, {"role": "user", "content": "x"}, [1], Item(b"x"), Item("x", agent="y")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "bad",
+    [
+        42,
+        None,
+        {"role": "user", "content": "x"},
+        [1],
+        Item(b"x"),
+        Item("x", agent="y"),
+        Item("x", context_variables=42),
+    ],
+)  # type: ignore[arg-type]
 async def test_bad_input_is_the_error_of_that_item(bad: Any) -> None:
-    """Nothing runs for it, and the other items are answered."""
-    outcomes = await outcomes_of(Echo(), ["a", bad, "c"], ordered=True)
+    """An item of a wrong type fails without a run, and the other items are answered."""
+    outcomes = await outcomes_of(Echo(), ["a", bad, "c"], ordered=True, context_variables={"a": 1})
     assert [outcome.error is None for outcome in outcomes] == [True, False, True]
     outcome = outcomes[1]
     assert isinstance(outcome.error, ConfigurationError)
@@ -135,21 +146,8 @@ async def test_bad_input_is_the_error_of_that_item(bad: Any) -> None:
     assert outcome.usage.requests == 0
 
 
-async def test_bad_context_variables_are_the_error_of_that_item() -> None:
-    """The same holds if the batch has context variables."""
-    [outcome] = await outcomes_of(Echo(), [Item("x", id="i", context_variables=42)], context_variables={"a": 1})  # type: ignore[arg-type]
-    assert isinstance(outcome.error, ConfigurationError)
-    assert outcome.id == "i"
-
-
-async def test_ids_need_not_differ() -> None:
-    """Ids are the caller's; the index tells the items apart."""
-    outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "y")])
-    assert {(outcome.id, outcome.index, text_of(outcome)) for outcome in outcomes} == {("a", 0, "x"), ("a", 1, "y")}
-
-
 async def test_an_error_has_the_partial_response() -> None:
-    """It has the calls of the first turn, and the usage."""
+    """The error of an item has the messages and the usage of its finished turns."""
 
     async def gate(text: str) -> Any:
         if text == "x":
@@ -168,7 +166,7 @@ async def test_an_error_has_the_partial_response() -> None:
 
 
 async def test_a_failure_never_touches_another_item() -> None:
-    """Whatever one item raises, all other items are answered."""
+    """All other items are answered if some items raise exceptions."""
 
     async def gate(text: str) -> None:
         if int(text) % 3 == 0:
@@ -179,25 +177,12 @@ async def test_a_failure_never_touches_another_item() -> None:
     assert all(isinstance(outcome.error, RunError) for outcome in outcomes if outcome.index % 3 == 0)
 
 
-async def test_a_retryable_failure_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On both backends; `test_retries` has the details."""
-    monkeypatch.setattr(_retry, "ATTEMPT_BACKOFF", Backoff(0, 0, 0))
-    left = [CompletionError("busy", retryable=True)]
-
-    async def gate(_: str) -> None:
-        if left:
-            raise left.pop()
-
-    [outcome] = await outcomes_of(Echo(gate), ["x"])
-    assert (text_of(outcome), outcome.attempts) == ("x", 2)
-
-
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("ordered", "order"), [(False, [1, 2, 0]), (True, [0, 1, 2])])
 async def test_outcomes_come_as_they_finish_or_in_input_order(ordered: bool, order: list[int]) -> None:
-    """`ordered=True` holds back outcomes that are early."""
+    """Outcomes come as they finish, and with `ordered=True` in the order of the items."""
     turns = [anyio.Event() for _ in range(3)]
 
     async def gate(text: str) -> None:
@@ -212,13 +197,8 @@ async def test_outcomes_come_as_they_finish_or_in_input_order(ordered: bool, ord
     assert taken == order
 
 
-async def test_no_items_give_no_outcomes() -> None:
-    """The iteration just ends."""
-    assert await outcomes_of(Echo(), []) == []
-
-
 async def test_several_tasks_may_read_one_batch() -> None:
-    """Each outcome goes to one of them, and the iteration ends in all of them."""
+    """Each outcome goes to one of several readers, and the iteration ends in all of them."""
     taken: list[list[int]] = [[], [], []]
 
     async def read(outcomes: AsyncIterator[Outcome], mine: list[int]) -> None:
@@ -239,8 +219,8 @@ async def test_several_tasks_may_read_one_batch() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_stop_begins_nothing_after_the_first_error(ordered: bool) -> None:
-    """Items that run are finished and come out; the iteration then ends without an exception."""
+async def test_stop_starts_no_item_after_the_first_error(ordered: bool) -> None:
+    """Running items finish after the first error, and the iteration ends without an exception."""
     failed = anyio.Event()
 
     async def gate(text: str) -> None:
@@ -258,7 +238,7 @@ async def test_stop_begins_nothing_after_the_first_error(ordered: bool) -> None:
 
 
 async def test_stop_does_not_wait_for_items_that_do_not_come() -> None:
-    """An iterator that waits for ever is closed."""
+    """With on_error="stop" an iterator that waits for ever is closed."""
     left: list[str] = []
 
     async def items() -> AsyncIterator[str]:
@@ -284,7 +264,7 @@ def lone(**options: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "text"),
     [
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": 2.5}, "concurrency"),
@@ -306,14 +286,14 @@ def lone(**options: Any) -> None:
         ({"agents": [Agent(name="A"), Agent(name="A")]}, "agents has two agents named 'A'"),
     ],
 )
-async def test_wrong_arguments_are_an_error_before_any_request(options: Any, told: str) -> None:
-    """The call itself raises a ConfigurationError, not every item."""
-    with pytest.raises(ConfigurationError, match=re.escape(told)):
+async def test_wrong_arguments_are_an_error_before_any_request(options: Any, text: str) -> None:
+    """The call itself raises the ConfigurationError of a wrong argument."""
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
         lone(**options)
 
 
 async def test_a_batch_is_used_inside_its_block() -> None:
-    """Iterating without `async with` is an error; after the block the iteration is over; a batch is opened once."""
+    """A batch is opened once, and gives outcomes only inside its block."""
     batch = Echo().swarm().batch(AGENT, ["x"])
     with pytest.raises(RuntimeError, match="async with"):
         await anext(batch)
@@ -326,7 +306,7 @@ async def test_a_batch_is_used_inside_its_block() -> None:
 
 
 async def test_a_client_that_cannot_be_made_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch raises it where it is opened, before an item is read."""
+    """The error of the client is raised before an item is read."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     items = iter(["x"])
     with pytest.raises(Exception, match="api_key"):

@@ -1,4 +1,4 @@
-"""How much of a batch is in memory: items that run, and outcomes that wait, are never more than `concurrency`."""
+"""The memory of a batch: running items and waiting outcomes are never more than `concurrency`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextvars
 import gc
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -25,12 +24,12 @@ async def forever(_: str) -> None:
 
 async def read(outcomes: AsyncIterator[Outcome], texts: list[str]) -> None:
     async for outcome in outcomes:
-        texts.append(text_of(outcome))  # noqa: PERF401 - what came before an exception counts
+        texts.append(text_of(outcome))  # noqa: PERF401 - texts before an exception count
 
 
 @pytest.mark.parametrize("concurrency", [1, 2, 7])
-async def test_as_many_items_run_as_concurrency_says(concurrency: int) -> None:
-    """No more, and no fewer while there are enough items."""
+async def test_concurrency_is_the_number_of_running_items(concurrency: int) -> None:
+    """As many items run as `concurrency`, and no further item is read."""
     source = Echo(forever)
     items = Counted()
     async with source.swarm().batch(AGENT, items, concurrency=concurrency):
@@ -40,7 +39,7 @@ async def test_as_many_items_run_as_concurrency_says(concurrency: int) -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_slow_consumer_slows_the_batch_down(ordered: bool) -> None:
-    """Outcomes that were not taken count: no further item is read or begun."""
+    """Outcomes that the consumer has not taken count for `concurrency`."""
     items = Counted()
     source = Echo()
     async with source.swarm().batch(AGENT, items, concurrency=5, ordered=ordered) as outcomes:
@@ -53,7 +52,7 @@ async def test_a_slow_consumer_slows_the_batch_down(ordered: bool) -> None:
 
 
 async def test_in_order_an_early_outcome_counts() -> None:
-    """One slow item at the front: the outcomes behind it wait, and no further item begins."""
+    """The outcomes behind a slow item wait, and no further item starts."""
     slow = anyio.Event()
 
     async def gate(text: str) -> None:
@@ -69,7 +68,7 @@ async def test_in_order_an_early_outcome_counts() -> None:
 
 
 async def test_memory_does_not_grow_with_the_batch() -> None:
-    """Of a long batch, only the items that run or wait are alive."""
+    """Only the running and the waiting items of a long batch are in memory."""
     alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Metadata:
@@ -88,13 +87,13 @@ async def test_memory_does_not_grow_with_the_batch() -> None:
             gc.collect(0)
             most = max(most, len(alive))
     gc.collect()
-    assert most <= 4 + 2  # the generator holds one, and one was just taken
+    assert most <= 4 + 2  # the generator has one, and the consumer another one
     assert len(alive) == 0
 
 
 @pytest.mark.parametrize("item", ["x", 42])
 async def test_an_error_does_not_refer_to_itself(item: Any) -> None:
-    """There is no reference cycle: the error is freed with the outcome, without the garbage collector."""
+    """The error is freed with the outcome, without the garbage collector."""
 
     async def gate(_: str) -> None:
         raise CompletionError("no")
@@ -111,37 +110,7 @@ async def test_an_error_does_not_refer_to_itself(item: Any) -> None:
         gc.enable()
 
 
-async def test_the_limit_may_change_while_the_batch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is read before each item."""
-
-    class Learned:
-        limit = 2
-
-        def watch(self, *_: object) -> None: ...
-
-    learned = Learned()
-    items = Counted()
-    batch = Echo().swarm().batch(AGENT, items)
-    monkeypatch.setattr(batch, "_limit", lambda: nullcontext(learned))
-    async with batch as outcomes:
-        await idle()
-        assert items.pulled == 2
-        learned.limit = 6
-        await anext(outcomes)
-        await idle()
-        assert items.pulled == 7
-        learned.limit = 1
-        for _ in range(5):
-            await anext(outcomes)
-            await idle()
-        assert items.pulled == 7
-        await anext(outcomes)
-        await anext(outcomes)
-        await idle()
-        assert items.pulled == 9
-
-
-# --- where items come from --------------------------------------------------------------------------------------------
+# --- the source of items ----------------------------------------------------------------------------------------------
 
 
 async def numbers(count: int, closed: list[str]) -> AsyncIterator[str]:
@@ -154,7 +123,7 @@ async def numbers(count: int, closed: list[str]) -> AsyncIterator[str]:
 
 
 async def test_items_may_come_from_an_async_iterable() -> None:
-    """Its generator is closed at the end."""
+    """The async generator of the items is closed at the end."""
     closed: list[str] = []
     outcomes = await outcomes_of(Echo(), numbers(20, closed), concurrency=3)
     assert sorted(int(text_of(outcome)) for outcome in outcomes) == list(range(20))
@@ -162,7 +131,7 @@ async def test_items_may_come_from_an_async_iterable() -> None:
 
 
 async def test_an_async_iterable_is_read_in_one_task() -> None:
-    """So it may have a cancel scope open while it yields."""
+    """An async generator of items may have a cancel scope open while it yields."""
 
     async def items() -> AsyncIterator[str]:
         with anyio.CancelScope():
@@ -173,7 +142,7 @@ async def test_an_async_iterable_is_read_in_one_task() -> None:
 
 
 async def test_items_that_come_late_do_not_hold_up_the_others() -> None:
-    """Outcomes come out while the batch waits for the next item."""
+    """Outcomes are available while the batch waits for the next item."""
     send, receive = anyio.create_memory_object_stream[str](5)
     async with send, Echo().swarm().batch(AGENT, receive) as outcomes:
         for text in "abc":
@@ -183,7 +152,7 @@ async def test_items_that_come_late_do_not_hold_up_the_others() -> None:
 
 
 async def test_an_iterator_without_aclose_is_accepted() -> None:
-    """Not every async iterator can be closed."""
+    """The items may be an async iterator without `aclose`."""
 
     class Once:
         left = ["x"]
@@ -200,8 +169,8 @@ async def test_an_iterator_without_aclose_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-async def test_what_reading_the_items_raises_comes_after_all_outcomes(kind: str) -> None:
-    """Items that have begun are finished and come out; then the exception is raised unchanged."""
+async def test_an_error_of_the_iterator_comes_after_all_outcomes(kind: str) -> None:
+    """Started items finish and give outcomes; then the exception of the iterator is raised unchanged."""
     error = OSError("the file is gone")
 
     def plain() -> Iterator[str]:
@@ -225,26 +194,15 @@ async def test_what_reading_the_items_raises_comes_after_all_outcomes(kind: str)
     assert sorted(taken) == ["a", "b", "c"]
 
 
-async def test_an_exception_of_iter_is_raised_too() -> None:
-    """It is raised unchanged."""
+async def test_after_the_failure_the_batch_has_ended() -> None:
+    """The exception of the iterator is raised once."""
 
     class Broken:
         def __iter__(self) -> Iterator[str]:
             raise LookupError("no table")
 
-    with pytest.raises(LookupError, match="no table"):
-        await outcomes_of(Echo(), Broken())
-
-
-async def test_after_the_failure_the_batch_has_ended() -> None:
-    """The exception is raised once."""
-
-    def items() -> Iterator[str]:
-        raise LookupError
-        yield
-
-    async with Echo().swarm().batch(AGENT, items()) as outcomes:
-        with pytest.raises(LookupError):
+    async with Echo().swarm().batch(AGENT, Broken()) as outcomes:
+        with pytest.raises(LookupError, match="no table"):
             await anext(outcomes)
         with pytest.raises(StopAsyncIteration):
             await anext(outcomes)
@@ -256,7 +214,7 @@ WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO", default="nobody
 
 
 async def test_runs_see_the_contextvars_of_the_code_that_opened_the_batch() -> None:
-    """They see neither what the iterator of the items sets nor what another item has set."""
+    """A run sees no contextvar that the iterator of the items or another item has set."""
     seen: list[str] = []
 
     def items() -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""A batch with a journal: what a rerun skips, what it resumes, and what it refuses."""
+"""A batch with a journal: a rerun skips, resumes or refuses items."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import sqlite3
 from collections.abc import Iterator
@@ -11,13 +12,13 @@ from typing import Any
 
 import anyio
 import pytest
+import trio
 
 from aswarm import Agent, AsyncSwarm, CompletionError, ConfigurationError, RateLimits, Result, RunError, UnknownCall
-from aswarm._record.journal import Journal
-from aswarm._runtime.files import SideLock
 from aswarm.batch import Completed, Item, Outcome
 from tests.support.batch.batches import AGENT, Counted, Echo, answer, call, idle, outcomes_of, text_of
 from tests.support.record.journaled import fail_from
+from tests.support.runtime.virtual_time import in_virtual_time
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +29,7 @@ def journal(tmp_path: Path) -> Path:
 
 
 async def test_a_rerun_returns_finished_items_and_runs_the_others(journal: Path) -> None:
-    """Both runs give each item once; nothing that has finished is requested again."""
+    """A rerun returns the recorded outcomes of finished items, and runs the other items."""
     items = [(f"item {number}", str(number)) for number in range(12)]
     async with Echo().swarm().batch(AGENT, items, journal=journal, concurrency=3, ordered=True) as outcomes:
         first = [await anext(outcomes) for _ in range(4)]
@@ -41,7 +42,7 @@ async def test_a_rerun_returns_finished_items_and_runs_the_others(journal: Path)
 
 
 def replaced(outcome: Outcome, other: Outcome) -> Outcome:
-    """The same outcome as the journal returns it."""
+    """Return the outcome in the form of a rerun."""
     assert outcome.response is not None
     return Completed(
         outcome.id, outcome.index, outcome.response, None, other.duration, 0, outcome.usage, outcome.metadata
@@ -49,7 +50,7 @@ def replaced(outcome: Outcome, other: Outcome) -> Outcome:
 
 
 async def test_an_item_in_the_middle_is_continued(journal: Path) -> None:
-    """A tool call that ran does not run again, and its answer is the recorded one."""
+    """A rerun uses the recorded answer of a finished call, and does not run the call again."""
     ran: list[str] = []
 
     async def pay() -> Result:
@@ -76,7 +77,7 @@ async def test_an_item_in_the_middle_is_continued(journal: Path) -> None:
 
 
 async def test_agents_that_only_the_list_has(journal: Path) -> None:
-    """A function may look its agent up where no graph sees it: `agents=[...]` lets a rerun find it."""
+    """A rerun finds an agent in `agents=[...]` that no graph shows."""
     refunds = Agent(name="Refunds")
     hidden = itertools.repeat(refunds)
 
@@ -99,7 +100,7 @@ async def test_agents_that_only_the_list_has(journal: Path) -> None:
 
 
 async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
-    """The id leads to the log records of the run that made the response."""
+    """A response from the journal has the id of the run that made it."""
     [first] = await outcomes_of(Echo(), ["x"], journal=journal)
     [again] = await outcomes_of(Echo(), ["x"], journal=journal)
     assert first.response is not None and again.response is not None
@@ -107,7 +108,7 @@ async def test_a_recorded_response_has_the_id_of_its_run(journal: Path) -> None:
 
 
 async def test_an_outcome_has_the_unknown_calls_of_its_item(journal: Path) -> None:
-    """Those of a failed item, of one that continues after it, and of one whose response comes from the journal."""
+    """A failed item, its continuation and its outcome from the journal have the unknown calls. A rerun runs a failed item again."""
 
     async def pay() -> str:
         raise KeyboardInterrupt
@@ -132,18 +133,6 @@ async def test_an_outcome_has_the_unknown_calls_of_its_item(journal: Path) -> No
     assert other.unknown_calls == []
 
 
-async def test_a_rerun_tries_failed_items_again(journal: Path) -> None:
-    """An item with an error has not finished."""
-
-    async def refuse(_: str) -> None:
-        raise CompletionError("no", status_code=400)
-
-    [outcome] = await outcomes_of(Echo(refuse), ["x"], journal=journal)
-    assert outcome.error is not None
-    [outcome] = await outcomes_of(Echo(), ["x"], journal=journal)
-    assert (text_of(outcome), outcome.attempts) == ("x", 1)
-
-
 OTHERS = [
     ({"agent": Agent(name="Other")}, "its agent is 'Echo', and in this batch 'Other'"),
     ({"model_override": "other"}, "its model is 'gpt-6-luna', and in this batch 'other'"),
@@ -155,33 +144,25 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("others", "told"), OTHERS)
-async def test_the_journal_of_another_batch_is_refused(journal: Path, others: dict[str, Any], told: str) -> None:
-    """The error is raised where the block is entered, before an item is read."""
+@pytest.mark.parametrize(("others", "text"), OTHERS)
+async def test_the_journal_of_another_batch_is_refused(journal: Path, others: dict[str, Any], text: str) -> None:
+    """The journal of another batch is an error before an item is read."""
     await outcomes_of(Echo(), ["x"], journal=journal)
     items = Counted()
-    with pytest.raises(ConfigurationError, match=told):
+    with pytest.raises(ConfigurationError, match=text):
         await outcomes_of(Echo(), items, journal=journal, **others)
     assert items.pulled == 0
 
 
 async def test_each_item_needs_an_id_of_its_own(journal: Path) -> None:
-    """Of two items with the same id one is an error; the other runs."""
+    """The second item with an id fails, and the first item runs."""
     outcomes = await outcomes_of(Echo(), [("a", "x"), ("a", "x"), ("b", "x")], journal=journal, concurrency=1)
     assert [type(outcome.error) for outcome in outcomes] == [type(None), ConfigurationError, type(None)]
 
 
-@pytest.mark.parametrize("bad", [42, Item(b"x"), Item("x", agent="y"), Item("x", context_variables=3)])  # type: ignore[arg-type]
-async def test_bad_input_is_the_error_of_that_item(journal: Path, bad: Any) -> None:
-    """As without a journal."""
-    outcomes = await outcomes_of(Echo(), [bad, "x"], journal=journal, ordered=True)
-    assert isinstance(outcomes[0].error, ConfigurationError)
-    assert text_of(outcomes[1]) == "x"
-
-
 @pytest.mark.parametrize("variables", [{"user": "alice"}, {"user": "bob"}])
 async def test_an_item_is_known_by_its_own_context_variables(journal: Path, variables: dict[str, Any]) -> None:
-    """Those of the batch may differ in a rerun: they may hold the time."""
+    """An item of a rerun has the same own context variables; the variables of the batch may differ."""
     items = [Item("x", id="a", context_variables={"user": "alice"})]
     await outcomes_of(Echo(), items, journal=journal, context_variables={"now": 1})
     again = [Item("x", id="a", context_variables=variables)]
@@ -194,7 +175,7 @@ async def test_an_item_is_known_by_its_own_context_variables(journal: Path, vari
 
 
 async def test_a_value_that_cannot_be_recorded_is_an_error_with_the_response(journal: Path) -> None:
-    """The error has the partial response and its usage."""
+    """The error of a value that JSON lacks has the partial response and its usage."""
 
     def instructions(context: dict[str, Any]) -> str:
         return "hi"
@@ -216,7 +197,7 @@ async def test_a_value_that_cannot_be_recorded_is_an_error_with_the_response(jou
 
 
 async def test_an_end_that_cannot_be_recorded_has_the_response_too(journal: Path) -> None:
-    """The last record may fail like any other."""
+    """A full disk at the last record is an error with the response."""
     await fail(journal, "RunFinished")
     taken: list[Outcome] = []
     batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
@@ -231,17 +212,17 @@ async def test_an_end_that_cannot_be_recorded_has_the_response_too(journal: Path
 async def read(batch: Any, taken: list[Outcome]) -> None:
     async with batch as outcomes:
         async for outcome in outcomes:
-            taken.append(outcome)  # noqa: PERF401 - what came before an exception counts
+            taken.append(outcome)  # noqa: PERF401 - outcomes before an exception count
 
 
 async def fail(journal: Path, kind: str, agent: Agent = AGENT) -> None:
-    """Make the journal, with a disk that is full once an entry of this type is to be written."""
+    """Make a journal whose disk is full at the first entry of this type."""
     await outcomes_of(Echo(), [], agent, journal=journal)
     fail_from(journal, kind)
 
 
 async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path) -> None:
-    """Items that have begun come out as errors; no further item begins; then the error is raised."""
+    """Started items fail, no further item starts, and then the error of the journal is raised."""
     await fail(journal, "CompletionFinished")
     items = Counted()
     taken: list[Outcome] = []
@@ -253,10 +234,10 @@ async def test_a_journal_that_cannot_be_written_ends_the_batch(journal: Path) ->
 
 @pytest.mark.parametrize("kind", ["RunFinished", "ToolCallFinished"])
 @pytest.mark.parametrize("has_failed", [False, True])
-async def test_a_lost_journal_is_an_error_where_the_block_is_left(
+async def test_a_lost_journal_is_an_error_at_the_end_of_the_block(
     journal: Path, caplog: pytest.LogCaptureFixture, kind: str, has_failed: bool
 ) -> None:
-    """Also for records that closing writes. A body that has failed raises its own error, and this one is logged."""
+    """The end of the block raises the error of the journal, or logs it if the body has failed."""
     go_on, asked_again = anyio.Event(), anyio.Event()
 
     async def pay() -> str:
@@ -288,21 +269,8 @@ async def test_a_lost_journal_is_an_error_where_the_block_is_left(
     assert logged == (["WARNING"] if has_failed else [])
 
 
-async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:
-    """A batch that could not be opened has not begun."""
-    batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
-    held = SideLock.acquire(str(journal), 0)
-    assert held is not None
-    with pytest.raises(ConfigurationError, match="in use"):
-        async with batch:
-            pass
-    held.release()
-    async with batch as outcomes:
-        assert [text_of(outcome) async for outcome in outcomes] == ["x"]
-
-
 async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> None:
-    """However the block is left, the file can be opened again at once."""
+    """After a cancelled block the journal can be opened again at once."""
     for _ in range(3):
         with anyio.CancelScope() as scope:
             async with Echo(lambda _: anyio.sleep_forever()).swarm().batch(AGENT, ["x", "y"], journal=journal):
@@ -313,38 +281,30 @@ async def test_the_journal_is_closed_when_the_block_is_left(journal: Path) -> No
     assert [path.name for path in journal.parent.iterdir()] == [journal.name]
 
 
-async def test_a_rerun_counts_the_last_minute_of_the_journal(journal: Path) -> None:
-    """Another process sent those requests, but the provider counts them all the same; in one process they count once."""
-    first = AsyncSwarm(Echo(), rate_limits=RateLimits(requests_per_minute=1_000_000))
-    items = [("a", "1"), ("b", "2")]
-    for _ in range(2):
-        async with first.batch(AGENT, items, journal=journal) as outcomes:
-            assert len([outcome async for outcome in outcomes]) == 2
-    assert counted_by(first) == 2
-    second = AsyncSwarm(Echo(), rate_limits=RateLimits(requests_per_minute=1_000_000, tokens_per_minute=1_000_000))
-    async with second.batch(AGENT, [*items, ("c", "3")], journal=journal) as outcomes:
-        assert len([outcome async for outcome in outcomes]) == 3
-    assert counted_by(second) == 3
-    assert sum(admission.tokens for admission in second._rate_limiter._policy._window._admissions) == 45
+async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Path) -> None:
+    """A batch can be opened after the batch that had its journal open."""
+    batch = Echo().swarm().batch(AGENT, ["x"], journal=journal)
+    async with Echo().swarm().batch(AGENT, ["x"], journal=journal):
+        with pytest.raises(ConfigurationError, match="in use"):
+            await batch.__aenter__()
+    async with batch as outcomes:
+        assert [text_of(outcome) async for outcome in outcomes] == ["x"]
 
 
-def counted_by(swarm: AsyncSwarm) -> int:
-    return len(swarm._rate_limiter._policy._window._admissions)
-
-
-async def test_only_the_last_minute_of_a_journal_counts(journal: Path) -> None:
-    """Of a long journal only the end is read; older completions do not count."""
+@pytest.mark.parametrize("is_old", [False, True])
+def test_requests_of_the_last_minute_of_a_journal_count(journal: Path, is_old: bool) -> None:
+    """The limit of a rerun counts the requests of another process in the last minute, and no older requests."""
     items = [(str(number), str(number)) for number in range(450)]
-    await outcomes_of(Echo(), items, journal=journal, concurrency=50)
+
+    async def rerun() -> None:
+        started = trio.current_time()
+        swarm = AsyncSwarm(Echo(), rate_limits=RateLimits(requests_per_minute=460))
+        async with swarm.batch(AGENT, [*items, *map(str, range(20))], journal=journal) as outcomes:
+            assert all([outcome.error is None async for outcome in outcomes])
+        assert (trio.current_time() - started < 5) is is_old
+
+    anyio.run(functools.partial(outcomes_of, Echo(), items, journal=journal, concurrency=50))
     with closing(sqlite3.connect(journal)) as connection, connection:
         earlier = """REPLACE(CAST(data AS TEXT), '"at":', '"at":-')"""
-        connection.execute(f"UPDATE aswarm_entry SET data = CAST({earlier} AS BLOB) WHERE CAST(run AS INTEGER) < 440")
-    async with Journal(journal, fingerprint_of(journal)) as opened:
-        requests = await opened.recent_requests(61.0)
-    assert len(requests) == 10
-    assert all(0 <= age < 60 and tokens == 15 for age, tokens in requests)
-
-
-def fingerprint_of(journal: Path) -> dict[str, str]:
-    with closing(sqlite3.connect(journal)) as connection:
-        return dict(connection.execute("SELECT key, value FROM aswarm_batch"))
+        connection.execute(f"UPDATE aswarm_entry SET data = CAST({earlier} AS BLOB) WHERE ?", [is_old])
+    in_virtual_time(rerun)()

@@ -1,4 +1,4 @@
-"""A journal is for one process at a time, whatever the tools of the batch do with its file."""
+"""Only one process at a time can use a journal, also if the tools of the batch read its file."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from aswarm import Agent, AsyncSwarm, CompletionRequest, ConfigurationError
+from aswarm import Agent, ConfigurationError
+from tests.support.batch.batches import Echo, outcomes_of, text_of
 
 pytestmark = pytest.mark.processes
 
-# A batch whose only tool does something with the file of the journal, says so, and then waits.
+# A batch whose only tool reads the file of the journal or forks, prints "done", and then waits.
 HOLDER = """
 import asyncio, hashlib, os, shutil, sys, time
 from aswarm import Agent, AsyncSwarm
@@ -54,17 +54,9 @@ asyncio.run(main())
 """
 
 
-class Model:
-    """Always answers."""
-
-    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
-        message = {"role": "assistant", "content": "Done."}
-        yield {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-
-
 @contextmanager
 def holding(path: Path, deed: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that runs a batch with this journal, once its tool has done the deed; killed at the end."""
+    """Yield another process that runs a batch with this journal, after its tool has printed "done"."""
     command = [sys.executable, "-c", HOLDER, str(path), deed]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -76,39 +68,33 @@ def holding(path: Path, deed: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def run_batch(path: Path) -> str:
-    """Run the same batch with this journal here; the text of the answer."""
+    """Run the same batch in this process. Returns the text of the answer."""
 
     def back_up() -> str:
-        raise AssertionError("the call has begun in the other process")
+        raise AssertionError("the call was started in the other process")
 
-    async def main() -> str:
-        agent = Agent(functions=[back_up])
-        async with AsyncSwarm(client=Model()).batch(agent, ["Hi"], journal=path) as outcomes:
-            (outcome,) = [outcome async for outcome in outcomes]
-        assert outcome.response is not None
-        return outcome.response.text
-
-    return asyncio.run(main())
+    [outcome] = asyncio.run(outcomes_of(Echo(), ["Hi"], Agent(functions=[back_up]), journal=path))
+    return text_of(outcome)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the locks of POSIX are what is lost")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only locks of POSIX can be lost")
 @pytest.mark.parametrize("deed", ["copy", "checksum", "fork"])
 def test_a_tool_that_reads_the_file_does_not_lose_the_lock(tmp_path: Path, deed: str) -> None:
-    """A second process is refused, with a text that says so; once the first one is killed, the second one continues."""
+    """A second process is refused, and can continue after the first process was killed."""
     path = tmp_path / "run.sqlite"
     with holding(path, deed) as holder:
         with pytest.raises(ConfigurationError, match=r"run\.sqlite is in use: another batch has it open; wait until"):
             run_batch(path)
         holder.kill()  # a child of it may still run
         holder.wait()
-        assert run_batch(path) == "Done."
+        assert run_batch(path) == "cancelled; its outcome is unknown"
     assert sorted(file.name for file in tmp_path.iterdir() if not file.name.endswith(".copy")) == ["run.sqlite"]
 
 
 @pytest.mark.slow
 def test_a_second_path_of_the_file_has_the_same_lock(tmp_path: Path) -> None:
-    """A symbolic link leads to the same lock."""
+    """A symbolic link to the journal has the lock of the journal."""
     path, link = tmp_path / "run.sqlite", tmp_path / "link.sqlite"
     link.symlink_to(path)
     with holding(path, "copy"), pytest.raises(ConfigurationError, match=r"link\.sqlite is in use"):

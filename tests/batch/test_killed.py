@@ -23,7 +23,7 @@ def lines(path: Path) -> list[str]:
 
 
 def test_a_batch_that_was_killed_is_continued(tmp_path: Path) -> None:
-    """Each item ends, no item is paid twice, and agents that only `agents=[...]` has are found again."""
+    """A rerun finishes each item, pays no item twice, and finds the agents of `agents=[...]`."""
     command = [sys.executable, PROGRAM, tmp_path, str(ITEMS)]
     with subprocess.Popen(command) as process:
         while len(lines(tmp_path / "outcomes")) < ITEMS // 3:

@@ -1,8 +1,9 @@
-"""Leaving a batch: items that run are cancelled and awaited, and everything is closed."""
+"""Leaving a batch: running items are cancelled and awaited, and iterators and responses are closed."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -21,79 +22,41 @@ async def drain(outcomes: Batch) -> list[Outcome]:
     return [outcome async for outcome in outcomes]
 
 
-async def fail(outcomes: Batch) -> None:
-    await anext(outcomes)
-    await idle()
-    raise ZeroDivisionError
-
-
-async def test_break_ends_the_items_that_run() -> None:
-    """All of them have ended when the block is left."""
-    scene = Scene()
+async def leave(scene: Scene, way: str) -> None:
+    """Read an outcome of the batch, and leave the batch in this way."""
     async with scene.batch() as outcomes:
         async for _ in outcomes:
             await idle()
-            break
-    scene.check()
+            if way == "break":
+                break
+            if way == "exception":
+                raise ZeroDivisionError
+            if way == "cancelled with an outcome":
+                await anyio.sleep_forever()
 
 
-async def test_an_exception_of_the_body_leaves_as_itself() -> None:
-    """It is never in a group, and it comes after all items have ended."""
+@pytest.mark.parametrize("way", ["break", "exception", "cancelled in a read", "cancelled with an outcome", "timeout"])
+async def test_leaving_a_batch_stops_its_items(way: str) -> None:
+    """All items have stopped at the end of the block, and the exception of the body leaves as itself."""
     scene = Scene()
-    with pytest.raises(ZeroDivisionError):
-        async with scene.batch() as outcomes:
-            await fail(outcomes)
-    scene.check()
-
-
-@pytest.mark.parametrize("reading", [True, False])
-async def test_cancelling_the_reader_ends_the_items_that_run(reading: bool) -> None:
-    """While it waits for an outcome, and while it holds one."""
-    scene = Scene()
-    with anyio.CancelScope() as scope:
+    if way in ("break", "exception"):
+        with pytest.raises(ZeroDivisionError) if way == "exception" else nullcontext():
+            await leave(scene, way)
+    elif way == "timeout":
+        with pytest.raises(TimeoutError), anyio.fail_after(0.05):
+            await leave(scene, way)
+    else:
         async with anyio.create_task_group() as group:
-            group.start_soon(_cancel_when_idle, scope)
-            async with scene.batch() as outcomes:
-                async for _ in outcomes:
-                    if not reading:
-                        await anyio.sleep_forever()
-    assert scope.cancelled_caught
+            group.start_soon(leave, scene, way)
+            await idle()
+            await idle()
+            group.cancel_scope.cancel()
     scene.check()
 
 
-async def _cancel_when_idle(scope: anyio.CancelScope) -> None:
-    await idle()
-    scope.cancel()
-
-
-async def test_a_timeout_around_a_batch_ends_it() -> None:
-    """It works as around any other block."""
-    scene = Scene()
-    with pytest.raises(TimeoutError), anyio.fail_after(0.05):
-        async with scene.batch() as outcomes:
-            await drain(outcomes)
-    scene.check()
-
-
-async def test_leaving_before_anything_was_read_closes_the_items() -> None:
-    """However many items had begun by then."""
-    closed: list[str] = []
-
-    def items() -> Iterator[str]:
-        try:
-            yield from "abc"
-        finally:
-            closed.append("items")
-
-    async with Echo().swarm().batch(AGENT, items()):
-        pass
-    async with Echo().swarm().batch(AGENT, items(), concurrency=1):
-        await idle()
-    assert closed in (["items"], ["items", "items"])  # a generator that was never begun has nothing to close
-
-
-async def test_a_plain_generator_is_closed_when_the_batch_is_left() -> None:
-    """It is closed at once, not when it is collected."""
+@pytest.mark.parametrize("taken", [0, 1])
+async def test_a_plain_generator_of_items_is_closed(taken: int) -> None:
+    """The generator of the items is closed at the end of the block, not by the garbage collector."""
     closed: list[str] = []
 
     def items() -> Iterator[str]:
@@ -104,15 +67,23 @@ async def test_a_plain_generator_is_closed_when_the_batch_is_left() -> None:
             closed.append("items")
 
     generator = items()
-    async with Echo().swarm().batch(AGENT, generator) as outcomes:
-        await anext(outcomes)
+    async with Echo().swarm().batch(AGENT, generator, concurrency=1) as outcomes:
+        await idle()
+        for _ in range(taken):
+            await anext(outcomes)
     assert closed == ["items"]
+
+
+async def test_a_batch_may_be_left_before_it_has_started() -> None:
+    """A batch whose tasks have not started is closed without an error."""
+    async with Echo().swarm().batch(AGENT, iter("abc")):
+        pass
 
 
 async def test_an_iterator_that_hangs_when_it_is_closed_gets_some_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Then the batch ends without it."""
+    """A batch waits only some seconds for the end of its iterator."""
     monkeypatch.setattr(_item, "CLOSE_SECONDS", 0.01)
 
     class Hanging:
@@ -131,7 +102,7 @@ async def test_an_iterator_that_hangs_when_it_is_closed_gets_some_seconds(
 
 @pytest.mark.parametrize("kind", ["scope", "group"])
 async def test_items_may_have_scopes_open_while_they_yield(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The scopes are closed innermost first, and tasks that a task group has started have ended."""
+    """The scopes of the iterator are closed in order, and the tasks of its task group have stopped."""
     ended: list[str] = []
 
     async def pulse() -> None:
@@ -159,7 +130,7 @@ async def test_items_may_have_scopes_open_while_they_yield(kind: str, caplog: py
 
 
 async def test_the_iteration_ends_in_another_task_too() -> None:
-    """That task gets no further outcome, and does not wait for ever."""
+    """A task that reads a batch which another task leaves gets no further outcome."""
     taken: list[Outcome] = []
 
     async def read(outcomes: Batch) -> None:
@@ -172,8 +143,8 @@ async def test_the_iteration_ends_in_another_task_too() -> None:
     assert taken == []
 
 
-async def test_what_reading_the_items_raises_after_leaving_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A reader that leaves early needs no further items."""
+async def test_an_error_of_the_iterator_after_leaving_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The error of the iterator is logged for a reader that leaves early."""
 
     def items() -> Iterator[str]:
         yield "a"
@@ -186,7 +157,7 @@ async def test_what_reading_the_items_raises_after_leaving_is_logged(caplog: pyt
 
 
 async def test_tools_are_cancelled_and_awaited() -> None:
-    """An async function that runs ends with its run."""
+    """A running async function is cancelled with its run."""
     ended: list[str] = []
 
     async def wait() -> str:
@@ -205,7 +176,7 @@ async def test_tools_are_cancelled_and_awaited() -> None:
 
 
 async def test_open_responses_are_closed() -> None:
-    """No HTTP request stays open."""
+    """Leaving a batch closes its HTTP responses."""
     model = ScriptedModel(lambda _: ScriptedAnswer("late", delay=60))
     async with AsyncSwarm(client=model.client()).batch(AGENT, Counted(), concurrency=3):
         while len(model.requests) < 3:
@@ -213,12 +184,12 @@ async def test_open_responses_are_closed() -> None:
     assert model.open_streams == 0
 
 
-# --- what ends everything ---------------------------------------------------------------------------------------------
+# --- base exceptions --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, type("Other", (BaseException,), {})])
-async def test_a_base_exception_ends_everything(kind: type[BaseException]) -> None:
-    """It leaves the block as itself; the other items have ended by then."""
+async def test_a_base_exception_stops_the_batch(kind: type[BaseException]) -> None:
+    """A base exception leaves the block as itself, after the other items have stopped."""
     scene = Scene()
 
     def fatal() -> str:
@@ -235,35 +206,26 @@ async def test_a_base_exception_ends_everything(kind: type[BaseException]) -> No
     assert scene.source.running == 0
 
 
-async def test_a_base_exception_is_raised_where_the_block_is_left_too() -> None:
-    """Also to a reader that has taken all outcomes that it needs."""
+@pytest.mark.parametrize("has_failed", [False, True])
+async def test_a_base_exception_is_raised_at_the_end_of_the_block(has_failed: bool) -> None:
+    """A reader that takes no outcome gets the base exception too, in place of the error of its body."""
 
     async def gate(text: str) -> None:
         raise SystemExit(3)
 
-    with pytest.raises(SystemExit):
+    async def leave_early() -> None:
         async with Echo(gate).swarm().batch(AGENT, ["x"]):
             await idle()
-
-
-async def test_a_base_exception_is_raised_in_place_of_an_error_of_the_body() -> None:
-    """The error of the body is its context."""
-
-    async def gate(text: str) -> Any:
-        raise SystemExit(3)
-
-    async def leave() -> None:
-        async with Echo(gate).swarm().batch(AGENT, ["x"]):
-            await idle()
-            raise ZeroDivisionError
+            if has_failed:
+                raise ZeroDivisionError
 
     with pytest.raises(SystemExit) as raised:
-        await leave()
-    assert isinstance(raised.value.__context__, ZeroDivisionError)
+        await leave_early()
+    assert isinstance(raised.value.__context__, ZeroDivisionError) is has_failed
 
 
-async def test_a_base_exception_of_the_items_ends_the_batch() -> None:
-    """Ctrl-C may come anywhere."""
+async def test_a_base_exception_of_the_iterator_stops_the_batch() -> None:
+    """A KeyboardInterrupt of the iterator leaves the block as itself."""
 
     def items() -> Iterator[str]:
         yield "0"
@@ -279,7 +241,7 @@ async def test_a_base_exception_of_the_items_ends_the_batch() -> None:
 
 
 async def test_a_generator_around_a_batch_may_be_dropped() -> None:
-    """PEP 789: whichever task closes it, no task is cancelled."""
+    """Another task may close a generator with an open batch, and no task is cancelled (PEP 789)."""
     scene = Scene()
 
     async def read() -> AsyncGenerator[Outcome, None]:

@@ -17,7 +17,7 @@ from tests.support.sampling import listed
 @pytest.mark.asyncio
 @pytest.mark.parametrize("steps", listed(range(0, 40, 3), [0, 6, 18, 33]))
 async def test_a_plain_cancel_at_any_step_leaves_nothing(nothing_left: Any, steps: int) -> None:
-    """`task.cancel()` comes after so many steps of the event loop."""
+    """A task that is cancelled after any number of steps leaves no request running."""
     source = Echo(lambda _: asyncio.sleep(0))
 
     async def read() -> None:
@@ -36,7 +36,7 @@ async def test_a_plain_cancel_at_any_step_leaves_nothing(nothing_left: Any, step
 
 @pytest.mark.asyncio
 async def test_cancelling_again_and_again_still_waits_for_the_items(nothing_left: Any) -> None:
-    """All items have ended when the task has."""
+    """A task that is cancelled again and again finishes after all its items."""
     scene = Scene()
 
     async def read() -> None:
@@ -53,7 +53,7 @@ async def test_cancelling_again_and_again_still_waits_for_the_items(nothing_left
 
 
 def test_the_end_of_the_loop_ends_the_batch() -> None:
-    """The batch ends although its block was never left."""
+    """The end of the event loop stops a batch whose block was never left."""
     scene = Scene()
     left: list[Any] = []
 
@@ -74,7 +74,7 @@ def test_the_end_of_the_loop_ends_the_batch() -> None:
 @pytest.mark.filterwarnings("ignore:coroutine 'Runner._run_in_task' was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("steps", range(8))
 def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:
-    """Also between the step that makes a task and the step that begins it."""
+    """The event loop may be closed between the creation of a task and its first step."""
 
     async def read() -> None:
         async with Echo(lambda _: asyncio.sleep(0)).swarm().batch(AGENT, Counted(), concurrency=3) as outcomes:
@@ -93,7 +93,7 @@ def test_the_end_of_the_loop_may_come_at_any_step(steps: int) -> None:
 
 @pytest.mark.asyncio
 async def test_an_item_that_other_code_cancels_has_failed() -> None:
-    """A CancelledError that is not the batch's is that item's error."""
+    """A CancelledError of other code is the error of its item."""
 
     async def gate(text: str) -> None:
         if text == "b":
@@ -108,7 +108,7 @@ async def test_an_item_that_other_code_cancels_has_failed() -> None:
 
 @pytest.mark.asyncio
 async def test_an_iterator_that_other_code_cancels_has_failed() -> None:
-    """The batch does not end as if there were no further items."""
+    """A CancelledError of the iterator is an error of the batch."""
 
     async def items() -> AsyncIterator[str]:
         yield "a"

@@ -1,15 +1,18 @@
-"""The classes of outcomes: a completed item has a response, a failed one has an error, and tests of users may make both."""
+"""The classes of outcomes: a completed item has a response, a failed item has an error, and users may make both."""
 
 from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from pydantic import BaseModel
 
-from aswarm import Agent, Response, RunError, UnknownCall, Usage
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, RunError, UnknownCall, Usage
 from aswarm.batch import Batch, Completed, Failed, Item, Outcome
+from aswarm.testing import Failure, ScriptedModel, call
 from tests.support.batch.batches import Echo, outcomes_of
 
 CALL = UnknownCall("1", "pay", "{}", "Payer")
@@ -17,7 +20,7 @@ CALL = UnknownCall("1", "pay", "{}", "Payer")
 
 @pytest.mark.anyio
 async def test_a_batch_gives_both() -> None:
-    """The class says how an item ended, also of an item that is not a conversation."""
+    """An outcome is Completed or Failed, also for an item that is not a conversation."""
     given: list[Any] = ["a", 7, Item("b", agent=Agent(functions=["nothing"]))]
     outcomes = await outcomes_of(Echo(), given, ordered=True)
     assert [type(outcome) for outcome in outcomes] == [Completed, Failed, Failed]
@@ -27,7 +30,7 @@ async def test_a_batch_gives_both() -> None:
 
 
 def test_a_test_of_a_user_may_make_them() -> None:
-    """By position and by name; each class asks for what it is about."""
+    """Both classes can be made by position and by name, and need a response or an error."""
     response = Response(messages=[{"role": "assistant", "content": "Hi"}], unknown_calls=[CALL])
     completed = Completed("a", 0, response)
     assert completed == Completed(id="a", index=0, response=response, usage=Usage())
@@ -45,8 +48,8 @@ def test_a_test_of_a_user_may_make_them() -> None:
         Failed("a", 0)  # type: ignore[call-arg]
 
 
-def test_a_match_tells_them_apart() -> None:
-    """By class, and by the base class with a field."""
+def test_a_match_distinguishes_outcomes() -> None:
+    """A match distinguishes outcomes by class, and by a field of the base class."""
     for outcome, expected in [
         (Completed("a", 0, Response()), "completed"),
         (Failed("a", 0, error=OSError()), "failed"),
@@ -60,6 +63,59 @@ def test_a_match_tells_them_apart() -> None:
 
 
 def test_the_type_is_the_same_for_checkers_and_at_run_time() -> None:
-    """A batch gives a union of two real classes."""
+    """The type of an outcome is a union of two public classes."""
     assert get_type_hints(Batch.__anext__)["return"] == Completed | Failed
     assert Completed.__module__ == Failed.__module__ == Outcome.__module__ == "aswarm.batch"
+
+
+# --- outcomes with a type ---
+
+
+class Trip(BaseModel):
+    city: str
+
+
+class Other(BaseModel):
+    town: str
+
+
+async def look() -> str:
+    return "seen"
+
+
+async def outputs(model: ScriptedModel, journal: Path | None) -> list[object]:
+    """Return the typed answers of a batch of one item."""
+    batch = AsyncSwarm(model.client()).batch(Agent(functions=[look]), ["Go"], output=Trip, journal=journal)
+    async with batch as outcomes:
+        return [outcome.response.output async for outcome in outcomes if outcome.response]
+
+
+@pytest.mark.anyio
+async def test_the_responses_of_a_batch_have_their_type(tmp_path: Path) -> None:
+    """A response has its typed answer, also if it comes from the journal."""
+    model = ScriptedModel([call("look"), call("final_answer", city="Rome")])
+    for _ in range(2):
+        assert await outputs(model, tmp_path / "journal.sqlite") == [Trip(city="Rome")]
+    assert len(model.requests) == 2
+    assert await outputs(ScriptedModel(['{"city": "Rome"}']), None) == [Trip(city="Rome")]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("place", ["agent", "batch"])
+async def test_a_type_that_cannot_be_used_is_an_error_at_once(place: str) -> None:
+    """A type that cannot be used is an error of the call, not of each item."""
+    agent = Agent(output=7 if place == "agent" else None)
+    with pytest.raises(ConfigurationError, match="must be a type"):
+        AsyncSwarm(ScriptedModel([]).client()).batch(agent, ["Go"], output=7 if place == "batch" else None)
+
+
+@pytest.mark.anyio
+async def test_a_journal_refuses_another_type(tmp_path: Path) -> None:
+    """A run that was recorded with one type is not continued with another type."""
+    journal = tmp_path / "journal.sqlite"
+    for output in (Trip, Other):
+        model = ScriptedModel(["no", Failure(400)])
+        async with AsyncSwarm(model.client()).batch(Agent(), ["Go"], output=output, journal=journal) as outcomes:
+            [outcome] = [each async for each in outcomes]
+    assert isinstance(outcome.error, ConfigurationError)
+    assert "response_format" in str(outcome.error)

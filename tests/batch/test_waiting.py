@@ -1,4 +1,4 @@
-"""A batch whose items wait for a decision, and items that begin with decisions."""
+"""A batch whose items wait for a decision, and items with decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ USER = {"role": "user", "content": "x"}
 
 
 class Shop:
-    """An agent that needs an approval to pay, a model that asks it to, and how often it has paid."""
+    """An agent whose payment needs an approval, and a model that calls it. `paid`: the number of payments."""
 
     def __init__(self) -> None:
         self.paid = 0
@@ -38,14 +38,14 @@ class Shop:
 
 
 def stored(outcome: Any) -> list[Any]:
-    """The history as it comes back from a storage."""
+    """Return the history after a round trip through JSON."""
     history: list[Any] = json.loads(json.dumps([USER, *outcome.response.messages]))
     return history
 
 
 @pytest.mark.parametrize("has_journal", [False, True], ids=["without a journal", "with a journal"])
 async def test_an_item_waits_and_another_one_continues_it(has_journal: bool, tmp_path: Path) -> None:
-    """It is a `Completed` outcome that waits; a new item with the history and a decision ends with the answer."""
+    """The outcome of a waiting item is Completed, and a new item with its history and a decision is answered."""
     shop = Shop()
     journal = tmp_path / "run.sqlite" if has_journal else None
     [outcome] = await outcomes_of(shop.source, [Item("x", id="a")], shop.agent, journal=journal)
@@ -68,7 +68,7 @@ async def test_an_item_waits_and_another_one_continues_it(has_journal: bool, tmp
     ("resume", "words"), [({"c2": True}, "no open call"), (3, "resume must be"), (False, "no answer")], ids=str
 )
 async def test_decisions_that_do_not_fit_fail_their_item_alone(resume: Any, words: str) -> None:
-    """The other items run, and nothing of this one does."""
+    """An item whose decisions do not fit fails without running a call, and the other items run."""
     shop = Shop()
     [outcome] = await outcomes_of(shop.source, ["x"], shop.agent)
     first, second = await outcomes_of(
@@ -119,7 +119,7 @@ asyncio.run(main())
 
 @pytest.mark.processes
 def test_a_process_that_is_killed_in_an_approved_call_runs_none_twice(tmp_path: Path) -> None:
-    """The rerun answers both from the journal: the one that ended, and the one whose outcome is unknown."""
+    """A rerun answers both calls from the journal: the finished call, and the call with an unknown outcome."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", PROGRAM, str(root), str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL

@@ -122,6 +122,6 @@ class Scene:
         return self.source.swarm().batch(AGENT, self.items(), concurrency=20)
 
     def check(self) -> None:
-        """Check that three runs and the iterator of the items have ended."""
+        """Check that three runs and the iterator of the items have stopped."""
         assert sorted(self.events) == ["items", "run", "run", "run"]
         assert self.source.running == 0
