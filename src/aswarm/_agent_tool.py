@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal
 
-from ._run.call import UNDECIDED, Decided, ToolCall
+from ._run.call import ToolCall
 from ._run.current_call import progress, running
 from ._run.options import RunOptions
 from ._run.state import RunState
@@ -22,7 +22,7 @@ from ._tools.tool import Tool, function_tool
 from ._values.agent import Agent, Response, slug
 from ._values.budget import Budget
 from ._values.context import changes, copy_containers, merge_changes
-from ._values.decisions import is_run_inside, without_old_entries
+from ._values.decisions import UNDECIDED, Decided, is_run_inside, without_old_entries
 from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError
 from ._values.events import Event, RunFinished
 from ._values.json import is_array, is_json, is_object, jsonable, shown

@@ -112,7 +112,7 @@ def test_a_class_that_only_aswarm_makes_has_no_constructor(entries: dict[str, li
     """Its fields are attributes; each name of the list is a public class."""
     for name in reference.MADE_BY_ASWARM:
         assert entries[name][0] == f"- `class {name}`, made by aswarm"
-    assert "index: int" in entries["ToolCall"]
+    assert "index -> int" in entries["ToolCall"]
 
 
 def test_a_setter_is_no_method_and_a_validator_is_no_hint(entries: dict[str, list[str]]) -> None:

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aswarm import Agent, ConfigurationError, Hold, Result, UnknownCall, tool
-from aswarm._run.call import Call, CallInside, Decided, Progress, ToolCall, TurnCalls
+from aswarm._run.call import Call, CallInside, CallProgress, ToolCall, TurnCalls
 from aswarm._run.outcome import ToolOutcome
 from aswarm._tools.tool import Tool
 from aswarm._tools.toolbox import toolbox
+from aswarm._values.decisions import Decided
 
 OTHER = Agent(name="Other")
 FOUND = ToolOutcome("found", Result(value="found", context_variables={"seen": 1}))
@@ -341,6 +342,6 @@ def test_another_object_in_place_of_the_call_is_refused() -> None:
 
 def test_progress_has_the_four_states() -> None:
     """The type lists all of them."""
-    states: set[Progress] = {in_state(state).progress for state in STATES}
+    states: set[CallProgress] = {in_state(state).progress for state in STATES}
     assert states == {"planned", "started", "waiting", "finished"}
     assert isinstance(TOOLS["look"], Tool)

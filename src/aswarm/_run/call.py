@@ -8,69 +8,40 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from aswarm._tools.conversion import arguments_or_text, valid_arguments
+from aswarm._tools.conversion import are_valid, arguments_or_text
 from aswarm._tools.tool import Tool, standing_hold
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import with_note
+from aswarm._values.decisions import Decided
 from aswarm._values.errors import ConfigurationError, Hold
 from aswarm._values.json import shown
 from aswarm._values.messages import Message, call_arguments, call_name, has_started_inside
 
 from .outcome import Returned, ToolOutcome
 
-Progress: TypeAlias = Literal["planned", "started", "waiting", "finished"]
+CallProgress: TypeAlias = Literal["planned", "started", "waiting", "finished"]
 # The type of the progress that records the start of code; see `Tool._is_replayed`.
 CODE_STARTED = "CodeStarted"
 OTHER_CALLS = "stopped: the code has made other calls than its record has, so its outcome is unknown"
 STOPPED_INSIDE = "stopped after functions had run inside, so its outcome is unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The decisions of users on a call, in this run and earlier ones.
+if TYPE_CHECKING:
+    fact_property = property
+else:
 
-    `arguments`: the arguments that a user has set in place of the model's arguments, or None.
-    `answer`: the data of `Answer`, if `is_answered`.
-    `data`: the data of the `Hold` that the user has answered.
-    `is_approval`: whether the decision of this run is an approval, and not only an `Answer`.
-    `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
-    """
-
-    arguments: Mapping[str, Any] | None = None
-    answer: Any = None
-    is_answered: bool = False
-    data: Any = None
-    is_approval: bool = False
-    seen: Mapping[str, Any] | str | None = None
-
-
-UNDECIDED = Decided()
-
-
-def _fact(name: str) -> Any:
-    # `attrgetter` is C code: reading a fact makes no frame, so it costs a run hardly more than an attribute.
-    return property(attrgetter(name))
+    def fact_property(getter: Callable[[Any], Any]) -> property:
+        """Return a property that reads the slot of its name in C: it makes no frame, so a fact costs hardly more than an attribute."""
+        return property(attrgetter(f"_{getter.__name__}"), doc=getter.__doc__)
 
 
 class ToolCall:
     """One tool call of one assistant message, for middleware. aswarm makes it.
 
     The object is the identity of the call, because ids of providers may repeat. All attributes are read-only, except `arguments`.
-
-    Args:
-        message: The call in the assistant message; it must not be changed.
-        index: The position of the call in that message, from 0.
-        agent: The agent that made the call.
-        tool: The called tool; None if the agent has no such function.
-
-    Attributes:
-        outcome: The outcome of a finished call, or None.
-        hold: The `Hold` of a waiting call, or None.
-        has_started: Whether the function has started.
     """
 
     __slots__ = (
@@ -88,14 +59,6 @@ class ToolCall:
         "_tool",
         "_unknown_inside",
     )
-
-    message: Final[Message] = _fact("_message")
-    index: Final[int] = _fact("_index")
-    agent: Final[Agent] = _fact("_agent")
-    tool: Final[Tool[..., Any] | None] = _fact("_tool")
-    outcome: Final[ToolOutcome | None] = _fact("_outcome")
-    hold: Final[Hold | None] = _fact("_hold")
-    has_started: Final[bool] = _fact("_has_started")
 
     def __init__(self, message: Message, index: int, agent: Agent, tool: Tool[..., Any] | None) -> None:
         self._message = message
@@ -131,6 +94,26 @@ class ToolCall:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.index} {self.name!r} {self.progress}>"
 
+    @fact_property
+    def message(self) -> Message:
+        """The call in the assistant message; it must not be changed."""
+        return self._message
+
+    @fact_property
+    def index(self) -> int:
+        """The position of the call in that message, from 0."""
+        return self._index
+
+    @fact_property
+    def agent(self) -> Agent:
+        """The agent that made the call."""
+        return self._agent
+
+    @fact_property
+    def tool(self) -> Tool[..., Any] | None:
+        """The called tool; None if the agent has no such function."""
+        return self._tool
+
     @property
     def parent(self) -> ToolCall | None:
         """The outer call whose function makes this call; None for a call of the model."""
@@ -146,8 +129,23 @@ class ToolCall:
         """The name of the tool, as the model sent it."""
         return call_name(self._message)
 
+    @fact_property
+    def has_started(self) -> bool:
+        """Whether the function has started."""
+        return self._has_started
+
+    @fact_property
+    def outcome(self) -> ToolOutcome | None:
+        """The outcome of a finished call, or None."""
+        return self._outcome
+
+    @fact_property
+    def hold(self) -> Hold | None:
+        """The `Hold` of a waiting call, or None."""
+        return self._hold
+
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> CallProgress:
         """The state of the call: "planned", "started", "waiting" for a decision, or "finished"."""
         if self._outcome is not None:
             return "finished"
@@ -183,22 +181,34 @@ class ToolCall:
 
 
 class Call(ToolCall):
-    """A tool call with its transitions, for the run. A wrong order of transitions is a fault of aswarm, a RuntimeError.
-
-    `decided`: the decision that lets the call run; None if it stays open or is refused.
-    `is_announced`: whether `ToolCallStarted` was reported.
-    `is_merged`: whether the run has applied the handoff and the context changes of the call.
-    `replaced`: the arguments that a guard has set.
-    `unknown_inside`: the calls that its function made, and whose outcome is not known.
-    """
+    """A tool call with its transitions, for the run. A wrong order of transitions is a fault of aswarm, a RuntimeError."""
 
     __slots__ = ()
 
-    decided: Final[Decided | None] = _fact("_decided")
-    is_announced: Final[bool] = _fact("_is_announced")
-    is_merged: Final[bool] = _fact("_is_merged")
-    replaced: Final[Mapping[str, Any] | None] = _fact("_replaced")
-    unknown_inside: Final[Sequence[UnknownCall]] = _fact("_unknown_inside")
+    @fact_property
+    def decided(self) -> Decided | None:
+        """The decisions that let the call run; None if it stays open or is refused."""
+        return self._decided
+
+    @fact_property
+    def is_announced(self) -> bool:
+        """Whether `ToolCallStarted` was reported."""
+        return self._is_announced
+
+    @fact_property
+    def is_merged(self) -> bool:
+        """Whether the run has applied the handoff and the context changes of the call."""
+        return self._is_merged
+
+    @fact_property
+    def replaced(self) -> Mapping[str, Any] | None:
+        """The arguments that a guard has set, or None."""
+        return self._replaced
+
+    @fact_property
+    def unknown_inside(self) -> Sequence[UnknownCall]:
+        """The calls that its function made, and whose outcome is not known."""
+        return self._unknown_inside
 
     @staticmethod
     def of(call: ToolCall) -> Call:
@@ -209,7 +219,7 @@ class Call(ToolCall):
             )
         return call
 
-    def _check(self, event: str, *refused: Progress) -> None:
+    def _check(self, event: str, *refused: CallProgress) -> None:
         if self._is_merged or (refused and self.progress in refused):
             state = "merged" if self._is_merged else self.progress
             raise RuntimeError(f"{event} of a call that is {state}: {self!r}")
@@ -320,7 +330,7 @@ class Call(ToolCall):
         if tool.is_handoff and not is_denied:
             return self._planned_again()
         is_new = self.progress == "planned" and self._decided is None
-        if is_new and (hold := standing_hold(tool)) and _can_be_called(self, tool):
+        if is_new and (hold := standing_hold(tool)) and are_valid(tool, self._arguments):
             again = self._planned_again()
             again.wait(hold)
             return again
@@ -355,15 +365,6 @@ class Call(ToolCall):
     def value_of(self, outcome: ToolOutcome) -> Returned | None:  # noqa: ARG002
         """Return the value that code gets for the outcome of this call, if code makes the call."""
         return None
-
-
-def _can_be_called(call: ToolCall, tool: Tool[..., Any]) -> bool:
-    """Return whether the arguments are valid. A call with invalid arguments fails, so no user has to decide."""
-    try:
-        valid_arguments(tool, call.arguments)
-    except Exception:  # noqa: BLE001 - a validator of the user may raise anything; the call will report it later
-        return False
-    return True
 
 
 class CallInside(Call):

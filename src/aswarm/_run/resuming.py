@@ -16,12 +16,12 @@ from typing import Any
 
 from aswarm._tools.conversion import arguments_or_text, as_result
 from aswarm._tools.tool import NeedsApproval
-from aswarm._values.decisions import Answer, Approve, Decision, Decisions, Deny, OpenCall
+from aswarm._values.decisions import Answer, Approve, Decided, Decision, Decisions, Deny, OpenCall
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError
 from aswarm._values.json import is_json, is_object, sendable_data, shown
 from aswarm._values.messages import has_started_inside
 
-from .call import Call, Decided
+from .call import Call
 from .outcome import OutcomeInside, ToolOutcome, returned
 
 DENIED = "not run: denied by the user"

@@ -93,7 +93,7 @@ class RunState:
         if not isinstance(agent, Agent):
             raise ConfigurationError(f"agent must be an Agent, not {type(agent).__name__}")
         self.id = run_id or clocks.urandom(16).hex()
-        self.agent = agent
+        self.agent: Agent = agent
         self.context = _own_context(context_variables)
         self.spending = spending or Spending()
         is_limited = spending is not None and any(each.budget for each in spending.chain())

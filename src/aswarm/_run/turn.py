@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 from aswarm._tools.tool import NeedsApproval, Tool
 from aswarm._values.agent import Agent, UnknownCall
 from aswarm._values.content import Part, text_part, with_note
-from aswarm._values.decisions import Decisions, OpenCall, as_json, open_call, waiting_entries
+from aswarm._values.decisions import UNDECIDED, Decisions, OpenCall, as_json, open_call, waiting_entries
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, STILL_RUNNING, WAITING, Message, tool_message
 from aswarm._values.output import ACCEPTED, FINAL_ANSWER
 
-from .call import UNDECIDED, Call, TurnCalls, calls_of
+from .call import Call, TurnCalls, calls_of
 from .resuming import decide
 
 Entry: TypeAlias = Mapping[str, Any]

@@ -52,6 +52,15 @@ def valid_arguments(tool: Tool[..., Any], text: str) -> dict[str, Any]:
     return tool._schema.validate(parse_arguments(whole_escapes(whole_characters(text))))
 
 
+def are_valid(tool: Tool[..., Any], text: str) -> bool:
+    """Return whether the function can be called with these arguments."""
+    try:
+        valid_arguments(tool, text)
+    except Exception:  # noqa: BLE001 - a validator of the user may raise anything; the call will report it later
+        return False
+    return True
+
+
 def arguments_or_text(text: str) -> dict[str, Any] | str:
     """Return the arguments as a dict, or the text itself if it is not a JSON object."""
     try:

@@ -196,3 +196,25 @@ def as_json(decision: Any) -> Any:
             return {str(key): as_json(each) for key, each in decision.items()}
         case _:
             return jsonable(decision)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decisions of users on a call, in this run and earlier ones.
+
+    `arguments`: the arguments that a user has set in place of the model's arguments, or None.
+    `answer`: the data of `Answer`, if `is_answered`.
+    `data`: the data of the `Hold` that the user has answered.
+    `is_approval`: whether the decision of this run is an approval, and not only an `Answer`.
+    `seen`: the arguments that the user of this run saw before the decision; None if no user decided.
+    """
+
+    arguments: Mapping[str, Any] | None = None
+    answer: Any = None
+    is_answered: bool = False
+    data: Any = None
+    is_approval: bool = False
+    seen: Mapping[str, Any] | str | None = None
+
+
+UNDECIDED = Decided()

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from aswarm._agent_tool import decisions_inside
-from aswarm._run.call import Call, CallInside, Decided, ToolCall, TurnCalls
+from aswarm._run.call import Call, CallInside, ToolCall, TurnCalls
 from aswarm._run.outcome import OutcomeInside, Returned
 from aswarm._run.resuming import DENIED, DENIED_INSIDE, decide
 from aswarm._run.turn import Turn
 from aswarm._tools.tool import Tool
-from aswarm._values.decisions import is_run_inside, waiting_entries
+from aswarm._values.decisions import Decided, is_run_inside, waiting_entries
 from aswarm._values.errors import CallerMistake, ConfigurationError, Hold
 from aswarm._values.json import is_array, is_object, jsonable
 from aswarm._values.messages import STARTED_INSIDE, WAITING, Message, call_name, match_answers, normalize

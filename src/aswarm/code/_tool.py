@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from aswarm._run.call import CODE_STARTED, UNDECIDED
+from aswarm._run.call import CODE_STARTED
 from aswarm._run.current_call import Running, running
 from aswarm._tools.tool import (
     Tool,
@@ -26,6 +26,7 @@ from aswarm._tools.tool import (
 )
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent, Result
+from aswarm._values.decisions import UNDECIDED
 from aswarm._values.errors import CallerMistake, ConfigurationError
 from aswarm._values.events import ToolProgress
 

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeGuard
 
 from mcp.types import ElicitRequest, ElicitRequestParams, ElicitResult, InputRequiredResult, InputResponses
 
-from aswarm._run.call import Decided, ToolCall
+from aswarm._run.call import ToolCall
+from aswarm._values.decisions import Decided
 from aswarm._values.errors import CallLost, ConfigurationError, Hold
 from aswarm._values.json import is_object, shown
 from aswarm._values.messages import STARTED_INSIDE
