@@ -1,4 +1,4 @@
-"""Runs with an agent as a tool that waits: the record has what another process needs, once, and readers get less."""
+"""Runs with an agent as a tool whose call waits for a decision."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, Answer, Approve, AsyncSwarm, agent_tool, tool
-from aswarm._record.facts import Facts
-from aswarm.conversations import MemoryStore
-from aswarm.runs import AnswersRefused, LocalRuns, NewRun, Run, fold
+from aswarm.runs import AnswersRefused, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call
-from tests.support.runs.kept_runs import entries_of, types_of
 
 pytestmark = pytest.mark.anyio
 
@@ -35,11 +32,11 @@ def nested(depth: int) -> Agent:
 async def test_a_decision_inside_about_other_arguments_is_refused_before_anything_starts(
     depth: int, fitting: Any
 ) -> None:
-    """At each depth. So is a decision on a call that is not open inside."""
+    """A decision on a call that is not open inside, and a value that is no decision, are refused too."""
     steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
     model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)], "Refunded.", *["Done."] * depth])
     async with LocalRuns(AsyncSwarm(model.client()), agents=nested(depth)) as runs:
-        asked = Run(runs, await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Go"}])))
+        asked = Run(runs, await runs.start(NewRun("ann", "c", "Go")))
         await asked.last_entry()
 
         def decided(inside: Any) -> Any:
@@ -66,27 +63,3 @@ async def test_a_decision_inside_about_other_arguments_is_refused_before_anythin
         assert len(await runs.list(user="ann")) == 1
         answered = await asked.answer(decided({"r": fitting}))
         assert (await answered.result()).text == "Done."
-
-
-@pytest.mark.parametrize("depth", [1, 3])
-async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: int) -> None:
-    """The entry of the call that waits has the inner run as the history has it; it has no second copy in the log."""
-    steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
-    model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)]])
-    async with (
-        MemoryStore() as store,
-        AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store=store, agents=[nested(depth)]) as runs,
-    ):
-        new = NewRun("ann", "c", [{"role": "user", "content": "Go"}])
-        entries = await entries_of(Run(runs, await runs.start(new)))
-        stored = await store.load("ann/c")
-    assert stored is not None
-    at = types_of(entries).index("CallWaiting")
-    assert fold(entries[: at + 1]).messages == stored.messages
-    assert fold(entries).messages == stored.messages
-    assert "MessagesRecorded" not in types_of(entries)
-    shown = entries[at].to_dict()
-    assert shown["data"] == stored.waiting[0].data
-    assert not any(key.startswith("_") for key in shown)
-    assert [*Facts(entries).waiting.values()] == [entries[at].fields]

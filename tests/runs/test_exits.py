@@ -14,7 +14,6 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, agent_tool, tool
 from aswarm.code import code_tool
-from aswarm.conversations import MemoryStore
 from aswarm.guards import guard_answer, guard_input, guard_tool
 from aswarm.middleware import CompletionRequest, Handlers, Middleware
 from aswarm.runs import Entry, LocalRuns, NewRun, Run
@@ -77,14 +76,38 @@ TOOLS: dict[str, Any] = {
 }
 
 
-async def last_of(swarm: AsyncSwarm, agent: Agent) -> Entry:
+OTHER = Agent(name="Other")
+
+
+async def last_of(model: ScriptedModel, *functions: Any, agent: dict[str, Any] | None = None, **options: Any) -> Entry:
     """Return the last entry of a run, and prove that the runs of other users go on."""
-    async with LocalRuns(swarm, store=MemoryStore(), agents=[agent, Agent(name="Other")]) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", [{"role": "user", "content": "Hi!"}])))
-        last = await run.last_entry()
-        other = Run(runs, await runs.start(NewRun("bob", "c", [{"role": "user", "content": "Hi!"}], agent="Other")))
+    swarm, agents = (
+        AsyncSwarm(model.client(), **options),
+        [Agent(name="A", functions=functions, **(agent or {})), OTHER],
+    )
+    async with LocalRuns(swarm, agents=agents) as runs:
+        last = await Run(runs, await runs.start(NewRun("ann", "c", "Hi!"))).last_entry()
+        other = Run(runs, await runs.start(NewRun("bob", "c", "Hi!", agent="Other")))
         assert (await other.last_entry()).is_last
         return last
+
+
+async def check_goes_on(model: ScriptedModel, *functions: Any, **options: Any) -> None:
+    """Check that a run goes to its end."""
+    last = await last_of(model, *functions, **options)
+    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+
+
+async def check_fails(model: ScriptedModel, *functions: Any, **options: Any) -> Entry:
+    """Check that a run fails with the exit."""
+    last = await last_of(model, *functions, **options)
+    assert last.type == "RunFailed"
+    assert "SystemExit(2)" in last.fields["error"]["message"]
+    return last
+
+
+async def also() -> str:
+    return "fine"
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -92,42 +115,26 @@ async def last_of(swarm: AsyncSwarm, agent: Agent) -> Entry:
 async def test_an_exit_of_a_function_is_a_failed_call(name: str, eager_tools: Any) -> None:
     """The model reads it, and the run goes on."""
     model = ScriptedModel([ScriptedAnswer(calls=[call(name), call("also")]), "Done.", "Hello."])
-
-    async def also() -> str:
-        return "fine"
-
-    swarm = AsyncSwarm(model.client(), eager_tools=eager_tools)
-    last = await last_of(swarm, Agent(name="A", functions=[TOOLS[name], also]))
-    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    await check_goes_on(model, TOOLS[name], also, eager_tools=eager_tools)
     sent = [each["content"] for each in model.requests[1].messages if each["role"] == "tool"]
     assert sent == ["Error: SystemExit: 2", "fine"]
 
 
-async def in_task_group() -> str:
+async def in_task_group(*_: Any) -> Any:
     async with anyio.create_task_group():
         sys.exit(2)
 
 
 async def test_an_exit_in_a_task_group_is_a_failed_call() -> None:
     """The group wraps the exit."""
-    model = ScriptedModel([[call("in_task_group"), call("slow")], "Done.", "Hello."])
-    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", functions=[in_task_group, slow]))
-    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+
+    async def group() -> str:
+        result: str = await in_task_group()
+        return result
+
+    model = ScriptedModel([[call("group"), call("slow")], "Done.", "Hello."])
+    await check_goes_on(model, group, slow)
     assert "SystemExit: 2" in model.requests[1].messages[-2]["content"]
-
-
-async def test_an_exit_in_a_task_group_of_a_middleware_ends_only_its_run() -> None:
-    """As an exit without a group."""
-
-    def wrap(handlers: Handlers) -> Handlers:
-        return replace(handlers, call_tool=lambda *_: in_task_group())
-
-    last = await last_of(AsyncSwarm(ScriptedModel([call("slow"), "Hello."]).client(), middleware=[wrap]), SLOW)
-    assert last.type == "RunFailed"
-    assert "SystemExit(2)" in last.fields["error"]["message"]
-
-
-SLOW = Agent(name="A", functions=[slow])
 
 
 @pytest.mark.parametrize("is_middleware", [False, True], ids=["function", "middleware"])
@@ -140,18 +147,15 @@ async def test_a_group_with_another_exception_is_raised(is_middleware: bool) -> 
     def wrap(handlers: Handlers) -> Handlers:
         return replace(handlers, call_tool=lambda *_: slow()) if is_middleware else handlers
 
-    swarm = AsyncSwarm(ScriptedModel([call("slow")]).client(), middleware=[wrap])
     with pytest.raises(BaseExceptionGroup) as caught:
-        await last_of(swarm, Agent(name="A", functions=[slow]))
+        await last_of(ScriptedModel([call("slow")]), slow, middleware=[wrap])
     assert caught.group_contains(GeneratorExit)
 
 
 async def test_an_exit_inside_an_agent_tool_is_a_failed_call_of_the_inner_run() -> None:
     """Neither run ends."""
     model = ScriptedModel([call("helper", request="x"), call("slow"), "I could not.", "Done.", "Hello."])
-    agent = Agent(name="A", functions=[agent_tool(Agent(name="Helper", functions=[slow]), name="helper")])
-    last = await last_of(AsyncSwarm(model.client()), agent)
-    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    await check_goes_on(model, agent_tool(Agent(name="Helper", functions=[slow]), name="helper"))
     assert model.requests[2].messages[-1]["content"] == "Error: SystemExit: 2"
 
 
@@ -163,8 +167,7 @@ async def test_an_exit_in_a_run_that_a_function_starts_is_a_failed_call() -> Non
         return (await inner.run(Agent(functions=[slow]), "x")).text
 
     model = ScriptedModel([call("research"), "Done.", "Hello."])
-    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", functions=[research]))
-    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    await check_goes_on(model, research)
     assert model.requests[1].messages[-1]["content"] == "I could not."
 
 
@@ -174,8 +177,7 @@ async def test_an_exit_of_a_function_in_code_is_a_failed_call() -> None:
     """The code gets an error."""
     code = "try:\n    await slow()\nexcept Exception as error:\n    print('caught', error)"
     model = ScriptedModel([call("code", code=code), "Done.", "Hello."])
-    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", functions=[code_tool(slow, name="code")]))
-    assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
+    await check_goes_on(model, code_tool(slow, name="code"))
     assert "SystemExit: 2" in model.requests[1].messages[-1]["content"]
 
 
@@ -190,6 +192,10 @@ async def leave_later(*_: Any) -> Any:
 
 def on_calls(handlers: Handlers) -> Handlers:
     return replace(handlers, call_tool=leave_later)
+
+
+def in_group(handlers: Handlers) -> Handlers:
+    return replace(handlers, call_tool=in_task_group)
 
 
 def on_completions(handlers: Handlers) -> Handlers:
@@ -208,6 +214,7 @@ def at_the_end(handlers: Handlers) -> Handlers:
 WRAPS: dict[str, Middleware] = {
     "made": leave,
     "calls": on_calls,
+    "calls in a group": in_group,
     "completions": on_completions,
     "end": at_the_end,
     "input": guard_input(leave),
@@ -220,37 +227,25 @@ WRAPS: dict[str, Middleware] = {
 @pytest.mark.parametrize("name", WRAPS)
 async def test_an_exit_of_a_middleware_ends_only_its_run(name: str) -> None:
     """The entry names the exit; the run of another user has its own end."""
-    model = ScriptedModel([call("also"), "Done.", "Hello.", "Hello."])
-
-    async def also() -> str:
-        return "fine"
-
-    last = await last_of(AsyncSwarm(model.client(), middleware=[WRAPS[name]]), Agent(name="A", functions=[also]))
-    assert last.type == "RunFailed"
-    assert "SystemExit(2)" in last.fields["error"]["message"]
+    await check_fails(ScriptedModel([call("also"), "Done.", "Hello.", "Hello."]), also, middleware=[WRAPS[name]])
 
 
 @pytest.mark.parametrize(
     ("field", "function"), [("instructions", leave), ("instructions", leave_later), ("history", leave)]
 )
 async def test_an_exit_of_a_function_of_an_agent_ends_only_its_run(field: str, function: Callable[..., Any]) -> None:
-    """As an exit of a middleware."""
-    model = ScriptedModel(["Hello."])
-    last = await last_of(AsyncSwarm(model.client()), Agent(name="A", **{field: function}))
-    assert last.type == "RunFailed"
-    assert "SystemExit(2)" in last.fields["error"]["message"]
+    """The error of the run has the exit."""
+    await check_fails(ScriptedModel(["Hello."]), agent={field: function})
 
 
 async def test_an_exit_of_tool_error_ends_only_its_run() -> None:
-    """The call has failed, and its message says so."""
+    """The message of the call has the failure."""
 
     async def fails() -> str:
         raise ValueError("no")
 
-    model = ScriptedModel([call("fails"), "Hello."])
-    last = await last_of(AsyncSwarm(model.client(), tool_error=leave), Agent(name="A", functions=[fails]))
-    assert (last.type, last.response["messages"][-1]["content"]) == ("RunFailed", "Error: the call failed.")
-    assert "SystemExit(2)" in last.fields["error"]["message"]
+    last = await check_fails(ScriptedModel([call("fails"), "Hello."]), fails, tool_error=leave)
+    assert last.response["messages"][-1]["content"] == "Error: the call failed."
 
 
 async def test_an_exit_ends_a_program_without_a_server() -> None:

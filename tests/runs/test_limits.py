@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from aswarm import Agent, AsyncSwarm
@@ -16,15 +18,10 @@ from aswarm.conversations import MemoryStore
 from aswarm.runs import Limits, LocalRuns, NewRun, Run, Runs, TooManyRuns
 from aswarm.serve import Service, create_app, local_only
 from aswarm.testing import ScriptedModel, call
+from tests.support.runs.kept_runs import Workshop, in_file
+from tests.support.sql.hooks import before_statements
 
 pytestmark = pytest.mark.anyio
-
-
-def rows_of(runs: Any, table: str) -> int:
-    """Return the number of rows of a table."""
-    connection = runs._database._connection._connection
-    count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    return count
 
 
 def test_no_limit_is_the_default() -> None:
@@ -82,29 +79,30 @@ def opened(kind: str, folder: Path, limits: Limits) -> Any:
     return LocalRuns(swarm, agents=Agent(), store=folder / "runs" if kind == "file" else None, limits=limits)
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_the_search_for_old_runs_delays_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+    tmp_path: Path, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It reads the rows of all ended runs, beside the transactions of the active runs."""
-    has_ended = threading.Event()
+    searching, has_ended = threading.Event(), threading.Event()
 
-    def surplus(*_: Any, **options: Any) -> Any:
-        yield "SELECT 1", ()
-        assert has_ended.wait(60)
-        return list[str](), list[str]()
+    def wait(_: sqlite3.Connection, statement: str) -> None:
+        if "WHERE ended IS NOT NULL AND" in statement:
+            searching.set()
+            assert has_ended.wait(60)
 
-    monkeypatch.setattr("aswarm.runs._deleting.surplus", surplus)
-    swarm = AsyncSwarm(ScriptedModel(["Hello."]).client())
-    async with LocalRuns(swarm, agents=Agent(), store=tmp_path / "runs") as runs, anyio.create_task_group() as group:
-        group.start_soon(runs._forget_old)
-        await anyio.wait_all_tasks_blocked()
-        assert (await Run(runs, await runs.start(NewRun("ann", "c", "Hi"))).result()).text == "Hello."
+    before_statements(monkeypatch, wait)
+    async with (
+        in_file(tmp_path, ["Hello."], workshop, limits=Limits(kept_runs=9)) as it,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(it.forget_old)
+        await anyio.to_thread.run_sync(searching.wait)
+        assert (await (await it.start()).result()).text == "Hello."
         has_ended.set()
 
 
 async def test_a_limit_of_zero_runs_is_a_limit() -> None:
-    """It is not taken for no limit."""
+    """With `runs_per_user=0` or `runs=0`, no run starts."""
     for limits in (Limits(runs_per_user=0), Limits(runs=0)):
         async with LocalRuns(AsyncSwarm(ScriptedModel([]).client()), agents=Agent(), limits=limits) as runs:
             with pytest.raises(TooManyRuns):
@@ -115,38 +113,31 @@ async def test_a_limit_of_zero_runs_is_a_limit() -> None:
         await Run(runs, await runs.start(NewRun("ann", "c", "Hi"))).result()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conversations", [True, False])
-async def test_runs_in_memory_keep_a_limited_number_of_runs(
-    monkeypatch: pytest.MonkeyPatch, conversations: bool
-) -> None:
-    """Their conversations are deleted with them. The newest stay."""
-    monkeypatch.setattr("aswarm.runs._local_runs._MOST_IN_MEMORY", 20)
-    monkeypatch.setattr("aswarm.runs._local_runs._FORGET_AFTER", 10)
-    async with LocalRuns(AsyncSwarm(ScriptedModel(lambda _: "Hello.").client()), agents=Agent()) as runs:
-        assert (runs.limits.kept_runs, runs.limits.waiting_runs_per_user) == (20, 20)
-        for number in range(200):
+async def test_runs_in_memory_delete_old_runs_while_many_runs_end(conversations: bool) -> None:
+    """The limits apply after each thousand ended runs. The newest runs and their conversations stay."""
+    swarm = AsyncSwarm(ScriptedModel(lambda _: "Hello.").client())
+    async with LocalRuns(swarm, agents=Agent(), limits=Limits(kept_runs=20)) as runs:
+        for number in range(1_000):
             name = f"c{number}" if conversations else None
             await Run(runs, await runs.start(NewRun("ann", name, "Hi"))).result()
-            assert rows_of(runs, "aswarm_run") <= 31
         await anyio.wait_all_tasks_blocked()
-        assert rows_of(runs, "aswarm_run") == 20
-        assert rows_of(runs, "aswarm_conversation") == (20 if conversations else 0)
-        assert rows_of(runs, "aswarm_message") == (40 if conversations else 0)
-        assert rows_of(runs, "aswarm_entry") < 20 * 10
-        assert not runs._live
-        assert not conversations or await runs.store.load("ann/c199")
+        assert len(await runs.list(user="ann", limit=2_000)) == 20
+        assert not conversations or await runs.store.load("ann/c999")
 
 
 async def test_a_conversation_stays_with_its_newest_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its old runs are deleted. The conversations of a store that the caller has passed stay too."""
+    """Only the old runs of a conversation are deleted. The conversations of a store of the caller always stay."""
     monkeypatch.setattr("aswarm.runs._local_runs._MOST_IN_MEMORY", 2)
     for store in (None, MemoryStore()):
         model = ScriptedModel(lambda _: "Hello.")
         async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(), store=store) as runs:
+            assert (runs.limits.kept_runs, runs.limits.waiting_runs_per_user) == (2, 2)
             for name in ("old", "c", "c", "c"):
                 await Run(runs, await runs.start(NewRun("ann", name, "Hi"))).result()
             await runs._forget_old()
-            assert rows_of(runs, "aswarm_run") == 2
+            assert len(await runs.list(user="ann")) == 2
             stored = await runs.store.load("ann/c")
             assert stored is not None
             assert len(stored.messages) == 6
@@ -179,7 +170,7 @@ async def test_a_service_without_limits_logs_one_warning(
 
 
 async def test_a_service_in_one_call_has_the_limits_of_a_web_service(caplog: pytest.LogCaptureFixture) -> None:
-    """And it logs no warning."""
+    """It logs no warning."""
     service = create_app(AsyncSwarm(ScriptedModel([]).client()), agents=Agent(), auth=local_only)
     async with service.lifespan():
         assert service.runs.limits == Limits.web()

@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, tool
-from aswarm._record.entries import Entry
-from aswarm._record.facts import CallKey, Facts
-from aswarm._record.fold import fold
 from aswarm.conversations import SQLiteStore
-from aswarm.runs import LocalRuns, NewRun, Run, show_answers, show_everything
+from aswarm.runs import Entry, LocalRuns, NewRun, Run, show_answers, show_everything
 from aswarm.serve import AGUIWire, OpenAIWire, VercelWire
 from aswarm.testing import ScriptedModel, call
 
@@ -23,7 +20,7 @@ LATER = Entry(2, 0, "Later", {"instructions": "secret", "index": 0})
 
 
 def test_users_get_no_entry_of_an_unknown_type() -> None:
-    """A type that only a newer version knows may have data that is not for users, as RequestSent has."""
+    """A type that only a newer version knows may have data that is not for users, like RequestSent."""
     assert show_answers(LATER) is None
     assert show_everything(LATER) is LATER
     assert show_answers(TURN) is TURN
@@ -31,23 +28,8 @@ def test_users_get_no_entry_of_an_unknown_type() -> None:
 
 @pytest.mark.parametrize("wire", [AGUIWire(), OpenAIWire("Boss"), VercelWire()], ids=lambda wire: type(wire).__name__)
 def test_a_wire_with_a_protocol_of_its_own_sends_no_frame_for_an_unknown_type(wire: Any) -> None:
-    """Even with show=show_everything."""
+    """Not even with show=show_everything."""
     assert list(wire.encode(LATER)) == []
-
-
-def test_an_unknown_type_changes_neither_the_history_nor_the_facts() -> None:
-    """The run continues as if the entry were missing."""
-    folded, facts = fold([TURN, LATER]), Facts([TURN, LATER])
-    assert folded.messages == []
-    assert not (facts.completions or facts.started or facts.waiting or facts.finished)
-
-
-def test_an_unknown_type_inside_code_is_not_taken_for_a_result() -> None:
-    """Otherwise the call would be answered from this entry, and would never run."""
-    value = {"type": "Later", "index": 0, "name": "erase"}
-    facts = Facts([TURN, Entry(2, 0, "ToolProgress", {"index": 0, "value": value, "_inside": True})])
-    assert CallKey(1, 0, 0) not in facts.finished
-    assert not facts.made
 
 
 @pytest.mark.asyncio
@@ -70,7 +52,7 @@ async def test_an_answer_for_an_agent_that_the_process_lacks_is_refused_and_can_
             yield runs
 
     async with process("Orders", call("refund", call_id="c1", order=7)) as runs:
-        new = NewRun("ann", "c", [{"role": "user", "content": "Refund order 7!"}], run_id="r")
+        new = NewRun("ann", "c", "Refund order 7!", run_id="r")
         assert (await Run(runs, await runs.start(new)).last_entry()).response["stop"] == "waiting"
     async with process("Sales") as runs:
         waits = Run(runs, await runs.get("r", user="ann"))

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.processes]
 
 
 def ended(it: ServiceProcess, run: str) -> tuple[str, str | None]:
-    """Return the status of a run that has ended, and its reason."""
+    """Wait for the end of a run, and return its status and its reason."""
     state = it.ended(run)
     return state["status"], state.get("reason")
 

@@ -47,8 +47,8 @@ def full_disk(it: ServiceProcess, store: Path) -> Iterator[None]:
 Fault = Callable[[ServiceProcess, Path], AbstractContextManager[None]]
 
 
-def told(ask: Callable[[], httpx.Response]) -> tuple[Any, ...]:
-    """Return what a client is told: the status, whether it says when to come back, and whether it says an error of ours."""
+def answer_to(ask: Callable[[], httpx.Response]) -> tuple[Any, ...]:
+    """Return the status of an answer, whether it has Retry-After, and whether it is an error of aswarm."""
     try:
         answer = ask()
     except httpx.HTTPError as error:
@@ -62,7 +62,7 @@ def told(ask: Callable[[], httpx.Response]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("fault", [locked_file, full_disk])
-def test_a_file_that_cannot_be_written_is_told_as_such(tmp_path: Path, fault: Fault) -> None:
+def test_a_file_that_cannot_be_written_is_an_error_of_aswarm(tmp_path: Path, fault: Fault) -> None:
     """Start, answer and cancel are refused with 503 while it lasts; afterwards all goes on, and nothing ran that was refused."""
     store = tmp_path / "chats.sqlite"
     with process_on(store) as it:
@@ -80,7 +80,7 @@ def test_a_file_that_cannot_be_written_is_told_as_such(tmp_path: Path, fault: Fa
             "cancel": lambda: it.browser.post(f"/runs/{run}/cancel"),
         }
         with fault(it, store), ThreadPoolExecutor(len(asked)) as pool:
-            answers = dict(zip(asked, pool.map(told, asked.values()), strict=True))
+            answers = dict(zip(asked, pool.map(answer_to, asked.values()), strict=True))
             health = it.browser.get("/health")
         assert answers == dict.fromkeys(asked, (503, True, True))
         assert (health.status_code, health.json()["status"]) != (200, "ok")

@@ -69,7 +69,7 @@ def test_a_refused_start_refuses_no_other(tmp_path: Path, processes: int) -> Non
 
 
 def test_an_acknowledged_run_is_not_deleted(tmp_path: Path) -> None:
-    """A disk that is full while a run starts: whoever is told that the run exists finds it there later, after any other start."""
+    """The disk is full while a run starts. A client that has got the id of the run finds it later, after any other start."""
     store = tmp_path / "chats.sqlite"
     lost: list[str] = []
     with process_on(store) as one, process_on(store) as two:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 async def read_twice(scene: Scene) -> None:
-    """Run a scene, and once more with approvals for its open calls. Compare the live entries with those of the log."""
+    """Run a scene, and again with approvals for its open calls. Compare the live entries with the entries of the log."""
     model = ScriptedModel(list(scene.script), cut=scene.cut)
     async with (
         MemoryStore() as store,

@@ -52,5 +52,5 @@ def test_a_right_log_has_no_fault() -> None:
     ],
 )  # fmt: skip
 def test_the_checker_finds_a_planted_fault(log: list[Entry], history: list[dict[str, Any]], text: str) -> None:
-    """No end, two, one in the middle; a call that finishes twice or never; text twice or not at all; what only one of them has."""
+    """No end, two ends, or an end in the middle; a call that finishes twice or never; text that comes twice or never."""
     assert any(text in fault for fault in record_faults(log, history))

@@ -6,14 +6,15 @@ import anyio
 import pytest
 
 from aswarm import Agent, Answer, AsyncSwarm, Hold, ToolFailure, UnknownCall, agent_tool, current_call, tool
-from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN
-from aswarm.conversations import Conversation, MemoryStore, Stored
-from aswarm.conversations._recorded_run import closed
+from aswarm.conversations import Change, Conversation, MemoryStore, Stored
 from aswarm.runs import AnswersRefused, CallAnswer, Limits, LocalRuns, NewRun, Run
 from aswarm.testing import ScriptedModel, call, check_history
 from tests.support.runtime.virtual_time import jump
 
 pytestmark = pytest.mark.anyio
+
+INTERRUPTED, OUTCOME_UNKNOWN = "not run: interrupted", "cancelled; its outcome is unknown"
+HI = {"role": "user", "content": "Hi"}
 
 
 @tool(approve=True)
@@ -25,20 +26,31 @@ async def look() -> str:
     return "looked"
 
 
-async def test_a_stopped_run_has_each_answer_once() -> None:
+async def started(runs: LocalRuns, conversation: str | None = "c") -> Run:
+    """Start a run."""
+    return Run(runs, await runs.start(NewRun("ann", conversation, messages="Hi")))
+
+
+async def history_of(runs: LocalRuns) -> Stored:
+    """Return the conversation in the store."""
+    stored = await runs.store.load("ann/c")
+    assert stored is not None
+    return stored
+
+
+@pytest.mark.parametrize("conversation", ["c", None])
+async def test_a_stopped_run_has_each_answer_once(conversation: str | None) -> None:
     """Its open call stands before a finished call; the end of the log repeats no answer."""
     model = ScriptedModel([[call("pay", call_id="1"), call("look", call_id="2")]])
     async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        run = await started(runs, conversation)
         assert (await run.last_entry()).response["stop"] == "waiting"
         await run.cancel()
-        messages = (await run.last_entry()).response["messages"]
+        messages = (await run.result()).messages
         stored = await runs.store.load("ann/c")
-    assert stored is not None
     assert [message.get("tool_call_id") for message in messages] == [None, "1", "2"]
-    assert [message.get("tool_call_id") for message in stored.messages] == [None, None, "1", "2"]
-    for history in (messages, stored.messages):
-        check_history(history)
+    check_history(messages)
+    assert stored is None if conversation is None else stored and stored.messages[1:] == messages
 
 
 async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_no_call_open() -> None:
@@ -54,14 +66,13 @@ async def test_a_run_that_is_cancelled_while_a_call_waits_and_others_run_leaves_
     model = ScriptedModel([[call("pay", call_id="1"), call("poll", call_id="2"), call("look", call_id="3")]])
     agent = Agent(functions=[pay, poll, look])
     async with LocalRuns(AsyncSwarm(model.client()), agents=agent) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        run = await started(runs)
         await began.wait()
         assert (await run.cancel()).reason == "cancelled"
         response = await run.result()
         with pytest.raises(AnswersRefused, match="does not wait for an answer"):
             await run.answer({"1": True})
-        stored = await runs.store.load("ann/c")
-    assert stored is not None
+        stored = await history_of(runs)
     assert (response.stop, response.waiting, stored.waiting) == ("cancelled", [], [])
     for history in (response.messages, stored.messages[1:]):
         answers = {each["tool_call_id"]: each["content"] for each in history if each["role"] == "tool"}
@@ -89,7 +100,7 @@ async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: 
 
     swarm = AsyncSwarm(model.client(), tool_error=end_run)
     async with LocalRuns(swarm, agents=Agent(functions=[pay, work]), limits=Limits(run_seconds=60)) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        run = await started(runs)
         before = await run.last_entry()
         assert [each["id"] for each in before.response["waiting"]] == ["1"]
         first = await run.cancel()
@@ -97,13 +108,9 @@ async def test_the_open_calls_of_a_run_that_ended_otherwise_can_be_closed(ends: 
         assert await run.cancel() == first
         with pytest.raises(AnswersRefused):
             await run.answer({"1": True})
-        stored = await runs.store.load("ann/c")
-    assert stored is not None
-    assert (after.type, after.fields.get("reason"), after.response["stop"]) == (
-        before.type,
-        before.fields.get("reason"),
-        before.response["stop"],
-    )
+        stored = await history_of(runs)
+    assert (after.type, after.fields.get("reason")) == (before.type, before.fields.get("reason"))
+    assert after.response["stop"] == before.response["stop"]
     assert (after.response["waiting"], stored.waiting, stored.stop) == ([], [], before.response["stop"])
 
 
@@ -118,24 +125,12 @@ async def test_an_answer_that_replaces_a_run_continues_its_waiting_call() -> Non
 
     model = ScriptedModel([[call("pay", call_id="1"), call("work", call_id="2")], "Paid."])
     async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, work])) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", "c", "Hi")))
+        run = await started(runs)
         await began.wait()
         answers = [CallAnswer("1", run_id=run.id, approve=True)]
         later = Run(runs, await runs.start(NewRun("ann", "c", answers=answers, while_running="replace")))
         assert (await later.result()).text == "Paid."
         assert (await run.last_entry()).fields["reason"] == "replaced"
-
-
-async def test_a_stopped_run_without_a_conversation_has_an_answer_for_each_call() -> None:
-    """Its messages may end with the calls that another program continues."""
-    model = ScriptedModel([[call("pay", call_id="1"), call("look", call_id="2")]])
-    async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[pay, look])) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", messages=[{"role": "user", "content": "Hi"}])))
-        assert (await run.last_entry()).response["stop"] == "waiting"
-        await run.cancel()
-        response = await run.result()
-    assert [message.get("tool_call_id") for message in response.messages] == [None, "1", "2"]
-    check_history(response.messages)
 
 
 async def test_a_resumed_run_has_its_answers_in_the_order_of_the_calls() -> None:
@@ -148,7 +143,7 @@ async def test_a_resumed_run_has_its_answers_in_the_order_of_the_calls() -> None
 
     model = ScriptedModel([[call("ask", call_id=str(number), number=number) for number in (1, 2, 3)]])
     async with LocalRuns(AsyncSwarm(model.client()), agents=Agent(functions=[ask])) as runs:
-        first = Run(runs, await runs.start(NewRun("ann", "c", "Hi")))
+        first = await started(runs)
         await first.result()
         second = await first.answer({"1": Answer("wait"), "2": Answer("wait"), "3": Answer("go")})
         assert [each.id for each in (await second.result()).waiting] == ["1", "2"]
@@ -169,7 +164,7 @@ async def test_a_run_that_a_conversation_has_answered_is_not_stopped() -> None:
         AsyncSwarm(model.client()) as swarm,
         LocalRuns(swarm, store=store, agents=(agent := Agent(functions=[pay]))) as runs,
     ):
-        run = Run(runs, await runs.start(NewRun("ann", "c", messages=[{"role": "user", "content": "Hi"}])))
+        run = await started(runs)
         await run.last_entry()
         chat = Conversation(store, "ann/c", swarm, agent=agent)
         assert (await chat.resume({"1": True})).stop == "waiting"
@@ -186,7 +181,7 @@ async def test_a_call_in_which_a_function_has_run_has_an_unknown_outcome(convers
     outer = Agent(functions=[agent_tool(inner)])
     model = ScriptedModel([call("inner", call_id="i", request="Go"), [call("look"), call("pay", call_id="p")]])
     async with LocalRuns(AsyncSwarm(model.client()), agents=outer) as runs:
-        run = Run(runs, await runs.start(NewRun("ann", conversation, messages=[{"role": "user", "content": "Hi"}])))
+        run = await started(runs, conversation)
         assert (await run.result()).stop == "waiting"
         await run.cancel()
         response = await run.result()
@@ -196,26 +191,22 @@ async def test_a_call_in_which_a_function_has_run_has_an_unknown_outcome(convers
     assert stored is None if conversation is None else stored and stored.unknown_calls == response.unknown_calls
 
 
-async def test_a_call_with_the_id_of_an_unknown_call_did_not_run() -> None:
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_call_with_the_id_of_an_unknown_call_did_not_run(is_answered: bool) -> None:
     """A provider may give all calls of a message one id; only the call that has started has an unknown outcome."""
-    names = ("look", "pay", "look")
     calls = [
         {"id": "same", "type": "function", "function": {"name": name, "arguments": f'{{"n": {number}}}'}}
-        for number, name in enumerate(names)
+        for number, name in enumerate(("look", "pay", "look"))
     ]
     head = {"role": "assistant", "content": None, "tool_calls": calls}
     answer = {"role": "tool", "tool_call_id": "same", "tool_name": "look", "content": OUTCOME_UNKNOWN}
-    unknown = [UnknownCall("same", "look", '{"n": 0}', "a")]
-    stored = Stored(
-        "1", "1", [{"role": "user", "content": "Hi"}, head, answer], "a", stop="waiting", unknown_calls=unknown
-    )
-    texts = [message["content"] for message in closed(stored.messages, stored)[2:]]
+    unknown = [UnknownCall("same", "look", '{"n": 0}', "Agent")]
+    # The process died while the first function ran; its answer was recorded, or not yet.
+    messages = [HI, head, *([answer] if is_answered else [])]
+    async with MemoryStore() as store, AsyncSwarm(ScriptedModel(["As you like."]).client()) as swarm:
+        await store.write("c", Change("", "1", 0, messages, "Agent", {}, "waiting", unknown))
+        await Conversation(store, "c", swarm, agent=Agent(functions=[pay, look])).run("Never mind")
+        stored = await store.load("c")
+    assert stored is not None
+    texts = [message["content"] for message in stored.messages if message["role"] == "tool"]
     assert texts == [OUTCOME_UNKNOWN, INTERRUPTED, INTERRUPTED]
-
-
-async def test_an_open_call_that_has_started_has_an_unknown_outcome() -> None:
-    """The process died while its function ran."""
-    call_ = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    head = {"role": "assistant", "content": None, "tool_calls": [call_]}
-    stored = Stored("1", "1", [head], "a", unknown_calls=[UnknownCall("1", "look", "{}", "a")])
-    assert closed(stored.messages, stored)[-1]["content"] == OUTCOME_UNKNOWN

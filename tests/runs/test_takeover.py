@@ -1,6 +1,6 @@
 """Another process takes over a run whose process has died, at any moment of the run.
 
-A copy of the file while the run goes on is what a dead process leaves: another file has no lock of a live process.
+A copy of the file during the run stands for the file of a dead process: the copy has no lock of a live process.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,14 @@ import anyio
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ToolError
-from aswarm._record import log
-from aswarm._sql.sqlite import SQLiteConnection
 from aswarm.conversations import SQLiteStore
 from aswarm.runs import Entry, LocalRuns, NewRun, Run, fold
 from aswarm.serve import AGUIWire, VercelWire
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
-from tests.support.runs.dying_process import DyingProcess
-from tests.support.runs.kept_runs import Workshop, entries_of
+from tests.support.runs.kept_runs import Workshop, elsewhere, entries_of, in_file
 from tests.support.serve.record_checker import record_faults
 from tests.support.serve.wire_checks import AguiReader, VercelReader
+from tests.support.sql.hooks import before_statements
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes]
 
@@ -76,14 +74,13 @@ class Notes:
 
 
 def turn(request: Request) -> ScriptedAnswer:
-    """Say what the model says in this turn."""
-    said = TURNS[sum(message["role"] == "assistant" for message in request.messages)]
-    return replace(said, pause=0.003)
+    """Return the answer of the model in this turn."""
+    return replace(TURNS[sum(message["role"] == "assistant" for message in request.messages)], pause=0.02)
 
 
 @asynccontextmanager
 async def opened(path: Path, notes: Notes, script: Any = turn, **settings: Any) -> AsyncGenerator[LocalRuns]:
-    """Open the runs of a file, as the process does that takes over."""
+    """Open the runs of a file."""
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(ScriptedModel(script, cut=8).client()) as swarm,
@@ -94,16 +91,15 @@ async def opened(path: Path, notes: Notes, script: Any = turn, **settings: Any) 
 
 @dataclass
 class Death:
-    """What a process has left: its file, what its readers have seen, and the calls that its functions have noted."""
+    """A dead process: its file, the lines that its readers have seen, and the calls that its functions have noted."""
 
     path: Path
     seen: list[bytes]
     made: list[tuple[str, int]]
 
 
-async def deaths(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> list[Death]:
-    """Run all turns. Returns what a process leaves that dies after a write, for writes of all parts of the run."""
-    monkeypatch.setattr("aswarm.runs._live._WITHIN", 0.0)
+async def deaths(folder: Path, version: str) -> list[Death]:
+    """Run all turns. Returns the deaths of a process after a write, for writes of all parts of the run."""
     path, found, notes, size = folder / "chats.sqlite", list[Death](), Notes(), -1
     seen: list[bytes] = []
     async with opened(path, notes, version=version) as runs:
@@ -116,27 +112,30 @@ async def deaths(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str) ->
         async with anyio.create_task_group() as group:
             group.start_soon(read, run)
             while (record := await runs.get("r", user="ann")).is_running:
-                row = await runs._database.run(log.find, "r", None)
-                if row is not None and row.last > size:
-                    size = row.last
-                    made, shown = notes.made.copy(), seen.copy()
+                if (last := written(path)) > size:
+                    size, made, shown = last, notes.made.copy(), seen.copy()
                     found.append(Death(copied(path, folder / f"{len(found)}.sqlite"), shown, made))
         assert record.reason is None
     assert len(found) > 12
     return found[:: max(1, len(found) // 16)]
 
 
+def written(path: Path) -> int:
+    """Return the number of the last entry in the file."""
+    with closing(sqlite3.connect(path)) as file:
+        last: int = file.execute("SELECT max(last) FROM aswarm_entry").fetchone()[0]
+        return last
+
+
 def copied(path: Path, target: Path) -> Path:
     """Copy the file, as it is on the disk."""
-    source, copy = sqlite3.connect(path), sqlite3.connect(target)
-    source.backup(copy)
-    source.close()
-    copy.close()
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
+        source.backup(copy)
     return target
 
 
 async def left(runs: LocalRuns) -> tuple[list[Entry], list[Any], Any]:
-    """Return the log of the run once it has ended, its conversation, and its context variables."""
+    """Return the log of the run after its end, its conversation, and its context variables."""
     entries = await entries_of(Run(runs, await runs.get("r", user="ann")))
     stored = await runs.store.load("ann/c")
     assert stored is not None
@@ -145,31 +144,30 @@ async def left(runs: LocalRuns) -> tuple[list[Entry], list[Any], Any]:
 
 
 def check(entries: Sequence[Entry], history: Sequence[Any], context: Any, death: Death) -> None:
-    """Check that the log, the conversation and the answer say the same, and that no reader has seen anything else."""
+    """Check that the log, the conversation and the answer agree, and that no reader has seen anything else."""
     assert record_faults(entries, history) == []
     folded = fold(entries)
     assert (folded.messages, folded.context) == (history, context)
     lines = [entry.to_json() for entry in entries]
-    written = [line for line in death.seen if line in lines]
-    assert lines[: len(written)] == written
+    seen = [line for line in death.seen if line in lines]
+    assert lines[: len(seen)] == seen
     assert [entry.seq for entry in entries] == sorted({entry.seq for entry in entries})
 
 
 def check_wires(entries: Sequence[Entry]) -> None:
-    """Give the log to strict readers, which raise an error for what their clients refuse."""
+    """Give the log to strict readers, which raise the errors of their clients."""
     agui, agui_wire, vercel, vercel_wire = AguiReader(()), AGUIWire(), VercelReader(), VercelWire()
     for entry in entries:
         agui.read(agui_wire.encode(entry))
         vercel.read(vercel_wire.encode(entry))
 
 
-async def test_settings_and_notes_outlive_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_and_notes_outlive_the_process(tmp_path: Path) -> None:
     """The process that takes over sends them with each further request."""
-    monkeypatch.setattr("aswarm.runs._live._WITHIN", 0.0)
     path, bodies = tmp_path / "chats.sqlite", list[Any]()
     note = {"role": "user", "content": "The page shows order 7."}
 
-    def said(request: Request) -> ScriptedAnswer:
+    def answer(request: Request) -> ScriptedAnswer:
         bodies.append(request.body)
         return turn(request)
 
@@ -177,15 +175,15 @@ async def test_settings_and_notes_outlive_the_process(tmp_path: Path, monkeypatc
         await runs.start(replace(NEW, settings={"temperature": 0.1}, notes=[note]))
         copy = copied(path, tmp_path / "copy.sqlite")
         await Run(runs, await runs.get("r", user="ann")).last_entry()
-    async with opened(copy, Notes(), said, version="1") as runs:
+    async with opened(copy, Notes(), answer, version="1") as runs:
         await left(runs)
     assert bodies
     assert all(body["temperature"] == 0.1 and note in body["messages"] for body in bodies)
 
 
-async def test_a_run_without_a_version_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_without_a_version_is_closed(tmp_path: Path) -> None:
     """Wherever its process dies, the conversation gets everything that is recorded, and no function and no model is called."""
-    for death in await deaths(tmp_path, monkeypatch, ""):
+    for death in await deaths(tmp_path, ""):
         notes = Notes()
         async with opened(death.path, notes) as runs:
             entries, history, context = await left(runs)
@@ -195,9 +193,9 @@ async def test_a_run_without_a_version_is_closed(tmp_path: Path, monkeypatch: py
         check_wires(entries)
 
 
-async def test_a_run_with_a_version_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No function runs twice; the answer of a call that had started says that its outcome is unknown."""
-    for death in await deaths(tmp_path, monkeypatch, "1"):
+async def test_a_run_with_a_version_is_continued(tmp_path: Path) -> None:
+    """No function runs twice; the outcome of a call that had started is unknown."""
+    for death in await deaths(tmp_path, "1"):
         notes = Notes()
         async with opened(death.path, notes, version="1") as runs:
             entries, history, context = await left(runs)
@@ -219,152 +217,100 @@ def check_continued(
     assert len(results - {UNKNOWN}) + unknown == len(whole) - 1, results
 
 
-async def test_another_version_does_not_continue_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_another_version_does_not_continue_it(tmp_path: Path) -> None:
     """Its code may be other code; nor does a process without a version."""
-    for death, settings in zip(
-        (await deaths(tmp_path, monkeypatch, "1"))[3:5],
-        ({"version": "2"}, {"version": None}),
-        strict=True,
-    ):
+    for death, settings in zip((await deaths(tmp_path, "1"))[3:5], ({"version": "2"}, {"version": None}), strict=True):
         async with opened(death.path, Notes(), **settings) as runs:
             entries, history, context = await left(runs)
         assert entries[-1].fields["reason"] == "process_died"
         check(entries, history, context, death)
 
 
-async def test_a_process_that_continues_a_run_may_die_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_continues_a_run_may_die_too(tmp_path: Path) -> None:
     """The third process finishes the run: one end, no function twice, the numbers of the entries go up."""
-    first = await deaths(tmp_path, monkeypatch, "1")
+    first = await deaths(tmp_path, "1")
     for death in first[2::4]:
         second, third = Notes(), Notes()
         path = death.path.with_suffix(".second")
         async with opened(death.path, second, version="1") as runs:
             size = (await runs.get("r", user="ann")).last
-            while True:
-                row = await runs._database.run(log.find, "r", None)
-                assert row is not None
-                if row.last > size + 3 or row.ended is not None:
-                    made = second.made.copy()
-                    copied(death.path, path)
-                    break
+            while written(death.path) <= size + 3 and (await runs.get("r", user="ann")).is_running:
+                await anyio.sleep(0.001)
+            made = second.made.copy()
+            copied(death.path, path)
         async with opened(path, third, version="1") as runs:
             entries, history, context = await left(runs)
         assert sum(entry.is_last for entry in entries) == 1
         check_continued(entries, history, context, death, Notes(made), third)
 
 
-async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_without_the_agent_closes_the_run(tmp_path: Path) -> None:
     """It cannot know the functions: the run fails, and the conversation goes on."""
-    death = (await deaths(tmp_path, monkeypatch, "1"))[4]
+    death = (await deaths(tmp_path, "1"))[4]
     async with (
         SQLiteStore(death.path) as store,
         AsyncSwarm(ScriptedModel(["Hello."]).client()) as swarm,
         LocalRuns(swarm, store=store, agents=Agent(name="C"), version="1") as runs,
     ):
-        run = Run(runs, await runs.get("r", user="ann"))
-        last = await run.last_entry()
+        last = await Run(runs, await runs.get("r", user="ann")).last_entry()
         assert (last.type, last.fields["error"]["type"]) == ("RunFailed", "ConfigurationError")
         assert not (await runs.get("r", user="ann")).is_running
 
 
+def declare_dead(folder: Path) -> None:
+    """Let the runs in the file belong to a dead process."""
+    with closing(sqlite3.connect(folder / "chats.sqlite")) as file, file:
+        file.execute("UPDATE aswarm_run SET owner = 'dead#1'")
+
+
 async def test_an_attempt_that_has_lost_its_run_writes_nothing(tmp_path: Path) -> None:
     """Its process lives, but another one holds it for dead. The readers of both see the same one end."""
-    path, one, two = tmp_path / "chats.sqlite", Workshop(), Workshop()
-    model = ScriptedModel([call("slow"), "Done."])
-    async with (
-        SQLiteStore(path) as store,
-        AsyncSwarm(model.client()) as swarm,
-        LocalRuns(swarm, store=store, agents=one.agents()) as first,
-    ):
-        run = Run(first, await first.start(NEW))
-        await one.began.wait()
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.execute("UPDATE aswarm_run SET owner = 'dead#1'")
-        async with (
-            SQLiteStore(path) as other,
-            LocalRuns(swarm, store=other, agents=two.agents()) as second,
-        ):
-            last = await Run(second, run.record).last_entry()
+    one, two = Workshop(), Workshop()
+    async with in_file(tmp_path, [call("slow"), "Done."], one) as first:
+        run = await first.start_slow()
+        declare_dead(tmp_path)
+        async with in_file(tmp_path, [], two) as second:
+            last = await elsewhere(run, second).last_entry()
             assert (last.type, last.fields["reason"]) == ("RunStopped", "process_died")
             one.go.set()
             assert await run.last_entry() == last
             entries = await entries_of(run)
-            assert entries == await entries_of(Run(second, run.record))
+            assert entries == await entries_of(elsewhere(run, second))
             assert [entry.type for entry in entries if entry.is_last] == ["RunStopped"]
-            stored = await other.load("ann/c")
-            assert stored is not None
-            assert stored.messages[-1]["content"] == UNKNOWN
-            assert fold(entries).messages == stored.messages
-        connection.close()
+            history = await second.history()
+            assert history[-1]["content"] == UNKNOWN
+            assert fold(entries).messages == history
 
 
 async def test_an_attempt_waits_until_its_number_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers see its entries earlier than the disk. After a power failure, no other attempt may give entries the same numbers."""
-    synchronous, execute = list[int](), SQLiteConnection.execute
+    synchronous, full = list[int](), 2
 
-    def note(connection: SQLiteConnection, statement: Any, parameters: Sequence[object] = ()) -> Any:
-        if "attempt = attempt + 1" in str(statement):
-            synchronous.append(execute(connection, "PRAGMA synchronous")[0][0])
-        return execute(connection, statement, parameters)
+    def note(connection: sqlite3.Connection, statement: str) -> None:
+        if "attempt = attempt + 1" in statement:
+            synchronous.append(connection.execute("PRAGMA synchronous").fetchone()[0])
 
-    workshop = Workshop()
-    async with (
-        SQLiteStore(tmp_path / "chats.sqlite") as store,
-        AsyncSwarm(ScriptedModel([call("slow"), "Done."]).client()) as swarm,
-        LocalRuns(swarm, store=store, agents=workshop.agents(), version="1") as runs,
-    ):
-        await runs.start(NEW)
-        await workshop.began.wait()
-        copied(tmp_path / "chats.sqlite", tmp_path / "copy.sqlite")
-        monkeypatch.setattr(SQLiteConnection, "execute", note)
-        async with (
-            SQLiteStore(tmp_path / "copy.sqlite") as other,
-            LocalRuns(swarm, store=other, agents=workshop.agents(), version="1") as later,
-        ):
-            await (await later.get_run("r", user="ann")).last_entry()
-    full = 2
+    (tmp_path / "copy").mkdir()
+    async with in_file(tmp_path, [call("slow")], Workshop(), version="1") as it:
+        run = await it.start_slow()
+        copied(tmp_path / "chats.sqlite", tmp_path / "copy/chats.sqlite")
+        before_statements(monkeypatch, note)
+        async with in_file(tmp_path / "copy", ["Done."], Workshop(), version="1") as later:
+            await elsewhere(run, later).last_entry()
     assert set(synchronous) == {full}
 
 
 async def test_a_message_closes_the_run_of_a_dead_process(tmp_path: Path) -> None:
-    """It does not wait until this process looks for dead ones."""
-    path, workshop = tmp_path / "chats.sqlite", Workshop()
+    """It does not wait until this process looks for dead processes."""
+    one = Workshop()
     async with (
-        SQLiteStore(path) as store,
-        AsyncSwarm(ScriptedModel([call("slow")]).client()) as swarm,
-        LocalRuns(swarm, store=store, agents=workshop.agents()) as runs,
+        in_file(tmp_path, [call("slow")], one) as first,
+        in_file(tmp_path, ["Here."], Workshop(), failover_seconds=3600) as later,
     ):
-        await runs.start(NEW)
-        await workshop.began.wait()
-        copied(path, tmp_path / "copy.sqlite")
-        async with (
-            SQLiteStore(tmp_path / "copy.sqlite") as other,
-            AsyncSwarm(ScriptedModel(["Here."]).client()) as next_swarm,
-        ):
-            later = LocalRuns(next_swarm, store=other, agents=workshop.agents(), failover_seconds=3600)
-            sqlite3.connect(other.path).close()
-            async with later:
-                message = NewRun("ann", "c", [{"role": "user", "content": "Still there?"}])
-                assert (await Run(later, await later.start(message)).last_entry()).type == "RunFinished"
-                assert (await later.get("r", user="ann")).reason == "process_died"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
-@pytest.mark.parametrize("version", ["", "1"])
-@pytest.mark.parametrize("where", ["completion", "call", "between"])
-async def test_a_process_is_killed_twice(tmp_path: Path, where: str, version: str) -> None:
-    """kill -9 at the same place twice: the third process ends the run once, and nothing runs again."""
-    for _ in range(2):
-        process = DyingProcess(tmp_path, where, version)
-        await process.reach()
-        process.kill()
-    last = DyingProcess(tmp_path, "nowhere", version)
-    await last.finish()
-    entries, history = last.result()
-    assert record_faults(entries, history) == []
-    assert fold(entries).messages == history
-    assert set(last.calls().values()) <= {1}
-    assert entries[-1].type == ("RunFinished" if version else "RunStopped")
+        run = await first.start_slow()
+        declare_dead(tmp_path)
+        assert (await (await later.start("Still there?")).last_entry()).type == "RunFinished"
+        assert (await later.runs.get(run.id, user="ann")).reason == "process_died"
+        one.go.set()

@@ -52,10 +52,8 @@ class Process:
         command = [python, str(PROGRAM), json.dumps(given)]
         self._log = Path(given["folder"], "log.txt").open("a")  # noqa: SIM115 - `leave` and `kill` close it
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        self.running = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, cwd=given["folder"],
-            env=environment,
-        )  # fmt: skip
+        pipes: Json = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        self.running = subprocess.Popen(command, text=True, cwd=given["folder"], env=environment, **pipes)
         self._lines: SimpleQueue[Json] = SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
         self._number = 0
@@ -69,7 +67,6 @@ class Process:
         self._lines.put({"id": -1, "ready": False, "error": "the process has ended"})
 
     def begin(self, do: str, *arguments: Any) -> int:
-        """Send a request, and return its number."""
         self._number += 1
         assert self.running.stdin is not None
         self.running.stdin.write(json.dumps({"id": self._number, "do": do, "with": arguments}) + "\n")
@@ -77,7 +74,6 @@ class Process:
         return self._number
 
     def ask(self, do: str, *arguments: Any) -> Any:
-        """Send a request, and return its answer."""
         number = self.begin(do, *arguments)
         while number not in self._answers:
             try:
@@ -98,7 +94,6 @@ class Process:
         self._log.close()
 
     def kill(self) -> None:
-        """kill -9."""
         self.running.kill()
         self.running.wait()
         self._log.close()
@@ -120,12 +115,10 @@ class Case:
 
     @property
     def title(self) -> str:
-        """The name of the case in the output."""
         base = "PostgreSQL" if self.store.startswith("postgres") else "SQLite"
         return f"{self.kind}, {base}, {' then '.join(self.names)}{', together' if self.together else ''}"
 
     def item(self, scene: str) -> str:
-        """Return the name of a new item."""
         self.number += 1
         return f"{scene}{self.number}"
 
@@ -159,21 +152,18 @@ class Case:
         return second
 
     def close(self) -> None:
-        """End both processes."""
-        for process in self.processes:
-            if process is not None:
-                process.leave()
-        self.processes = [None, None]
+        self._end(Process.leave)
 
     def kill(self) -> None:
-        """Kill both processes, after a failure."""
+        self._end(Process.kill)
+
+    def _end(self, end: Callable[[Process], None]) -> None:
         for process in self.processes:
             if process is not None:
-                process.kill()
+                end(process)
         self.processes = [None, None]
 
     def start(self, process: Process, plan: str, item: str, conversation: str = "") -> str:
-        """Start a run, and return its id."""
         self.runs[f"run-{item}"] = conversation or item
         process.ask("start", f"run-{item}", conversation or item, f"{plan} {item}")
         return f"run-{item}"
@@ -188,7 +178,6 @@ class Case:
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
     def wait_for_call(self, name: str, item: str) -> None:
-        """Wait until this function runs."""
         for _ in range(int(SECONDS / 0.02)):
             if any(line[:2] == [name, item] for line in self.ledger()):
                 return
@@ -196,7 +185,6 @@ class Case:
         raise AssertionError(f"{name} {item} does not run")
 
     def executions(self) -> Counter[tuple[str, str]]:
-        """Count the executions of each function and item."""
         return Counter((name, item) for name, item, *_ in self.ledger())
 
 
@@ -226,7 +214,7 @@ def check_ledger(case: Case) -> None:
 
 
 def check_answer(end: Json, item: str, *, unknown: int = 0) -> None:
-    """Check that a run has ended with the answer about its item."""
+    """Check that a run finished with the answer about its item."""
     assert end["type"] == "RunFinished", end
     response = end["response"]
     assert response["stop"] == "answer", end
@@ -309,9 +297,7 @@ def killed(plan: str, unknown: int) -> Callable[[Case], None]:
         on_first = any(line[0] == "write" and line[1] == item and line[3] == case.names[0] for line in case.ledger())
         (first if on_first or owner is None else owner).kill()
         case.allow(item)
-        if (
-            owner is not None and not on_first
-        ):  # a queue gave the run to the second version: then the first one continues it
+        if owner is not None and not on_first:  # a queue gave the run to the second version: the first one continues it
             case.processes[1] = None
             check_answer(first.ask("end", run), item, unknown=unknown)
             return
@@ -362,7 +348,6 @@ def rolling(case: Case) -> None:
 
 
 def records(case: Case) -> None:
-    """Both versions read all runs of the scenes before."""
     for which in (0, 1):
         check_records(case, case.use(which))
         if not case.together:
@@ -475,7 +460,6 @@ class Services:
         self.turn = 0
 
     def send(self, method: str, path: str, body: Any = None) -> Json:
-        """Send a request to the next service."""
         self.turn += 1
         answered = self.clients[self.turn % 2].request(method, path, json=body)
         assert answered.status_code < 300, answered.text
@@ -507,7 +491,6 @@ class Services:
                     return
 
     def close(self) -> None:
-        """End both services as a deploy does, with SIGTERM."""
         for client in self.clients:
             client.close()
         for process in self.case.processes:
@@ -564,7 +547,6 @@ class Runner:
     failures: int = 0
 
     def case(self, kind: str, base: str, names: tuple[str, str], *, together: bool) -> Case:
-        """Return a case with an empty store."""
         self.number += 1
         folder = self.folder / str(self.number)
         folder.mkdir()
@@ -610,7 +592,6 @@ class Runner:
         return True
 
     def run_all(self) -> None:
-        """Run all cases."""
         migrated = self.is_migrated()
         print("the formats differ: upgrades only" if migrated else "the formats are equal: both directions", flush=True)
         directions = [("old", "new")] if migrated else [("old", "new"), ("new", "old")]
@@ -632,7 +613,6 @@ class Runner:
 
 
 def main(old: str, new: str, *chosen: str) -> None:
-    """Run the chosen cases with both versions."""
     folder = Path(tempfile.mkdtemp(prefix="aswarm-upgrade-"))
     began = time.monotonic()
     with postgres_server() as server:

@@ -4,7 +4,7 @@ The object that implements `Runs` owns a run. A request only reads the log of th
 There is no buffer for each reader, so a slow reader delays nothing. A caller may repeat each method with the same ids; the
 repeated call has no further effect.
 
-Each implementation must pass `tests/runs/test_runs_contract.py`. This module does no I/O.
+Each implementation must pass the tests in `tests/runs/contract`. This module does no I/O.
 
 Security: `Limits` bounds the runs of a user and of the service.
 """

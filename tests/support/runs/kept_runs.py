@@ -1,12 +1,12 @@
 """The implementations of `Runs` to test, by name, and agents whose function waits until a test releases it.
 
-Another implementation adds a line to `FACTORIES`, and has to pass `tests/runs/test_runs_contract.py`.
+Another implementation adds its kinds, and has to pass the tests in `tests/runs/contract`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,33 +16,10 @@ import pytest
 
 from aswarm import Agent, AsyncSwarm, Hold, Resource, current_call, tool
 from aswarm.conversations import MemoryStore, PostgresStore, SQLiteStore, Store
-from aswarm.runs import Entry, Limits, LocalRuns, NewRun, Run, Runs
+from aswarm.runs import Entry, LocalRuns, NewRun, Run, RunNotFound, Runs
 from aswarm.testing import ScriptedModel
 from tests.support.conversations.stores import emptied_database, empty_schema
 from tests.support.sampling import listed
-
-
-@dataclass
-class Place:
-    """An open implementation, and the store of its conversations.
-
-    `hands_back`: if a run does not end in time when the process stops, another process continues it.
-    """
-
-    runs: Runs
-    store: Store
-    hands_back: bool = False
-
-    async def start(self, text: str = "Hi!", *, user: str = "ann", conversation: str | None = "c", **more: Any) -> Run:
-        """Start a run with a message of a user."""
-        new = NewRun(user, conversation, [{"role": "user", "content": text}], **more)
-        return Run(self.runs, await self.runs.start(new))
-
-    async def history(self, *, user: str = "ann", conversation: str = "c") -> list[dict[str, Any]]:
-        """Return the messages in the store."""
-        stored = await self.store.load(f"{user}/{conversation}")
-        assert stored is not None
-        return stored.messages
 
 
 @dataclass
@@ -100,90 +77,122 @@ class Workshop:
         return [Agent(name="Boss", functions=[look, slow, erase, book, note, clerk]), clerk]
 
 
-LIMITS = Limits()
-Server = Callable[[], str]  # starts a PostgreSQL server, and returns its connection string
-Factory = Callable[..., AbstractAsyncContextManager[Place]]
+@dataclass
+class Place:
+    """An open implementation, and the store of its conversations.
+
+    `hands_back`: if a run does not end in time when the process stops, another process continues it.
+    """
+
+    runs: Runs
+    store: Store
+    workshop: Workshop
+    hands_back: bool = False
+
+    async def start(self, text: str = "Hi!", *, user: str = "ann", conversation: str | None = "c", **more: Any) -> Run:
+        """Start a run with a message of a user."""
+        new = NewRun(user, conversation, [{"role": "user", "content": text}], **more)
+        return Run(self.runs, await self.runs.start(new))
+
+    async def history(self, *, user: str = "ann", conversation: str = "c") -> list[dict[str, Any]]:
+        """Return the messages in the store."""
+        stored = await self.store.load(f"{user}/{conversation}")
+        assert stored is not None
+        return stored.messages
+
+    async def start_slow(self, text: str = "Hi!", **more: Any) -> Run:
+        """Start a run, and wait until its function runs."""
+        run = await self.start(text, **more)
+        await self.workshop.began.wait()
+        return run
+
+    async def waiting(self, conversation: str = "c", *, text: str = "Hi!", user: str = "ann", **more: Any) -> Run:
+        """Start a run that waits for an answer."""
+        run = await self.start(text, conversation=conversation, user=user, **more)
+        assert (await run.last_entry()).response["stop"] == "waiting"
+        return run
+
+    async def has(self, run: Run) -> bool:
+        """Return whether the log has the run."""
+        try:
+            await self.runs.get(run.id, user=run.record.user)
+        except RunNotFound:
+            return False
+        return True
+
+    async def forget_old(self) -> None:
+        """Apply the limits of the kept runs now, and not in the next minute."""
+        runs: Any = self.runs
+        await runs._forget_old()
+
+
+# Implementation and backend.
+KINDS = (
+    "memory-asyncio",
+    "memory-trio",
+    "sqlite-asyncio",
+    "sqlite-trio",
+    "postgres-asyncio",
+    "durable_sqlite-asyncio",
+    "durable_postgres-asyncio",
+)
 
 
 @asynccontextmanager
-async def in_memory(
-    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+async def opened(
+    kind: str, folder: Path, server: Callable[[], str], model: ScriptedModel, workshop: Workshop, **settings: Any
 ) -> AsyncGenerator[Place]:
-    store = MemoryStore()
-    async with (
-        store,
-        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        LocalRuns(swarm, store=store, agents=workshop.agents(), limits=limits) as runs,
-    ):
-        yield Place(runs, store)
+    """Open the implementation of a kind. `server`: starts a PostgreSQL server, and returns its connection string."""
+    name, settings = kind.partition("-")[0], {"agents": workshop.agents(), **settings}
+    async with AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm:
+        if name.startswith("durable"):
+            from aswarm.durable import DurableRuns
+
+            url = f"sqlite:///{folder / 'runs.db'}" if name == "durable_sqlite" else emptied_database(server())
+            async with DurableRuns(swarm, store=url, version="1", **settings) as durable:
+                yield Place(durable, durable.store, workshop, hands_back=True)
+            return
+        store: Any = {
+            "memory": MemoryStore,
+            "sqlite": lambda: SQLiteStore(folder / "chats.sqlite"),
+            "postgres": lambda: PostgresStore(empty_schema(server())),
+        }[name]()
+        async with store, LocalRuns(swarm, store=store, **settings) as local:
+            yield Place(local, store, workshop)
 
 
 @asynccontextmanager
 async def in_file(
-    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
+    folder: Path, script: Any, workshop: Workshop, *, cut: int = 4, **settings: Any
 ) -> AsyncGenerator[Place]:
+    """Open runs on one file, as another process would do."""
     async with (
         SQLiteStore(folder / "chats.sqlite") as store,
-        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        LocalRuns(swarm, store=store, agents=workshop.agents(), limits=limits) as runs,
+        AsyncSwarm(ScriptedModel(script, cut=cut).client()) as swarm,
+        LocalRuns(swarm, store=store, agents=workshop.agents(), **settings) as runs,
     ):
-        yield Place(runs, store)
+        yield Place(runs, store, workshop)
 
 
 @asynccontextmanager
-async def in_postgres(
-    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
-) -> AsyncGenerator[Place]:
+async def in_memory(script: Any, workshop: Workshop, **settings: Any) -> AsyncGenerator[Place]:
+    """Open runs in memory."""
     async with (
-        PostgresStore(empty_schema(server())) as store,
-        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        LocalRuns(swarm, store=store, agents=workshop.agents(), limits=limits) as runs,
+        AsyncSwarm(ScriptedModel(script).client()) as swarm,
+        LocalRuns(swarm, agents=workshop.agents(), **settings) as runs,
     ):
-        yield Place(runs, store)
+        yield Place(runs, runs.store, workshop)
 
 
-@asynccontextmanager
-async def durable_in_file(
-    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
-) -> AsyncGenerator[Place]:
-    async with durable(f"sqlite:///{folder / 'runs.db'}", model, workshop, limits) as place:
-        yield place
-
-
-@asynccontextmanager
-async def durable_in_postgres(
-    folder: Path, server: Server, model: ScriptedModel, workshop: Workshop, limits: Limits = LIMITS
-) -> AsyncGenerator[Place]:
-    async with durable(emptied_database(server()), model, workshop, limits) as place:
-        yield place
-
-
-@asynccontextmanager
-async def durable(url: str, model: ScriptedModel, workshop: Workshop, limits: Limits) -> AsyncGenerator[Place]:
-    from aswarm.durable import DurableRuns
-
-    async with (
-        AsyncSwarm(model.client(), resources={"workshop": workshop}) as swarm,
-        DurableRuns(swarm, agents=workshop.agents(), store=url, version="1", limits=limits) as runs,
-    ):
-        yield Place(runs, runs.store, hands_back=True)
-
-
-FACTORIES: dict[str, Factory] = {
-    "memory-asyncio": in_memory,
-    "memory-trio": in_memory,
-    "sqlite-asyncio": in_file,
-    "sqlite-trio": in_file,
-    "postgres-asyncio": in_postgres,
-    "durable_sqlite-asyncio": durable_in_file,
-    "durable_postgres-asyncio": durable_in_postgres,
-}
+def elsewhere(run: Run, place: Place) -> Run:
+    """Return the same run, as the other process knows it."""
+    return Run(place.runs, run.record)
 
 
 def kinds(*durable: str) -> list[Any]:
     """Return the names of the implementations. CI runs the durable ones on these databases only."""
     names = [f"durable_{database}-asyncio" for database in durable]
-    return listed(FACTORIES, [name for name in FACTORIES if not name.startswith("durable")] + names)
+    return listed(KINDS, [name for name in KINDS if not name.startswith("durable")] + names)
 
 
 def also_durable(*databases: str) -> pytest.MarkDecorator:

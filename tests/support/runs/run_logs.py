@@ -199,12 +199,7 @@ async def _run(
     log = [maker.started(run_id, "chat", agent, new, resume=resume, context_variables=context)]
     try:
         async with swarm.stream(
-            agent,
-            [*history, *new],
-            context,
-            run_id=run_id,
-            resume=resume,
-            max_turns=scene.max_turns,
+            agent, [*history, *new], context, run_id=run_id, resume=resume, max_turns=scene.max_turns
         ) as run:
             async for event in run:
                 log += maker.event(event, lambda: run.response)

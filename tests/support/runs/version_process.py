@@ -34,7 +34,6 @@ class Shop:
         self.folder, self.version = folder, version
 
     def note(self, *words: str) -> None:
-        """Append a line to the ledger, as a whole."""
         file = os.open(self.folder / "ledger.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(file, f"{' '.join(words)} {self.version}\n".encode())
         os.close(file)
@@ -45,30 +44,25 @@ class Shop:
             await asyncio.sleep(0.02)
 
     def agents(self) -> list[Agent]:
-        """Return the agents. Both versions have equal agents."""
 
         async def write(item: str, context_variables: dict[str, Any]) -> str:
-            """Write an item down."""
             self.note("write", item, current_call().key)
             context_variables["written"] = [*context_variables.get("written", ()), item]
             return f"wrote {item}"
 
         async def hold(item: str) -> str:
-            """Take a while."""
             self.note("hold", item, current_call().key)
             await self.until_allowed(item)
             return f"held {item}"
 
         @tool(repeatable=True)
         async def look(item: str) -> str:
-            """Look; this may run again."""
             self.note("look", item, current_call().key)
             await self.until_allowed(item)
             return f"looked at {item}"
 
         @tool(approve=True)
         async def pay(item: str) -> str:
-            """Pay an item."""
             self.note("pay", item, current_call().key)
             return f"paid {item}"
 
@@ -78,7 +72,7 @@ class Shop:
         return [boss, clerk]
 
     def model(self, request: Any) -> Any:
-        """Answer as the plan in the last message of the user says: first `write`, then the call of the plan, then the answer."""
+        """Follow the plan in the last message of the user: first `write`, then the call of the plan, then the answer."""
         messages = request.body["messages"]
         last = max(at for at, message in enumerate(messages) if message["role"] == "user")
         plan, item = messages[last]["content"].split()
@@ -94,7 +88,7 @@ class Shop:
 
 
 class Actor:
-    """What the parent can ask of this process. `given`: `kind`, `store`, `folder`, `version`, and `port` of a service."""
+    """The requests of the parent to this process. `given`: `kind`, `store`, `folder`, `version`, and `port` of a service."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
@@ -105,7 +99,6 @@ class Actor:
         self.store: Any = None
 
     async def open(self, stack: AsyncExitStack) -> None:
-        """Open the store, the runs or the service."""
         kind, store = self.given["kind"], self.given["store"]
         self.swarm = await stack.enter_async_context(
             AsyncSwarm(scripted.ScriptedModel(self.shop.model, cut=4).client())
@@ -127,7 +120,6 @@ class Actor:
             await stack.enter_async_context(self.runs)
 
     async def serve(self) -> None:
-        """Serve HTTP until SIGTERM."""
         import uvicorn
 
         from aswarm.serve import Service, bearer
@@ -139,16 +131,13 @@ class Actor:
     # --- runs ---
 
     async def start(self, run: str, conversation: str, text: str) -> Any:
-        """Start a run."""
         new = NewRun(ANN, conversation, [{"role": "user", "content": text}], run_id=run, agent="Boss")
         return (await self.runs.start(new)).to_dict()
 
     async def get(self, run: str) -> Any:
-        """Return the record of a run."""
         return (await self.runs.get(run, user=ANN)).to_dict()
 
     async def end(self, run: str) -> Any:
-        """Wait for the last entry of a run."""
         return (await Run(self.runs, await self.runs.get(run, user=ANN)).last_entry()).to_dict()
 
     async def answer(self, run: str, call: str, approve: bool) -> Any:
@@ -157,7 +146,6 @@ class Actor:
         return (await waits.answer({call: approve})).id
 
     async def entries(self, run: str) -> Any:
-        """Return the log of an ended run."""
         record = await self.runs.get(run, user=ANN)
         return [entry.to_dict() async for entry in Run(self.runs, record).entries()]
 
@@ -169,13 +157,11 @@ class Actor:
         raise ValueError(f"the run {run} has no {kind}")
 
     async def cancel(self, run: str) -> Any:
-        """Cancel a run."""
         return (await self.runs.cancel(run, user=ANN)).to_dict()
 
     # --- conversations ---
 
     async def load(self, conversation: str) -> Any:
-        """Return a conversation."""
         stored = await self.store.load(f"{ANN}/{conversation}")
         if stored.stop == "answer":
             scripted.check_history(stored.messages)
@@ -184,11 +170,9 @@ class Actor:
         }  # fmt: skip
 
     async def say(self, conversation: str, text: str) -> Any:
-        """Continue a conversation without `Runs`."""
         return self._shown(await self._chat(conversation).run(text))
 
     async def resume(self, conversation: str, decisions: dict[str, bool] | None = None) -> Any:
-        """Resume a conversation, with decisions about its waiting calls."""
         chat = self._chat(conversation)
         return self._shown(await (chat.resume(decisions) if decisions else chat.resume()))
 
@@ -220,13 +204,11 @@ class Actor:
         return answers
 
     async def leave(self) -> Any:
-        """End this process, as a deploy does."""
         if self.runs is not None:
             await self.runs.drain(1)
 
 
 async def obey(actor: Actor, request: dict[str, Any]) -> None:
-    """Carry out a request, and print its answer."""
     try:
         value = await getattr(actor, request["do"])(*request["with"])
         answer = {"id": request["id"], "value": value}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
 from aswarm import Answer, AsyncSwarm
 from aswarm.conversations import Conversation
-from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun, Run, RunNotFound
+from aswarm.runs import AnswersRefused, CallAnswer, Limits, NewRun, Run
 from aswarm.testing import ScriptedModel, call
-from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, also_durable, kinds
+from tests.support.runs.kept_runs import Place, Workshop, also_durable
 
 pytestmark = pytest.mark.anyio
 
@@ -22,69 +21,15 @@ BOOK = [call("book", call_id="b"), "Booked."]
 NOTHING_KEPT = Limits(kept_runs=0, kept_seconds=0, kept_bytes=0)
 
 
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
-
-
-@pytest.fixture(params=kinds())
-def kind(request: pytest.FixtureRequest) -> str:
-    """The name of an implementation."""
-    name: str = request.param
-    if name.startswith("durable"):
-        pytest.importorskip("dbos", reason="durable runs need dbos")
-    return name
-
-
-@pytest.fixture
-def anyio_backend(kind: str) -> str:
-    return kind.partition("-")[2]
-
-
-@pytest.fixture
-def place(kind: str, request: pytest.FixtureRequest, tmp_path: Path, workshop: Workshop) -> Open:
-    """Opens an implementation with a scripted model: `async with place([...]) as it: ...`."""
-
-    def server() -> str:
-        uri: str = request.getfixturevalue("postgres")
-        return uri
-
-    def opened(script: Any, **settings: Any) -> AbstractAsyncContextManager[Place]:
-        return FACTORIES[kind](tmp_path, server, ScriptedModel(script), workshop, **settings)
-
-    return opened
-
-
-async def waiting(it: Place, conversation: str = "c", *, user: str = "ann") -> Run:
-    """Start a run that waits for an answer."""
-    run = await it.start(conversation=conversation, user=user)
-    assert (await run.result()).stop == "waiting"
-    return run
-
-
-async def exists(it: Place, run: Run) -> bool:
-    """Return whether the log has the run."""
-    try:
-        await it.runs.get(run.id, user=run.record.user)
-    except RunNotFound:
-        return False
-    return True
-
-
-async def forget(runs: Any) -> None:
-    """Apply the limits of the kept runs now, and not in the next minute."""
-    await runs._forget_old()
-
-
 async def test_a_repeated_answer_does_not_answer_the_next_question(place: Open, workshop: Workshop) -> None:
     """Also after the logs were deleted. The second question keeps its run, and gets its own answer."""
     async with place(BOOK, limits=NOTHING_KEPT) as it:
-        first = await waiting(it)
+        first = await it.waiting()
         day = NewRun("ann", "c", answers=[CallAnswer("b", run_id=first.id, data="Monday")])
         second = Run(it.runs, await it.runs.start(day))
         assert (await second.result()).stop == "waiting"
-        await forget(it.runs)
-        assert (await exists(it, first), await exists(it, second)) == (False, True)
+        await it.forget_old()
+        assert (await it.has(first), await it.has(second)) == (False, True)
         again = await it.runs.start(day)
         assert (again.id, again.is_new, workshop.booked) == (second.id, False, [])
         with pytest.raises(AnswersRefused) as refused:
@@ -98,7 +43,7 @@ async def test_a_repeated_answer_does_not_answer_the_next_question(place: Open, 
 async def test_an_answer_to_a_run_without_a_record_is_refused(place: Open, workshop: Workshop) -> None:
     """A run that is named must exist, also if the conversation still has the open call."""
     async with place(BOOK) as it:
-        run = await waiting(it)
+        run = await it.waiting()
         await it.runs.forget("c", user="ann")
         with pytest.raises(AnswersRefused) as refused:
             await run.answer({"b": Answer("Monday")})
@@ -109,14 +54,14 @@ async def test_an_answer_to_a_run_without_a_record_is_refused(place: Open, works
 async def test_a_run_that_waits_is_kept(place: Open) -> None:
     """Whatever the limits of ended runs are. When it no longer waits, they apply."""
     async with place([BOOK[0], "Hello.", "Closed."], limits=NOTHING_KEPT) as it:
-        run, other = await waiting(it), await it.start(conversation="d")
+        run, other = await it.waiting(), await it.start(conversation="d")
         await other.last_entry()
-        await forget(it.runs)
-        assert (await exists(it, run), await exists(it, other)) == (True, False)
+        await it.forget_old()
+        assert (await it.has(run), await it.has(other)) == (True, False)
         later = await it.start("Never mind.")
         await later.last_entry()
-        await forget(it.runs)
-        assert (await exists(it, run), await exists(it, later)) == (False, False)
+        await it.forget_old()
+        assert (await it.has(run), await it.has(later)) == (False, False)
 
 
 @also_durable("sqlite")
@@ -124,13 +69,12 @@ async def test_a_stopped_run_whose_call_waits_is_kept(place: Open, workshop: Wor
     """A request has stopped the run while another call was running. The waiting call can still be answered."""
     calls = [call("book", call_id="b"), call("slow", call_id="s")]
     async with place([calls, "Booked."], limits=Limits(kept_runs=0)) as it:
-        run = await it.start()
-        await workshop.began.wait()
+        run = await it.start_slow()
         wrong = [CallAnswer("other", run_id=run.id, approve=True)]
         with pytest.raises(AnswersRefused):
             await it.runs.start(NewRun("ann", "c", answers=wrong, while_running="replace"))
         assert (await run.last_entry()).fields["reason"] == "replaced"
-        await forget(it.runs)
+        await it.forget_old()
         second = await run.answer({"b": Answer("Monday")})
         assert (await second.result()).stop == "waiting"
         with pytest.raises(AnswersRefused):
@@ -141,9 +85,9 @@ async def test_a_stopped_run_whose_call_waits_is_kept(place: Open, workshop: Wor
 async def test_a_user_has_a_limited_number_of_waiting_runs(place: Open) -> None:
     """The oldest run is stopped, and its call is closed. The runs of other users stay."""
     async with place(lambda _: BOOK[0], limits=Limits(waiting_runs_per_user=1)) as it:
-        old, new = await waiting(it, "old"), await waiting(it, "new")
-        other = await waiting(it, user="bob")
-        await forget(it.runs)
+        old, new = await it.waiting("old"), await it.waiting("new")
+        other = await it.waiting(user="bob")
+        await it.forget_old()
         reasons = [(await it.runs.get(run.id, user=run.record.user)).reason for run in (old, new, other)]
         assert reasons == ["too_many_waiting", "waiting", "waiting"]
         with pytest.raises(AnswersRefused):
@@ -154,17 +98,17 @@ async def test_a_user_has_a_limited_number_of_waiting_runs(place: Open) -> None:
 async def test_no_run_waits_in_a_deleted_conversation(place: Open) -> None:
     """A program has deleted the conversation alone. No answer can reach its run, so the log is an old log."""
     async with place(BOOK, limits=NOTHING_KEPT) as it:
-        run = await waiting(it)
+        run = await it.waiting()
         await it.store.delete("ann/c")
-        await forget(it.runs)
-        assert not await exists(it, run)
+        await it.forget_old()
+        assert not await it.has(run)
 
 
 @also_durable("postgres")
 async def test_another_program_has_answered_the_question(place: Open, workshop: Workshop) -> None:
     """A `Conversation` has answered, and the next question waits. An answer to the run does not reach this question."""
     async with place([BOOK[0]]) as it, AsyncSwarm(ScriptedModel([]).client()) as swarm:
-        run, (boss, clerk) = await waiting(it), workshop.agents()
+        run, (boss, clerk) = await it.waiting(), workshop.agents()
         chat = Conversation(it.store, "ann/c", swarm, agent=boss, agents=[clerk])
         assert (await chat.resume({"b": Answer("Monday")})).stop == "waiting"
         with pytest.raises(AnswersRefused) as refused:
@@ -175,7 +119,7 @@ async def test_another_program_has_answered_the_question(place: Open, workshop: 
 async def test_a_copy_of_a_conversation_has_its_own_questions(place: Open, workshop: Workshop) -> None:
     """No run has asked them, so an answer must not name a run; repeated, it does not answer the next question."""
     async with place([*BOOK, "Again."]) as it:
-        run = await waiting(it)
+        run = await it.waiting()
         await it.store.fork("ann/c", "ann/d")
         with pytest.raises(AnswersRefused) as refused:
             await it.runs.start(NewRun("ann", "d", answers=[CallAnswer("b", run_id=run.id, data="Monday")]))

@@ -1,18 +1,19 @@
-"""Entries: what the log of a run has, and the ids of its calls."""
+"""Entries: the log of a run, and the ids of its calls."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, Result, ToolError, tool
 from aswarm._record.entries import Entry, PublicIds, as_json, joined, now, public_ids
 from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.fold import Folded, fold
+from aswarm._record.outcomes import recorded_outcome
 from aswarm.middleware import CompletionRequest, Handlers
 from aswarm.serve.wires.native.encoder import NativeWire
 from aswarm.serve.wires.sse import HEARTBEAT, retry
@@ -27,8 +28,10 @@ def log_of(*script: Any, **options: Any) -> list[Entry]:
     return logged_now(Scene(script, cut=None, **options)).logs[-1]
 
 
-def logged_by(agent: Agent, script: list[Any], maker: EntryMaker | None = None, **options: Any) -> list[Entry]:
-    """The log of a run of this agent."""
+def logged_by(
+    agent: Agent, script: list[Any], maker: EntryMaker | None = None, more: str | None = None, **options: Any
+) -> list[Entry]:
+    """Return the log of a run of this agent. `more`: a message that the run gets in its first turn."""
     log: list[Entry] = []
 
     async def run() -> None:
@@ -40,6 +43,8 @@ def logged_by(agent: Agent, script: list[Any], maker: EntryMaker | None = None, 
         ):
             async for event in stream:
                 log.extend(own.event(event, lambda: stream.response))
+                if more is not None and len(log) == 2:
+                    stream.send(more)
 
     anyio.run(run)
     return log
@@ -48,40 +53,20 @@ def logged_by(agent: Agent, script: list[Any], maker: EntryMaker | None = None, 
 def test_the_log_of_a_run_has_its_events_in_order() -> None:
     """RunStarted is first, RunFinished last, and the numbers have no gap."""
     log = log_of(call("look", call_id="c1", n=1), "Done.")
-    assert [entry.type for entry in log] == [
-        "RunStarted",
-        "TurnStarted",
-        "ToolCallDelta",
-        "ToolCallDelta",
-        "CompletionFinished",
-        "ToolCallStarted",
-        "ToolCallFinished",
-        "TurnStarted",
-        "TextDelta",
-        "CompletionFinished",
-        "RunFinished",
-    ]
+    call_types = ["ToolCallDelta", "ToolCallDelta", "CompletionFinished", "ToolCallStarted", "ToolCallFinished"]
+    last_types = ["TurnStarted", "TextDelta", "CompletionFinished", "RunFinished"]
+    assert [entry.type for entry in log] == ["RunStarted", "TurnStarted", *call_types, *last_types]
     assert [entry.seq for entry in log] == list(range(len(log)))
     assert [entry.is_last for entry in log] == [False] * (len(log) - 1) + [True]
-    assert log[0].to_dict() == {
-        "seq": 0,
-        "at": log[0].at_ms,
-        "type": "RunStarted",
-        "run_id": "run0",
-        "conversation": "chat",
-        "agent": "A",
-        "before": 0,
-        "messages": [USER],
-        "resume": False,
-        "calls": [],
-        "context_variables": {"kept": 1},
-    }
+    started: Json = {"seq": 0, "at": log[0].at_ms, "type": "RunStarted", "run_id": "run0", "conversation": "chat"}
+    started |= {"agent": "A", "before": 0, "messages": [USER], "resume": False, "calls": []}
+    assert log[0].to_dict() == {**started, "context_variables": {"kept": 1}}
     assert log[-1].response["text"] == "Done."
     assert log[-1].response["run_id"] == "run0"
     assert log[1].response == {}
 
 
-def test_a_resumed_run_begins_with_its_open_calls_and_decisions() -> None:
+def test_the_log_of_a_resumed_run_starts_with_its_open_calls_and_decisions() -> None:
     """Decisions are in their JSON form or as their fields; the calls have the ids of the run before."""
     twice = [call("ask", call_id="c1", n=1), call("ask", call_id="c1", n=2)]
     first = logged_now(Scene([twice, "Done."], decided={"ask": {"deny": "late"}}, cut=None))
@@ -101,7 +86,7 @@ def test_a_resumed_run_begins_with_its_open_calls_and_decisions() -> None:
     assert [each.get("call_id") for each in finished] == [None, "c1~2"]
 
 
-def test_calls_that_wait_say_what_for() -> None:
+def test_waiting_calls_have_a_kind() -> None:
     """An approval, a question or an external tool; a call behind them asks nothing."""
     for name, kind in (("ask", "approval"), ("question", "question"), ("page_open", "external")):
         log = log_of([call(name, n=1), call("look", n=1)])
@@ -123,7 +108,7 @@ def test_a_change_of_the_context_names_the_calls_that_may_have_made_it() -> None
 
 
 def test_messages_that_no_event_has_are_recorded() -> None:
-    """A handoff that replaces another one says so in the history only."""
+    """Only the history has the note of a handoff that replaces another handoff."""
     b, c = Agent(name="B"), Agent(name="C")
     agent = Agent(name="A", functions=[b, c])
     calls = [call("transfer_to_b", call_id="c1"), call("transfer_to_c", call_id="c2")]
@@ -138,7 +123,7 @@ def test_messages_that_no_event_has_are_recorded() -> None:
     assert folded.agent == "C"
 
 
-def test_a_cut_call_is_told_as_its_tool_is_declared() -> None:
+def test_the_answer_of_a_cut_call_depends_on_its_tool() -> None:
     """A repeatable function stays open; one that was left alone may still be running."""
 
     @tool(repeatable=True)
@@ -178,11 +163,8 @@ def test_a_request_as_sent_has_its_tools_only_when_they_change() -> None:
 
     agent.functions = [look]
     logged_by(agent, [call("look"), call("look"), "Done."], maker, middleware=[watch])
-    assert [sorted(entry.fields) for entry in found] == [
-        ["instructions", "message_count", "model", "settings", "tools"],
-        ["instructions", "message_count", "model", "settings", "tools"],
-        ["instructions", "message_count", "model", "settings"],
-    ]
+    fields = ["instructions", "message_count", "model", "settings"]
+    assert [sorted(entry.fields) for entry in found] == [[*fields, "tools"], [*fields, "tools"], fields]
     assert found[0].fields["instructions"] == "Be kind."
     assert found[0].fields["settings"]["temperature"] == 0
     assert found[0].fields["tools"][0]["function"]["name"] == "look"
@@ -191,24 +173,18 @@ def test_a_request_as_sent_has_its_tools_only_when_they_change() -> None:
 
 @pytest.mark.parametrize(
     ("error", "public"),
-    [(ValueError("secret"), "The run ended with an error."), (ConfigurationError("secret"), "told")],
+    [(ValueError("secret"), "The run ended with an error."), (ConfigurationError("secret"), "a mistake")],
 )
 def test_an_error_has_a_text_for_readers(error: Exception, public: str) -> None:
-    """The log has the real one beside it; a run that had not begun has no response."""
-    tell: Callable[[BaseException], str] = lambda each: "told" if isinstance(each, ConfigurationError) else public  # noqa: E731
-    maker = EntryMaker(error_text=tell)
+    """The log has the real text too; a run that had not started has no response."""
+    own = isinstance(error, ConfigurationError)
+    maker = EntryMaker(error_text=lambda _: public) if own else EntryMaker()
     agent = Agent(name="A")
     maker.started("run", "chat", agent)
     (entry,) = maker.failed(error)
     assert entry.type == "RunFailed"
     assert entry.fields == {"error": {"type": type(error).__name__, "message": "secret", "public_message": public}}
     assert maker.folded._ending is entry
-
-
-def test_the_default_text_of_an_error_says_nothing_of_it() -> None:
-    """One general sentence."""
-    (entry,) = EntryMaker().failed(ValueError("secret"))
-    assert entry.fields["error"]["public_message"] == "The run ended with an error."
 
 
 def test_a_run_that_was_left_keeps_its_response() -> None:
@@ -219,17 +195,11 @@ def test_a_run_that_was_left_keeps_its_response() -> None:
     response: Response = Response(agent=agent, context_variables={"n": 1}, stop="cancelled", run_id="run")
     changed, last = maker.stopped("cancelled", response)
     assert changed.fields == {"agent": "A", "changes": {"n": 1}, "removed": [], "by": []}
-    assert (last.type, last.at_ms, last.fields["reason"], last.response["stop"]) == (
-        "RunStopped",
-        7,
-        "cancelled",
-        "cancelled",
-    )
+    assert (last.type, last.at_ms, last.fields["reason"]) == ("RunStopped", 7, "cancelled")
+    assert last.response["stop"] == "cancelled"
     (bare,) = EntryMaker().stopped("process_died")
-    assert bare.fields == {
-        "reason": "process_died",
-        "message": "The process of the run ended before the end of the run.",
-    }
+    assert bare.fields["reason"] == "process_died"
+    assert bare.fields["message"] == "The process of the run ended before the end of the run."
     (other,) = EntryMaker().stopped("enough")
     assert other.fields["message"] == "The run was stopped: enough."
 
@@ -241,22 +211,14 @@ def test_an_agent_whose_functions_cannot_be_offered_leaves_a_log() -> None:
         return ""
 
     broken = Agent(name="B", functions=[bad])
-    maker = EntryMaker(
-        [
-            USER,
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}],
-            },
-        ]
-    )
+    asked = {"id": "c1", "type": "function", "function": {"name": "bad", "arguments": "{}"}}
+    maker = EntryMaker([USER, {"role": "assistant", "content": None, "tool_calls": [asked]}])
     entry = maker.started("run", "chat", broken, resume=True)
     assert entry.fields["calls"] == [{"index": 0, "id": "c1", "name": "bad", "arguments": "{}"}]
 
 
 def test_deltas_that_follow_each_other_are_joined() -> None:
-    """The joined entry has the number of the last and the time of the first; another kind of delta begins another one."""
+    """The joined entry has the number of the last and the time of the first; another kind of delta starts another entry."""
 
     def delta(seq: int, text: str, kind: str = "TextDelta") -> Entry:
         return Entry(seq, seq * 10, kind, {"text": text})
@@ -266,36 +228,26 @@ def test_deltas_that_follow_each_other_are_joined() -> None:
         return Entry(seq, seq * 10, "ToolCallDelta", fields)
 
     entries = [delta(1, "a"), delta(2, "b"), delta(3, "c", "ReasoningDelta"), delta(4, "d"), piece(5, 0, "x", None)]
-    entries += [
-        piece(6, 0, None, "{"),
-        piece(7, 0, None, "}"),
-        piece(8, 1, "y", "{"),
-        piece(9, 0, None, " "),
-        Entry(10, 0, "X", {}),
-    ]
+    entries += [piece(6, 0, None, "{"), piece(7, 0, None, "}"), piece(8, 1, "y", "{"), piece(9, 0, None, " ")]
     found = [
         (each.seq, each.at_ms, each.first, each.fields.get("text", each.fields.get("arguments")))
-        for each in joined(entries)
+        for each in joined([*entries, Entry(10, 0, "X", {})])
     ]
-    assert found == [
-        (2, 10, 1, "ab"),
-        (3, 30, None, "c"),
-        (4, 40, None, "d"),
-        (7, 50, 5, "{}"),
-        (8, 80, None, "{"),
-        (9, 90, None, " "),
-        (10, 0, None, None),
-    ]
+    texts = [(2, 10, 1, "ab"), (3, 30, None, "c"), (4, 40, None, "d")]
+    assert found == [*texts, (7, 50, 5, "{}"), (8, 80, None, "{"), (9, 90, None, " "), (10, 0, None, None)]
     again = list(joined([*joined(entries[:2]), delta(3, "c")]))
     assert [(each.seq, each.first, each.fields["text"]) for each in again] == [(3, 1, "abc")]
     assert list(joined([])) == []
 
 
 def test_an_entry_is_one_line_of_json() -> None:
-    """It comes back as it was; an entry that was joined says from where."""
+    """Reading it gives an equal entry; a joined entry has the number of its first delta."""
     entry = Entry(5, 7, "TextDelta", {"text": "ä\n\u2028"}, 3)
     assert entry.to_json() == '{"seq":5,"at":7,"type":"TextDelta","first":3,"text":"ä\\n\u2028"}'.encode()
-    assert Entry.from_dict(entry.to_dict()) == entry
+    assert entry.to_json() is entry.to_json()  # the log and all readers share its bytes
+    other = Entry.from_dict(entry.to_dict())
+    assert other == entry
+    assert repr(other) == repr(entry)
     assert NativeWire().encode(entry) == [b"id: 5\ndata: " + entry.to_json() + b"\n\n"]
     assert as_json({"a": [1, None]}) == b'{"a":[1,null]}'
     assert (HEARTBEAT, retry(1000)) == (b":\n\n", b"retry: 1000\n\n")
@@ -316,8 +268,8 @@ def test_public_ids_are_the_same_for_each_reader() -> None:
     assert public_ids([USER]) == {}
 
 
-def test_a_log_without_its_beginning_is_folded_as_far_as_it_goes() -> None:
-    """An answer of an unknown call makes that call; an unknown type says nothing."""
+def test_a_log_without_its_start_is_folded() -> None:
+    """An answer of an unknown call makes that call; an unknown type is ignored."""
     folded = Folded()
     folded._add(Entry(0, 0, "ToolCallFinished", {"index": 0, "id": "c1", "name": "f", "content": "x"}))
     folded._add(Entry(1, 0, "Later", {}))
@@ -335,22 +287,9 @@ def test_a_call_that_waits_in_a_resumed_run_is_marked_in_a_message_of_its_own() 
     assert (marked["role"], marked["tool_call_id"], marked["content"]) == ("tool", "c1", "why")
 
 
-def test_messages_that_a_run_got_while_it_was_at_work_are_recorded() -> None:
+def test_messages_that_a_run_got_meanwhile_are_recorded() -> None:
     """They stand before the turn that they belong to."""
-    log, maker, agent = list[Entry](), EntryMaker(), Agent(name="A")
-
-    async def run() -> None:
-        log.append(maker.started("run", "chat", agent, [USER]))
-        async with (
-            AsyncSwarm(client=ScriptedModel(["One.", "Two."]).client()) as swarm,
-            swarm.stream(agent, [USER]) as stream,
-        ):
-            async for event in stream:
-                log.extend(maker.event(event, lambda: stream.response))
-                if len(log) == 2:
-                    stream.send("More.")
-
-    anyio.run(run)
+    log = logged_by(Agent(name="A"), ["One.", "Two."], more="More.")
     (recorded,) = [entry.fields for entry in log if entry.type == "MessagesRecorded"]
     assert recorded == {"start": 1, "messages": [{"role": "user", "content": "More."}]}
     assert [each["content"] for each in fold(log[:-1]).response_messages] == ["One.", "More.", "Two."]
@@ -364,9 +303,8 @@ def test_an_answer_cut_in_the_middle_is_partial() -> None:
     assert fold(log).partial == ""
 
 
-def test_the_json_of_an_entry_is_made_once() -> None:
-    """The log and all readers of this process share its bytes; two entries are equal with and without them."""
-    entry, other = Entry(3, 4, "TextDelta", {"text": "a"}), Entry(3, 4, "TextDelta", {"text": "a"})
-    assert entry.to_json() is entry.to_json()
-    assert NativeWire().encode(entry) == [b'id: 3\ndata: {"seq":3,"at":4,"type":"TextDelta","text":"a"}\n\n']
-    assert entry == other and repr(entry) == repr(other)
+def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
+    """Its text has the type and the message of the original error."""
+    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, {}, None)
+    assert isinstance(outcome.error, ToolError)
+    assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")

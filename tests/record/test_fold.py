@@ -1,4 +1,4 @@
-"""fold: what a log says is what the run has left, at every cut."""
+"""`fold` and `Facts`: at every cut, a log gives the history of its run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aswarm import Agent, AsyncSwarm, agent_tool, tool
 from aswarm._record.entries import Entry
+from aswarm._record.facts import CallKey, Facts
 from aswarm._record.fold import fold
 from aswarm._values.messages import WAITING, normalize, to_wire
-from aswarm.testing import ScriptedAnswer, call, check_history
+from aswarm.conversations import MemoryStore
+from aswarm.runs import LocalRuns, NewRun, Run
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
+from tests.support.runs.kept_runs import entries_of, types_of
 from tests.support.runs.run_logs import Scene, logged_now, scenes
 
 pytestmark = pytest.mark.slow
@@ -25,7 +30,7 @@ def plain(value: Any) -> Any:
 
 
 def without_marks(messages: list[Json]) -> list[Json]:
-    """The messages without what calls wait for: calls that a run does not reach are marked at its end only."""
+    """Return the messages without the marks of waiting calls: a run marks the calls that it does not reach only at its end."""
     left = [{key: value for key, value in message.items() if key != WAITING} for message in messages]
     return [new for new, old in zip(left, messages, strict=True) if not (old["role"] == "tool" and WAITING in old)]
 
@@ -51,11 +56,7 @@ HANDOFFS_BEFORE_A_CALL_THAT_WAITS = replace(
     AGENT_TWICE,
     script=[
         ScriptedAnswer(
-            calls=[
-                call("transfer_to_b", call_id="c1"),
-                call("hand", call_id="c1", n=0),
-                call("ask", call_id="c1", n=0),
-            ]
+            calls=[call("transfer_to_b", call_id="c1"), call("hand", call_id="c1", n=0), call("ask", call_id="c1", n=0)]
         ),
         *["The end."] * 5,
     ],
@@ -65,12 +66,12 @@ HANDOFFS_BEFORE_A_CALL_THAT_WAITS = replace(
 @example(AGENT_TWICE)
 @example(HANDOFFS_BEFORE_A_CALL_THAT_WAITS)
 @given(scenes())
-def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
+def test_a_log_gives_the_response_at_every_event(scene: Scene) -> None:
     """With calls one after another, the fold of the log so far is the response of the run at that moment."""
 
     def check(event: Any, folded: Any, response: Any) -> None:
         messages = without_marks(plain(response.messages))
-        if folded._is_resumed_turn:  # what a user has decided is known before its events; the turn's end says it
+        if folded._is_resumed_turn:  # the response has the decisions of the user earlier than the events
             return
         assert without_marks(folded.response_messages) == messages
         assert folded.active_agent == response.agent.name
@@ -87,7 +88,7 @@ def test_a_log_says_at_every_event_what_the_response_says(scene: Scene) -> None:
 
 @given(scenes(concurrent=True), st.data())
 def test_a_cut_log_is_a_valid_history(scene: Scene, data: st.DataObject) -> None:
-    """Cut anywhere, a log gives a history that a run can continue: a beginning of the whole one, and answers of its last turn."""
+    """Cut anywhere, a log gives a history that a run can continue: the first messages, and answers of the last turn."""
     found = logged_now(scene)
     for log, history in zip(found.logs, found.histories, strict=True):
         at = data.draw(st.integers(1, len(log)))
@@ -102,28 +103,37 @@ def test_a_cut_log_is_a_valid_history(scene: Scene, data: st.DataObject) -> None
         check_history(messages, allow_open=True, ordered=False)
 
 
-def test_a_call_that_had_not_begun_beside_a_handoff_is_told_as_interrupted() -> None:
+def fold_of(log: list[tuple[str, Json]]) -> Any:
+    return fold(Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log))
+
+
+def calls_of(count: int) -> list[Json]:
+    return [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(count)]
+
+
+def test_a_call_that_had_not_started_beside_a_handoff_is_interrupted() -> None:
     """The agent that takes over has an answer to each call before it."""
-    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(2)]
     done = {"index": 0, "id": "c0", "name": "f", "content": "over", "error": None, "handoff": "B"}
     log = [
         ("RunStarted", {"run_id": "r", "agent": "A", "messages": [], "calls": []}),
-        ("CompletionFinished", {"message": {"role": "assistant", "content": None, "tool_calls": calls}, "usage": {}}),
+        (
+            "CompletionFinished",
+            {"message": {"role": "assistant", "content": None, "tool_calls": calls_of(2)}, "usage": {}},
+        ),
         ("ToolCallStarted", {"index": 0, "id": "c0", "name": "f"}),
         ("ToolCallFinished", done),
     ]
-    folded = fold(Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log))
+    folded = fold_of(log)
     assert [message["content"] for message in folded.messages[1:]] == ["over", "not run: interrupted"]
     assert folded.active_agent == "B"
 
 
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("has_started", [False, True])
-def test_a_call_that_waits_beside_a_handoff_says_whether_functions_have_run_inside(
+def test_a_call_that_waits_beside_a_handoff_is_unknown_if_functions_have_run_inside(
     *, resumed: bool, has_started: bool
 ) -> None:
-    """Of an agent tool, in the run that began to wait, and in one that does not reach the call."""
-    calls = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(2)]
+    """This holds in the run that started to wait, and in a run that does not reach the call."""
     open_ones = [{"index": n, "id": f"c{n}", "name": "f"} for n in range(2)]
     held = {**open_ones[0], "reason": "?", "kind": "question", "data": {"started_inside": has_started}}
     done = {**open_ones[1], "content": "over", "error": None, "handoff": "B"}
@@ -131,7 +141,7 @@ def test_a_call_that_waits_beside_a_handoff_says_whether_functions_have_run_insi
         open_ones[0]["started_inside"] = has_started
         log: list[Any] = [("RunStarted", {"run_id": "r", "agent": "A", "messages": [], "calls": open_ones})]
     else:
-        message = {"role": "assistant", "content": None, "tool_calls": calls}
+        message = {"role": "assistant", "content": None, "tool_calls": calls_of(2)}
         log = [
             ("RunStarted", {"run_id": "r", "agent": "A", "messages": [], "calls": []}),
             ("CompletionFinished", {"message": message, "usage": {}}),
@@ -139,13 +149,13 @@ def test_a_call_that_waits_beside_a_handoff_says_whether_functions_have_run_insi
             ("CallWaiting", held),
         ]
     log += [("ToolCallStarted", open_ones[1]), ("ToolCallFinished", done)]
-    folded = fold(Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log))
+    folded = fold_of(log)
     text = "cancelled; its outcome is unknown" if has_started else "not run: interrupted"
     assert [message["content"] for message in folded.messages if message["role"] == "tool"] == [text, "over"]
 
 
 def test_a_call_that_had_asked_inside_and_then_needs_an_approval() -> None:
-    """The approval has no data of its own; that functions have run inside stays true."""
+    """The approval has no data of its own, but functions have run inside, so the outcome is unknown."""
     open_one = {"index": 0, "id": "c0", "name": "f", "started_inside": True}
     left = {"index": 1, "id": "c1", "name": "go"}
     log: list[Any] = [
@@ -154,5 +164,59 @@ def test_a_call_that_had_asked_inside_and_then_needs_an_approval() -> None:
         ("ToolCallStarted", left),
         ("ToolCallFinished", {**left, "content": "over", "error": None, "handoff": "B"}),
     ]
-    folded = fold(Entry(seq, 0, kind, fields) for seq, (kind, fields) in enumerate(log))
+    folded = fold_of(log)
     assert [message["content"] for message in folded.messages] == ["cancelled; its outcome is unknown", "over"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_a_log_that_is_cut_after_the_wait_gives_the_whole_history(depth: int) -> None:
+    """The entry of a call that waits has the inner run, like the history. The log has no second copy, and readers get less."""
+
+    @tool(approve=True)
+    async def refund(order: int) -> str:
+        return f"refunded {order}"
+
+    agent = Agent(name="Level 0", functions=[refund])
+    for level in range(depth):
+        agent = Agent(name=f"Level {level + 1}", functions=[agent_tool(agent, name="below")])
+    steps: list[Any] = [[call("below", call_id="b", request="x")]] * depth
+    model = ScriptedModel([*steps, [call("refund", call_id="r", order=1)]])
+    async with (
+        MemoryStore() as store,
+        AsyncSwarm(model.client()) as swarm,
+        LocalRuns(swarm, store=store, agents=[agent]) as runs,
+    ):
+        new = NewRun("ann", "c", "Go")
+        entries = await entries_of(Run(runs, await runs.start(new)))
+        stored = await store.load("ann/c")
+    assert stored is not None
+    at = types_of(entries).index("CallWaiting")
+    assert fold(entries[: at + 1]).messages == stored.messages
+    assert fold(entries).messages == stored.messages
+    assert "MessagesRecorded" not in types_of(entries)
+    shown = entries[at].to_dict()
+    assert shown["data"] == stored.waiting[0].data
+    assert not any(key.startswith("_") for key in shown)
+    assert [*Facts(entries).waiting.values()] == [entries[at].fields]
+
+
+# --- entries of a newer version ---
+
+TURN = Entry(1, 0, "TurnStarted", {"agent": "Boss", "turn": 1})
+LATER = Entry(2, 0, "Later", {"instructions": "secret", "index": 0})
+
+
+def test_an_unknown_type_changes_neither_the_history_nor_the_facts() -> None:
+    """The run continues as if the entry were missing."""
+    folded, facts = fold([TURN, LATER]), Facts([TURN, LATER])
+    assert folded.messages == []
+    assert not (facts.completions or facts.started or facts.waiting or facts.finished)
+
+
+def test_an_unknown_type_inside_code_is_not_taken_for_a_result() -> None:
+    """Otherwise the call would be answered from this entry, and would never run."""
+    value = {"type": "Later", "index": 0, "name": "erase"}
+    facts = Facts([TURN, Entry(2, 0, "ToolProgress", {"index": 0, "value": value, "_inside": True})])
+    assert CallKey(1, 0, 0) not in facts.finished
+    assert not facts.made

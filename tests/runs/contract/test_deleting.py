@@ -4,78 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
 import pytest
 
-from aswarm.runs import (
-    AnswersRefused,
-    CallAnswer,
-    ConversationNotFound,
-    NewRun,
-    RequestRefused,
-    Run,
-    RunActive,
-    RunNotFound,
-)
-from aswarm.testing import ScriptedModel, call
-from tests.support.runs.kept_runs import FACTORIES, Place, Workshop, also_durable, kinds
+from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, RequestRefused, RunActive
+from aswarm.testing import call
+from tests.support.runs.kept_runs import Place, Workshop, also_durable
 
 pytestmark = pytest.mark.anyio
 
 Open: TypeAlias = Callable[..., AbstractAsyncContextManager[Place]]
 ERASE = [call("erase", name="a file", call_id="e"), "It is gone."]
-
-
-@pytest.fixture
-def workshop() -> Workshop:
-    return Workshop()
-
-
-@pytest.fixture(params=kinds())
-def kind(request: pytest.FixtureRequest) -> str:
-    """The name of an implementation."""
-    name: str = request.param
-    if name.startswith("durable"):
-        pytest.importorskip("dbos", reason="durable runs need dbos")
-    return name
-
-
-@pytest.fixture
-def anyio_backend(kind: str) -> str:
-    return kind.partition("-")[2]
-
-
-@pytest.fixture
-def place(kind: str, request: pytest.FixtureRequest, tmp_path: Path, workshop: Workshop) -> Open:
-    """Opens an implementation with a scripted model: `async with place([...]) as it: ...`."""
-
-    def server() -> str:
-        uri: str = request.getfixturevalue("postgres")
-        return uri
-
-    def opened(script: Any, **settings: Any) -> AbstractAsyncContextManager[Place]:
-        return FACTORIES[kind](tmp_path, server, ScriptedModel(script), workshop, **settings)
-
-    return opened
-
-
-async def waiting(it: Place, conversation: str = "c", *, user: str = "ann") -> Run:
-    """Start a run that waits for an answer."""
-    run = await it.start(conversation=conversation, user=user)
-    assert (await run.result()).stop == "waiting"
-    return run
-
-
-async def exists(it: Place, run: Run) -> bool:
-    """Return whether the log has the run."""
-    try:
-        await it.runs.get(run.id, user=run.record.user)
-    except RunNotFound:
-        return False
-    return True
 
 
 def before(monkeypatch: pytest.MonkeyPatch, runs: Any, method: str, act: Callable[[], Any]) -> None:
@@ -92,7 +33,7 @@ def before(monkeypatch: pytest.MonkeyPatch, runs: Any, method: str, act: Callabl
 
 @also_durable("postgres")
 async def test_a_deleted_conversation_leaves_nothing(place: Open) -> None:
-    """The conversation and its runs are gone. Without a conversation, nothing can be deleted."""
+    """Neither its runs nor its messages. An unknown conversation cannot be deleted."""
     async with place(["Hello.", "Hello again."]) as it:
         runs = [await it.start(), await it.start(conversation="other")]
         for run in runs:
@@ -100,7 +41,7 @@ async def test_a_deleted_conversation_leaves_nothing(place: Open) -> None:
         with pytest.raises(ConversationNotFound):
             await it.runs.delete_conversation("c", user="bob")
         await it.runs.delete_conversation("c", user="ann")
-        assert [await exists(it, run) for run in runs] == [False, True]
+        assert [await it.has(run) for run in runs] == [False, True]
         assert await it.store.load("ann/c") is None
         assert await it.store.load("ann/other") is not None
         with pytest.raises(ConversationNotFound):
@@ -111,36 +52,29 @@ async def test_a_conversation_with_an_active_run_is_not_deleted(place: Open, wor
     """Its earlier runs stay too."""
     async with place(["Hello.", call("slow"), "Done."]) as it:
         await (await it.start()).last_entry()
-        run = await it.start()
-        await workshop.began.wait()
+        run = await it.start_slow()
         with pytest.raises(RunActive):
             await it.runs.delete_conversation("c", user="ann")
         workshop.go.set()
         await run.last_entry()
         assert len(await it.runs.list(user="ann")) == 2
-        assert [message["role"] for message in await it.history()] == [
-            "user",
-            "assistant",
-            "user",
-            "assistant",
-            "tool",
-            "assistant",
-        ]
+        roles = [message["role"] for message in await it.history()]
+        assert roles == ["user", "assistant", "user", "assistant", "tool", "assistant"]
 
 
-@pytest.mark.parametrize("what", ["answer", "message", "regenerate"])
+@pytest.mark.parametrize("request_", ["answer", "message", "regenerate"])
 async def test_a_request_beside_a_faster_deletion_starts_nothing(
-    place: Open, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, what: str
+    place: Open, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, request_: str
 ) -> None:
     """It has loaded the conversation, which is deleted before its run is recorded."""
     async with place(lambda _: ERASE[0]) as it:
-        run = await waiting(it)
+        run = await it.waiting()
         before(monkeypatch, it.runs, "_record", lambda: it.runs.delete_conversation("c", user="ann"))
         new = {
             "answer": NewRun("ann", "c", answers=[CallAnswer("e", run_id=run.id, approve=True)]),
             "message": NewRun("ann", "c", "And now?"),
             "regenerate": NewRun("ann", "c", regenerate=True),
-        }[what]
+        }[request_]
         with pytest.raises(RequestRefused) as refused:
             await it.runs.start(new)
         assert refused.value.status_code in (404, 409)
@@ -154,7 +88,7 @@ async def test_a_deletion_beside_a_faster_answer_deletes_nothing(
 ) -> None:
     """The answer has started its run before the deletion reaches the database."""
     async with place(ERASE) as it:
-        run, runs = await waiting(it), []
+        run, runs = await it.waiting(), []
 
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
@@ -163,14 +97,13 @@ async def test_a_deletion_beside_a_faster_answer_deletes_nothing(
         with pytest.raises(RunActive):
             await (it.runs.forget if forgets else it.runs.delete_conversation)("c", user="ann")
         assert (await runs[0].result()).text == "It is gone."
-        assert (workshop.erased, await exists(it, run), len(await it.history())) == (["a file"], True, 4)
+        assert (workshop.erased, await it.has(run), len(await it.history())) == (["a file"], True, 4)
 
 
 async def test_a_message_that_waited_does_not_continue_a_deleted_conversation(place: Open, workshop: Workshop) -> None:
-    """Its conversation is gone when the run before it has ended, so the message is refused."""
+    """Its conversation is deleted before the end of the run that it waits for, so the message is refused."""
     async with place([call("slow"), "Done.", "And now this."]) as it:
-        run = await it.start()
-        await workshop.began.wait()
+        run = await it.start_slow()
         refusals: list[RequestRefused] = []
 
         async def wait() -> None:
@@ -190,12 +123,12 @@ async def test_a_message_that_waited_does_not_continue_a_deleted_conversation(pl
 async def test_a_cancel_beside_an_answer(place: Open, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel that is faster refuses the answer; a cancel that is later does not stop the run of the answer."""
     async with place([ERASE[0], *ERASE]) as it:
-        run = await waiting(it)
+        run = await it.waiting()
         before(monkeypatch, it.runs, "_record", lambda: it.runs.cancel(run.id, user="ann"))
         with pytest.raises(AnswersRefused):
             await run.answer({"e": True})
         assert (workshop.erased, (await it.runs.get(run.id, user="ann")).status) == ([], "stopped")
-        run = await waiting(it)
+        run = await it.waiting()
         answered = await run.answer({"e": True})
         assert (await it.runs.cancel(run.id, user="ann")).status == "finished"
         assert (await answered.result()).text == "It is gone."
@@ -209,15 +142,14 @@ async def test_old_runs_are_deleted_beside_an_answer(
     async with place(["Hello.", *ERASE]) as it:
         old, runs = await it.start(conversation="old"), []
         await old.last_entry()
-        run = await waiting(it)
+        run = await it.waiting()
 
         async def answer() -> None:
             runs.append(await run.answer({"e": True}))
 
         before(monkeypatch, it.runs, "_before_delete", answer)
         monkeypatch.setattr(it.runs, "limits", type(it.runs.limits)(kept_runs=0))
-        forgetting: Any = it.runs
-        await forgetting._forget_old()
-        assert not await exists(it, old)
+        await it.forget_old()
+        assert not await it.has(old)
         assert (await runs[0].result()).text == "It is gone."
         assert workshop.erased == ["a file"]

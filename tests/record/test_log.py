@@ -1,0 +1,120 @@
+"""The transactions of the log: attempts, reading in pieces, and the costs of long logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aswarm._record import log
+from aswarm._record.entries import now
+from aswarm._record.log import Ending, LogRow, RunToStart
+from aswarm._sql.databases import memory
+from aswarm._sql.transactions import single
+from aswarm.conversations._statements import SCHEMA
+from aswarm.runs import Limits, _deleting
+
+pytestmark = pytest.mark.anyio
+
+
+class Log:
+    """The transactions of the log on a database in memory."""
+
+    def __init__(self) -> None:
+        self.database = memory(SCHEMA)
+
+    async def insert(self, *run_ids: str) -> None:
+        for run_id in run_ids:
+            await self.database.run(log.insert, RunToStart(run_id, "ann", "", owner="me#1"), 1, LogRow(0, 0, b"{}"))
+
+    async def count(self, steps: list[None]) -> None:
+        """Add to `steps` for each 100 operations of SQLite from now on."""
+        await self(single, lambda connection: connection.set_progress_handler(lambda: steps.append(None), 100))
+
+    def __call__(self, function: Any, *arguments: Any, **keywords: Any) -> Any:
+        return self.database.run(function, *arguments, **keywords)
+
+
+async def test_only_the_last_attempt_writes() -> None:
+    """After the start of another attempt, and after the end, the entries and the end of an attempt are refused."""
+    it, row = Log(), LogRow(1, 1, b"1")
+    await it.insert("r")
+    assert await it(log.append, "r", 1, row)
+    taken = await it(log.take, "r", "other", "1")
+    assert (taken.attempt, taken.deaths) == (2, 1)
+    assert (await it(log.take, "r", "other", "1")).attempt == 2  # the same transaction again
+    late = LogRow(2, 2, b"late")
+    assert not await it(log.append, "r", 1, late)
+    assert not await it(log.end, "r", 1, late, Ending("finished"), now())
+    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"), now())
+    assert await it(log.end, "r", 2, LogRow(1_000_000, 1_000_000, b"end"), Ending("stopped", "process_died"), now())
+    assert not await it(log.append, "r", 2, late)
+    rows, is_active = await it(log.read, "r", 0)
+    assert ([each.data for each in rows], is_active) == ([b"1", b"end"], False)
+
+
+async def test_a_record_costs_the_same_however_long_the_log_is() -> None:
+    """An index finds the number of its last entry."""
+    it, steps = Log(), list[None]()
+    await it.insert("1")
+    for number in range(1, 2_000):
+        await it(log.append, "1", 1, LogRow(number, number, b"{}"))
+    await it.count(steps)
+    assert (await it(log.find, "1", "ann")).last == 1_999
+    assert len(steps) < 10
+
+
+async def test_the_end_of_a_log_costs_the_same_however_long_the_log_is() -> None:
+    """The rows that have only deltas are not read, neither for the last entry nor for the messages of the response."""
+    it, steps = Log(), list[None]()
+    await it.insert("1")
+    for number in range(1, 2_000):
+        delta = b'{"seq":%d,"at":0,"type":"TextDelta","text":"\\n{\\"type\\":\\"TurnStarted\\"}"}' % number
+        await it(log.append, "1", 1, LogRow(number, number, delta))
+    end = LogRow(2_000, 2_001, b'{"seq":2000,"at":0,"type":"TextDelta"}\n{"seq":2001,"at":0,"type":"RunFinished"}')
+    await it(log.end, "1", 1, end, Ending("finished"), now())
+    await it.count(steps)
+    assert [row.first for row in await it(log.facts, "1")] == [0, 2_000]
+    for after in (1_999, 2_000):
+        rows, _ = await it(log.read, "1", after)
+        assert [row.first for row in rows] == [2_000]
+    assert len(steps) < 10
+
+
+async def test_the_newest_runs_of_a_user_are_found_by_an_index() -> None:
+    """The database sorts nothing, and reads no other run."""
+    it = Log()
+    for conversation in (None, "c"):
+        statement, parameters = next(log.of_user("ann", conversation, 100))
+        plan = await it(single, f"EXPLAIN QUERY PLAN {statement}", *parameters)
+        assert any("USING INDEX aswarm_run_" in step[-1] for step in plan)
+        assert not [step for step in plan if "TEMP B-TREE" in step[-1] or step[-1].startswith("SCAN")]
+
+
+async def test_a_log_is_read_in_pieces() -> None:
+    """A piece has a limit of bytes; a reader gets at least one row, however large it is."""
+    it = Log()
+    await it.insert("1")
+    for number in range(5):
+        await it(log.append, "1", 1, LogRow(2 * number + 1, 2 * number + 2, b"x" * 200_000))
+    for after, firsts in ((0, [1, 3]), (4, [5, 7]), (7, [7, 9]), (10, [])):
+        rows, is_active = await it(log.read, "1", after)
+        assert ([row.first for row in rows], is_active) == (firsts, True)
+
+
+async def test_the_kept_logs_have_a_size() -> None:
+    """The newest ended runs that fit stay; an active run is not deleted."""
+    it = Log()
+    await it.insert(*"12345")
+    for name in "2345":
+        await it(log.end, name, 1, LogRow(1, 1, b"x" * 98), Ending("finished"), now())
+
+    async def kept(**limits: float) -> set[str]:
+        found = await it(_deleting.surplus, Limits(**limits))
+        await it(_deleting.delete, found.old)
+        return {row.id for row in await it(log.of_user, "ann", None, 9)}
+
+    assert await kept() == {"1", "2", "3", "4", "5"}
+    assert await kept(kept_seconds=60, kept_runs=10, kept_bytes=250) == {"1", "4", "5"}
+    assert await kept(kept_runs=1) == {"1", "5"}
+    assert await kept(kept_seconds=-1) == {"1"}
