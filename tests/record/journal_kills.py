@@ -1,4 +1,4 @@
-"""Kills a batch with SIGKILL at random moments and runs it again, until it has finished; then checks what is left.
+"""Kills a batch with SIGKILL at random moments and runs it again, until it has finished; then checks the results.
 
     python -m tests.record.journal_kills ROUNDS SEED [KILLS]
 
@@ -74,10 +74,7 @@ def _message(item: str, turn: int) -> Json:
 
 
 def agents(folder: Path, pause: float) -> Agent:
-    """Two agents, the first of which hands over to the second; every call leaves a line in `effects`.
-
-    Those of the one function that may run again leave it in `repeated`.
-    """
+    """Return two agents; the first hands off to the second. Every call adds a line to `effects`, or to `repeated` if it may run again."""
 
     async def together(deed: str) -> str:
         await asyncio.sleep(random.random() * pause)
@@ -124,14 +121,13 @@ async def batch(folder: Path, concurrency: int, pause: float) -> None:
 
 
 def seal(response: Response) -> str:
-    """A fingerprint of everything in it."""
     assert response.agent is not None
     everything = response.model_dump(mode="json", exclude={"agent"}) | {"agent": response.agent.name}
     return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
 
 async def check(folder: Path, swarm: AsyncSwarm, agent: Agent) -> None:
-    """What must be true once every item has ended."""
+    """Check the effects and the responses after the end of every item."""
     effects = Counter((folder / "effects").read_text().split())
     assert max(effects.values()) == 1, f"ran twice: {[deed for deed, times in effects.items() if times > 1]}"
     results = [line.split() for line in (folder / "results").read_text().splitlines()]
@@ -147,13 +143,15 @@ async def check(folder: Path, swarm: AsyncSwarm, agent: Agent) -> None:
             assert outcome.response is not None and outcome.attempts == 0
             told.update(_check_item(outcome.response, effects + Counter(set(repeated)), outcome.id))
             unknown += len(outcome.unknown_calls)
-    assert unknown == begun_without_result(folder / "run.sqlite"), "another number of unknown calls was said"
+    assert unknown == started_without_result(folder / "run.sqlite"), (
+        "the responses have another number of unknown calls"
+    )
     append(folder / "told", json.dumps(told))
 
 
-def begun_without_result(journal: Path) -> int:
-    """The calls of which the file has the start, and not the end or an end that is unknown."""
-    begun: dict[tuple[str, int, int], bool] = {}
+def started_without_result(journal: Path) -> int:
+    """Return the number of calls in the file with a start, but without an end or with an unknown end."""
+    started: dict[tuple[str, int, int], bool] = {}
     turns: dict[str, int] = {}
     with contextlib.closing(sqlite3.connect(journal)) as file:
         for item, data in file.execute("SELECT run, data FROM aswarm_entry ORDER BY run, first"):
@@ -161,12 +159,12 @@ def begun_without_result(journal: Path) -> int:
                 turns[item] = turn = entry.get("turn", turns.get(item, 0))
                 key = (item, turn, entry.get("index", -1))
                 if entry["type"] == "ToolCallStarted":
-                    begun[key] = True
+                    started[key] = True
                 elif entry["type"] == "ToolCallFinished":
-                    begun[key] = entry["_outcome"].get("unknown", False)
+                    started[key] = entry["_outcome"].get("unknown", False)
                 elif entry["type"] == "ToolCallWithdrawn":
-                    begun[key] = False
-    return sum(begun.values())
+                    started[key] = False
+    return sum(started.values())
 
 
 def _check_item(response: Response, effects: Counter[str], item: str) -> list[str]:
@@ -197,7 +195,7 @@ def _check_item(response: Response, effects: Counter[str], item: str) -> list[st
 
 
 def in_child(folder: Path, concurrency: int, pause: float) -> int:
-    """Start a process that runs the batch; its id."""
+    """Start a process that runs the batch, and return its id."""
     pid = os.fork()
     if pid:
         return pid
@@ -231,7 +229,7 @@ def one_round(folder: Path, luck: random.Random, most: int) -> int:
 
 
 def main(rounds: int, seed: int, most: int = 25) -> None:
-    """Run the rounds, and print a line that says what was seen in them."""
+    """Run the rounds, and print a line with the counts of all rounds."""
     luck, seen, kills = random.Random(seed), Counter[str](), 0
     for _ in range(rounds):
         folder = Path(tempfile.mkdtemp(prefix="aswarm-kills-"))

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
-from aswarm._record.journal import Journal
+from aswarm.batch import Item
 from aswarm.graph import _directory
-from tests.support.record.journaled import BATCH, Died, Script, begin, calls, dies, noting, rerun, says
+from tests.support.record.journaled import Died, Script, batch, calls, dies, noting, rerun, says
+
+pytestmark = pytest.mark.anyio
 
 # --- requests ---
 
@@ -19,7 +21,6 @@ def agent_of(instructions: str = "Help.", **options: Any) -> Agent:
     return Agent(instructions=instructions, functions=[noting([], "one")], **options)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -43,7 +44,6 @@ async def test_a_request_that_differs_from_the_recorded_one(path: Path, change: 
 # --- handoffs ---
 
 
-@pytest.mark.asyncio
 async def test_a_handoff_is_found_again(path: Path) -> None:
     """Agents in `functions`, and agents that functions visibly return, are found by name, back and forth."""
 
@@ -60,12 +60,10 @@ async def test_a_handoff_is_found_again(path: Path) -> None:
         await rerun(path, Script(calls("to_second"), calls("to_first"), calls("to_second"), dies()), first)
     response = await rerun(path, Script(calls("transfer_to_third"), says("Done")), first)
     assert response.agent is third
-    assert [message["sender"] for message in response.messages if message["role"] == "assistant"] == [
-        *("First", "Second", "First", "Second", "Third")
-    ]
+    senders = [message["sender"] for message in response.messages if message["role"] == "assistant"]
+    assert senders == ["First", "Second", "First", "Second", "Third"]
 
 
-@pytest.mark.asyncio
 async def test_a_ready_handoff_needs_no_record(path: Path) -> None:
     """An agent in `functions` takes over again when the item is resumed, even if another agent has its name."""
     agent = Agent(name="First", functions=[Agent(name="Twin", functions=[Agent(name="Twin")])])
@@ -74,12 +72,10 @@ async def test_a_ready_handoff_needs_no_record(path: Path) -> None:
         await rerun(path, Script(wrong, calls("transfer_to_twin"), calls("transfer_to_twin"), dies()), agent)
     response = await rerun(path, Script(says("Done")), agent)
     assert response.agent is agent.functions[0].functions[0]
-    assert [message["content"][:9] for message in response.messages if message["role"] == "tool"] == [
-        *("Error: wh", '{"assista', '{"assista')
-    ]
+    answers = [message["content"][:9] for message in response.messages if message["role"] == "tool"]
+    assert answers == ["Error: wh", '{"assista', '{"assista']
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["Hidden", "Twin"])
 async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) -> None:
     """An agent that cannot be found, or that shares its name, is refused at the handoff."""
@@ -87,37 +83,32 @@ async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) ->
     twins = [Agent(name="Twin"), Agent(name="Twin")]
 
     def over() -> Any:
-        return getattr(box, "pop")()  # noqa: B009 - what it returns shall not be seen
+        return getattr(box, "pop")()  # noqa: B009 - the graph must not see the agent
 
     first = Agent(name="First", functions=[over, twins[0]])
-    with pytest.raises(
-        ConfigurationError, match=f"over handed off to the agent '{name}'.*agents=\\[\\.\\.\\.\\]"
-    ) as caught:
+    text = f"over handed off to the agent '{name}'.*agents=\\[\\.\\.\\.\\]"
+    with pytest.raises(ConfigurationError, match=text) as caught:
         await rerun(path, Script(calls("over")), first)
     assert caught.value.response is not None and caught.value.response.messages[-1]["role"] == "tool"
     if name == "Hidden":
-        with pytest.raises(
-            ConfigurationError,
-            match=r"the record has a handoff to the agent 'Hidden'. .*no agent of this name .*aswarm graph",
-        ):
+        text = r"the record has a handoff to the agent 'Hidden'. .*no agent of this name .*aswarm graph"
+        with pytest.raises(ConfigurationError, match=text):
             await rerun(path, Script(), first)
     seen = Agent(name="First", functions=[over, Agent(name="Hidden"), twins[0]])
     with pytest.raises(ConfigurationError, match="in its tools"):
         await rerun(path, Script(says("Done")), seen)
 
 
-@pytest.mark.asyncio
-async def test_the_error_of_a_shared_name_says_how_many_agents_have_it(path: Path) -> None:
+async def test_the_error_of_a_shared_name_has_the_number_of_its_agents(path: Path) -> None:
     """The agent itself may be among them, or not."""
     twins = [Agent(name="Twin"), Agent(name="Twin")]
     between = Agent(name="Between", functions=[twins[1]])
-    for found, told in (([twins[0], between], "more than one agent of this name"), ([between], "another agent")):
+    for found, text in (([twins[0], between], "more than one agent of this name"), ([between], "another agent")):
         first = Agent(functions=[hiding(twins[0]), *found])
-        with pytest.raises(ConfigurationError, match=f"agent 'Twin'.*{told}.*Give each agent its own name"):
-            await rerun(path.with_name(told), Script(calls("over")), first)
+        with pytest.raises(ConfigurationError, match=f"agent 'Twin'.*{text}.*Give each agent its own name"):
+            await rerun(path.with_name(text), Script(calls("over")), first)
 
 
-@pytest.mark.asyncio
 async def test_a_finished_item_whose_agent_is_gone(path: Path) -> None:
     """The response of a finished item has an agent of the recorded name all the same, which refuses to run."""
 
@@ -145,7 +136,6 @@ def hiding(*agents: Agent) -> Any:
     return over
 
 
-@pytest.mark.asyncio
 async def test_a_listed_agent_is_found(path: Path) -> None:
     """A handoff to an agent that only the list has is recorded and resumed; a recorded response has that agent."""
     hidden = Agent(name="Hidden")
@@ -159,9 +149,8 @@ async def test_a_listed_agent_is_found(path: Path) -> None:
     assert (await rerun(path, Script(), first, agents=listed)).agent is hidden
 
 
-@pytest.mark.asyncio
 async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
-    """The search for a name begins at the listed agents too."""
+    """The search for a name starts at the listed agents too."""
     far = Agent(name="Far")
     nearer = Agent(name="Nearer", functions=[far])
     listed = [Agent(name="Near", functions=[nearer]), nearer]
@@ -170,7 +159,6 @@ async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
     assert (await rerun(path, Script(), agent, agents=listed)).agent is far
 
 
-@pytest.mark.asyncio
 async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph of a large program takes long; with the agents in the list it is not needed."""
     searched: list[Agent] = []
@@ -182,35 +170,34 @@ async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest
     assert not searched
 
 
-def test_a_search_makes_no_schemas() -> None:
-    """A journal searches on the event loop, and schemas would take most of the time: broken ones are not even noticed."""
+async def test_a_search_makes_no_schemas(path: Path) -> None:
+    """It runs on the event loop, and schemas would take most of the time: a broken schema is not even noticed."""
 
-    def of_no_schema(*numbers: int) -> str:
+    def broken(*numbers: int) -> str:
         return ""
 
-    last = Agent(name="Last", functions=[of_no_schema])
-    first = Agent(name="First", functions=[of_no_schema, hiding(Agent(name="Hidden")), last])
-    assert _directory.AgentDirectory([first]).find("Last") is last
+    last = Agent(name="Last")
+    between = Agent(name="Between", functions=[broken, last])
+    first = Agent(name="First", functions=[hiding(last), between])
+    assert (await rerun(path, Script(calls("over"), says("Done")), first)).agent is last
+    assert (await rerun(path, Script(), first)).agent is last
 
 
-@pytest.mark.asyncio
 async def test_another_agent_of_a_listed_name_is_refused(path: Path) -> None:
-    """A rerun would find the listed one, which is not the agent that has taken over."""
+    """A rerun would find the listed agent, which is not the agent of the handoff."""
     agent = Agent(functions=[hiding(Agent(name="Twin"))])
     with pytest.raises(ConfigurationError, match=r"'Twin'.*another agent of this name is listed"):
         await rerun(path, Script(calls("over")), agent, agents=[Agent(name="Twin")])
 
 
-@pytest.mark.asyncio
 async def test_agents_made_for_each_item(path: Path) -> None:
     """Every item may have an agent of its own."""
-    async with Journal(path, BATCH) as journal:
-        for number in range(70):
-            agent = Agent()
-            assert (await begin(journal, f"{number}", agent)).agent is agent
+    agents = [Agent() for _ in range(70)]
+    async with batch(path, [Item("Hi", agent=agent) for agent in agents], ordered=True) as outcomes:
+        found = [outcome.response async for outcome in outcomes]
+    assert all(response and response.agent is agent for response, agent in zip(found, agents, strict=True))
 
 
-@pytest.mark.anyio
 async def test_another_agent_of_the_name_of_the_first_is_refused(path: Path) -> None:
     """A finished item would otherwise come back with the other agent."""
     with pytest.raises(ConfigurationError, match="two agents named 'A'"):

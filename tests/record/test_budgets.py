@@ -16,7 +16,7 @@ REFUSED = "not run: the budget of 2 tool calls is used up"
 
 
 async def test_a_finished_item_keeps_the_limit_that_ended_it(path: Path) -> None:
-    """The recorded response says which."""
+    """The recorded response has the name of the limit."""
     agent = Agent(functions=[noting([], "one")])
     response = await rerun(path, Script(calls("one", "one", "one")), agent, budget=Budget(tool_calls=2))
     again = await rerun(path, Script(), agent)
@@ -25,7 +25,7 @@ async def test_a_finished_item_keeps_the_limit_that_ended_it(path: Path) -> None
 
 @pytest.mark.parametrize("then", ["stop", "answer"])
 async def test_recorded_calls_count(path: Path, then: str) -> None:
-    """Two ran before the process died, so none runs after it, and those that were refused are refused again."""
+    """Two calls ran before the process died, so no call runs after it."""
     notes: list[str] = []
     agent, budget = Agent(functions=[noting(notes, "one")]), Budget(tool_calls=2, then=then)  # type: ignore[arg-type]
     with pytest.raises(Died):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,17 +11,17 @@ import pytest
 
 from aswarm import Agent, tool
 from aswarm.middleware import CompletionRequest
-from tests.support.record import dying_batch
 from tests.support.record.journaled import Died, kinds, rerun
+from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
 
 
 class Writer:
-    """A source that writes two calls, waits until the function has begun, and may die then."""
+    """A source that writes two calls, waits until the function runs, and may die then."""
 
-    def __init__(self, begun: list[str], *, dies: bool = False, waits: bool = True) -> None:
-        self._begun, self._dies, self._waits = begun, dies, waits
+    def __init__(self, started: list[str], *, dies: bool = False, waits: bool = True) -> None:
+        self._started, self._dies, self._waits = started, dies, waits
 
     async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
         if request.body["messages"][-1]["role"] == "tool":
@@ -33,17 +30,17 @@ class Writer:
         for index in range(2):
             made = {"index": index, "id": f"c{index}", "function": {"name": "look", "arguments": f'{{"x": "{index}"}}'}}
             yield {"choices": [{"index": 0, "delta": {"tool_calls": [made]}, "finish_reason": None}]}
-        while self._waits and not self._begun:
+        while self._waits and not self._started:
             await anyio.lowlevel.checkpoint()
         if self._dies:
             raise Died
         yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
 
 
-def looking(begun: list[str]) -> Agent:
+def looking(started: list[str]) -> Agent:
     @tool(repeatable=True)
     async def look(x: str) -> str:
-        begun.append(x)
+        started.append(x)
         return f"saw {x}"
 
     return Agent(functions=[look])
@@ -61,29 +58,11 @@ async def test_the_entries_are_the_same(tmp_path: Path) -> None:
 
 async def test_a_death_before_the_turn(tmp_path: Path) -> None:
     """The next process repeats the request and the function, and no call is unknown."""
-    begun: list[str] = []
+    started: list[str] = []
     with pytest.raises(Died):
-        await rerun(tmp_path / "journal", Writer(begun, dies=True), looking(begun), eager_tools="always")
-    assert begun == ["0"]
-    response = await rerun(tmp_path / "journal", Writer(begun), looking(begun), eager_tools="always")
+        await rerun(tmp_path / "journal", Writer(started, dies=True), looking(started), eager_tools="always")
+    assert started == ["0"]
+    response = await rerun(tmp_path / "journal", Writer(started), looking(started), eager_tools="always")
     assert response.unknown_calls == []
-    assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["saw 0", "saw 1"]
-    assert sorted(begun) == ["0", "0", "1"]
-
-
-@pytest.mark.processes
-async def test_a_kill_before_the_turn(tmp_path: Path) -> None:
-    """The same for a real death: the journal has no trace of the eager call, and the next process runs it."""
-    command = [sys.executable, "-m", dying_batch.__name__, str(tmp_path / "journal")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        process.kill()
-    assert line == b"runs 0\n"
-    assert "ToolCallStarted" not in kinds(tmp_path / "journal")
-    begun: list[str] = []
-    response = await rerun(tmp_path / "journal", Writer(begun), looking(begun), eager_tools="always")
-    assert response.unknown_calls == []
-    assert [m["content"] for m in response.messages if m["role"] == "tool"] == ["saw 0", "saw 1"]
-    assert sorted(begun) == ["0", "1"]
+    assert contents(response) == ["saw 0", "saw 1"]
+    assert sorted(started) == ["0", "0", "1"]

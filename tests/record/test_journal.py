@@ -1,4 +1,4 @@
-"""The journal of a batch: what a rerun skips, what it resumes, and what it never does twice."""
+"""The journal of a batch: a rerun returns finished items, resumes the others, and repeats no call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from aswarm import (
     Agent,
-    AsyncSwarm,
     CompletionError,
     CompletionRequest,
     ConfigurationError,
@@ -24,17 +23,15 @@ from aswarm import (
     UnknownCall,
     tool,
 )
-from aswarm._record.journal import Journal
-from aswarm._run.loop import Handlers
-from aswarm._run.options import RunOptions
+from aswarm.middleware import Handlers
 from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call, check_history
-from tests.support.record.journaled import BATCH, Died, Json, Script, calls, dies, kinds, noting, rerun, says
+from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, noting, rerun, says
 from tests.support.run.one_turn import contents
 
+pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 
 
-@pytest.mark.anyio
 async def test_the_response_of_a_finished_item_is_returned(path: Path) -> None:
     """The recorded Response is complete, nothing runs, and no request is sent."""
 
@@ -58,7 +55,6 @@ async def test_the_response_of_a_finished_item_is_returned(path: Path) -> None:
     assert context["cart"] == {"items": ["ink"]}
 
 
-@pytest.mark.anyio
 async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
     """Recorded steps are answered from the record: no completion is requested again, and no call runs again."""
     notes: list[str] = []
@@ -74,7 +70,6 @@ async def test_an_item_in_the_middle_is_resumed(path: Path) -> None:
     check_history(response.messages)
 
 
-@pytest.mark.anyio
 async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
     """A call that was started and has no outcome is answered as unknown; a later call of the turn runs."""
     notes: list[str] = []
@@ -95,7 +90,6 @@ async def test_a_call_without_an_outcome_is_not_repeated(path: Path) -> None:
     assert again.unknown_calls == response.unknown_calls == [UnknownCall("two-1", "two", "{}", "Agent")]
 
 
-@pytest.mark.anyio
 async def test_a_repeatable_call_without_an_outcome_runs_again(path: Path) -> None:
     """A call that ended does not; nothing is unknown."""
     notes: list[str] = []
@@ -117,7 +111,6 @@ async def test_a_repeatable_call_without_an_outcome_runs_again(path: Path) -> No
     assert contents(await rerun(path, Script(), agent)) == ["found", "found"]
 
 
-@pytest.mark.anyio
 async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> None:
     """A call that waits for its limiter is not recorded as started: the rerun runs it."""
     notes: list[str] = []
@@ -136,7 +129,6 @@ async def test_a_call_that_waits_for_its_limiter_has_not_started(path: Path) -> 
     assert contents(response) == ["done"]
 
 
-@pytest.mark.anyio
 async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> None:
     """While a function runs, the file has its start, and the completion that asked for it."""
     written: list[str] = []
@@ -152,9 +144,8 @@ async def test_a_start_is_on_the_disk_before_the_function_runs(path: Path) -> No
     assert written == ["CompletionFinished", "ToolCallStarted"]
 
 
-@pytest.mark.anyio
 async def test_an_unknown_call_stays_unknown_in_each_rerun(path: Path) -> None:
-    """Also if a rerun dies too, after it has answered the call."""
+    """A rerun that dies too changes nothing."""
 
     def die() -> str:
         raise Died
@@ -167,9 +158,8 @@ async def test_an_unknown_call_stays_unknown_in_each_rerun(path: Path) -> None:
     assert (contents(response), [made.name for made in response.unknown_calls]) == ([UNKNOWN], ["one"])
 
 
-@pytest.mark.anyio
 async def test_a_call_that_was_withdrawn_is_recorded_when_it_starts_again(path: Path) -> None:
-    """So it does not run a third time, if the process dies in it."""
+    """If the process dies in it, it does not run a third time."""
     notes: list[str] = []
     answers = iter([True, False])
 
@@ -190,9 +180,8 @@ async def test_a_call_that_was_withdrawn_is_recorded_when_it_starts_again(path: 
     assert notes == ["one", "one"]
 
 
-@pytest.mark.anyio
-async def test_other_middleware_does_not_see_what_the_record_answers(path: Path) -> None:
-    """Middleware inside the journal (the user's, retries, limits) sees only what the record does not answer."""
+async def test_other_middleware_does_not_see_recorded_answers(path: Path) -> None:
+    """Middleware inside the journal (the user's, retries, limits) sees only new requests and calls."""
     asked: list[str] = []
 
     def noting_requests(handlers: Handlers) -> Handlers:
@@ -205,15 +194,12 @@ async def test_other_middleware_does_not_see_what_the_record_answers(path: Path)
     agent = Agent(functions=[noting([], "one")])
     with pytest.raises(Died):
         await rerun(path, Script(calls("one"), dies()), agent)
-    swarm = AsyncSwarm(client=Script(says("Done")), middleware=[noting_requests])
-    async with Journal(path, BATCH) as journal:
-        await journal.run("a", RunOptions(agent, "Hi"), swarm._run_to_end)
+    await rerun(path, Script(says("Done")), agent, middleware=[noting_requests])
     assert asked == ["tool"]
 
 
-@pytest.mark.anyio
 async def test_a_failed_call_stays_failed(path: Path) -> None:
-    """The model is told the same text of a failed call again."""
+    """The model reads the same text of a failed call again."""
     ran: list[str] = []
 
     class Mute(Exception):
@@ -231,17 +217,13 @@ async def test_a_failed_call_stays_failed(path: Path) -> None:
     with pytest.raises(Died):
         await rerun(path, Script(calls("one", "two", "missing"), dies()), agent)
     response = await rerun(path, Script(says("Done")), agent)
-    assert contents(response) == [
-        "Error: ValueError: no ink",
-        "Error: Mute",
-        "Error: Tool missing not found. Tools: one, two.",
-    ]
+    missing = "Error: Tool missing not found. Tools: one, two."
+    assert contents(response) == ["Error: ValueError: no ink", "Error: Mute", missing]
     assert ran == ["one"]
 
 
-@pytest.mark.anyio
 async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
-    """If `tool_error` ends the run after the function has failed, the call has ended and does not run again."""
+    """If `tool_error` ends the run after the function has failed, the call does not run again."""
     ran: list[str] = []
 
     async def one() -> str:
@@ -258,7 +240,6 @@ async def test_a_call_that_ended_the_run_by_its_error(path: Path) -> None:
     assert ran == ["one"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("second_api", ["chat", "responses"])
 @pytest.mark.parametrize("first_api", ["chat", "responses"])
 async def test_an_item_is_resumed_over_either_api(path: Path, first_api: Any, second_api: Any) -> None:
@@ -305,7 +286,6 @@ async def put(context_variables: Shop, clock: Resource[Clock]) -> str:
     return f"{len(context_variables.cart)} things"
 
 
-@pytest.mark.anyio
 async def test_the_changes_of_a_typed_view_are_repeated(path: Path) -> None:
     """They are JSON in the record. The resources are passed again, and a rerun without them starts nothing."""
     agent = Agent(functions=[put])

@@ -1,4 +1,4 @@
-"""The form of what a journal records: context variables, calls, completions; other values are refused."""
+"""The records of a journal: context variables, calls and completions; values without a JSON form are refused."""
 
 from __future__ import annotations
 
@@ -8,26 +8,14 @@ from typing import Any
 
 import pytest
 
-from aswarm import (
-    Agent,
-    AsyncSwarm,
-    CompletionError,
-    ConfigurationError,
-    Response,
-    Result,
-    ToolError,
-)
-from aswarm._record.journal import Journal
-from aswarm._record.outcomes import recorded_outcome
-from aswarm._run.options import RunOptions
-from aswarm._wire.accumulator import as_one_chunk
-from tests.support.record.journaled import BATCH, Died, Json, Script, calls, dies, noting, rerun, says
+from aswarm import Agent, CompletionError, ConfigurationError, Result
+from tests.support.record.journaled import Died, Json, Script, calls, dies, noting, rerun, says
 from tests.support.run.one_turn import contents
 
+pytestmark = pytest.mark.anyio
 UNKNOWN = "cancelled; its outcome is unknown"
 
 
-@pytest.mark.anyio
 async def test_context_changes_are_replayed(path: Path) -> None:
     """The changes that calls made to the context are made again without them: written, removed, returned."""
     seen: list[Json] = []
@@ -48,7 +36,6 @@ async def test_context_changes_are_replayed(path: Path) -> None:
     assert seen == [{"count": 2, "last": [1.5, None, {"a": True}]}]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("value", "text"),
     [({1, 2}, r"cart was set to \{1, 2\}"), ({"pens": [1, (2,)]}, r"cart\['pens'\]\[1\] was set"), ({1: 2}, "its key")],
@@ -68,8 +55,7 @@ async def test_a_value_that_json_cannot_hold_is_refused_when_it_is_recorded(path
     assert contents(await rerun(path, Script(says("Done")), agent)) == [UNKNOWN]
 
 
-@pytest.mark.anyio
-async def test_what_a_result_changes_must_be_json_too(path: Path) -> None:
+async def test_the_changes_of_a_result_must_be_json_too(path: Path) -> None:
     """The same holds for `Result.context_variables`, and for the context at the end of an item."""
 
     async def change() -> Result:
@@ -95,7 +81,6 @@ def asking_without_ids() -> Json:
     return asked
 
 
-@pytest.mark.anyio
 async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
     """The id that is made for a call without one is recorded: a resumed history is the same."""
     notes: list[str] = []
@@ -109,25 +94,19 @@ async def test_calls_without_ids_have_the_same_ids_again(path: Path) -> None:
     assert len(set(made)) == 2
 
 
-@pytest.mark.anyio
 async def test_open_calls_at_the_start_are_recorded_too(path: Path) -> None:
-    """The calls that a resumed history begins with run once."""
+    """The open calls of a resumed history run once."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
     history = [{"role": "user", "content": "Hi"}, calls("one")]
 
-    async def attempt(model: Script) -> Response:
-        async with Journal(path, BATCH) as journal:
-            return await journal.run("a", RunOptions(agent, history, resume=True), AsyncSwarm(client=model)._run_to_end)
-
     with pytest.raises(Died):
-        await attempt(Script(dies()))
-    assert contents(await attempt(Script(says("Done")))) == ["done"]
+        await rerun(path, Script(dies()), agent, history, resume=True)
+    assert contents(await rerun(path, Script(says("Done")), agent, history, resume=True)) == ["done"]
     assert notes == ["one"]
 
 
-@pytest.mark.anyio
-async def test_the_record_of_a_completion_is_what_the_provider_said(path: Path) -> None:
+async def test_a_recorded_completion_is_the_answer_of_the_provider(path: Path) -> None:
     """A recorded completion gives the same message: parts, refusals, reasoning, odd calls, unknown keys, no usage."""
     odd = [
         {"id": "c", "type": "function", "function": {"name": "", "arguments": ""}},
@@ -144,36 +123,16 @@ async def test_the_record_of_a_completion_is_what_the_provider_said(path: Path) 
         {"role": "assistant", "content": None, "refusal": "No", "reasoning_details": [{"index": 0, "text": "a"}]},
         {"role": "assistant", "content": "t \ud83d", "tool_calls": odd, "reasoning_content": "r"},
     ]
-    asked: list[Any] = []
-
-    class Recording(Script):
-        """Keeps the messages of its last request."""
-
-        async def complete(self, request: Any) -> AsyncGenerator[Mapping[str, Any], None]:
-            asked.append(request.body["messages"])
-            async for chunk in super().complete(request):
-                yield chunk
-
     for number, message in enumerate(messages):
-        steps = [message, *([dies()] if message.get("tool_calls") else [])]
-        file = path.with_name(f"{number}.sqlite")
+        file, first, again = path.with_name(f"{number}.sqlite"), Script(message, dies()), Script(says("Done"))
         if message.get("tool_calls"):
             with pytest.raises(Died):
-                await rerun(file, Recording(*steps), Agent())
-            await rerun(file, Recording(says("Done")), Agent())
-            assert asked[-1] == asked[-2]
+                await rerun(file, first, Agent())
+            await rerun(file, again, Agent())
+            assert again.asked[-1].body["messages"] == first.asked[-1].body["messages"]
         else:
-            response = await rerun(file, Recording(message), Agent())
-            assert await rerun(file, Recording(), Agent()) == response
-    without_ids = {"choices": [{"message": asking_without_ids()}]}
-    assert all(call["id"] for call in as_one_chunk([without_ids])["choices"][0]["message"]["tool_calls"])
-
-
-def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
-    """Its text has the type and the message of the original error."""
-    outcome = recorded_outcome({"content": "Error: ValueError: no ink", "error": "ValueError: no ink"}, {}, None)
-    assert isinstance(outcome.error, ToolError)
-    assert (str(outcome.error), outcome.content) == ("ValueError: no ink", "Error: ValueError: no ink")
+            response = await rerun(file, first, Agent())
+            assert await rerun(file, again, Agent()) == response
 
 
 @pytest.mark.parametrize(
@@ -189,7 +148,6 @@ def test_the_error_of_a_recorded_call_is_a_tool_error() -> None:
         {"choices": [{"message": {**says("Hi"), "tool_calls": 7}}]},
     ],
 )
-@pytest.mark.asyncio
 async def test_an_answer_that_is_no_completion_is_not_recorded(path: Path, answer: Json) -> None:
     """The loop refuses it, and a rerun requests the completion again."""
 

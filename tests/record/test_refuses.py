@@ -1,27 +1,34 @@
-"""What a journal refuses, and its error texts: other batches, other items, other files, a disk that fails."""
+"""Refusals of a journal, and their error texts: other batches, other items, other files, a disk that fails."""
 
 from __future__ import annotations
 
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing, nullcontext
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, RunError
-from aswarm._record.journal import Journal
-from aswarm._run.options import RunOptions
-from tests.support.record.journaled import BATCH, Script, begin, calls, fail_from, kinds, noting, repair, rerun, says
+from aswarm.batch import Item
+from tests.support.record.journaled import Script, batch, calls, fail_from, kinds, noting, repair, rerun, says
+
+pytestmark = pytest.mark.asyncio
 
 HOLD = """
-import sys
-from aswarm._runtime.files import SideLock
-held = SideLock.acquire(sys.argv[1], 0)
-print("held", flush=True)
-sys.stdin.read()
+import asyncio, sys
+from aswarm import Agent, AsyncSwarm
+from aswarm.testing import ScriptedModel
+
+async def main():
+    async with AsyncSwarm(ScriptedModel([]).client()).batch(Agent(), [], journal=sys.argv[1]):
+        print("held", flush=True)
+        await asyncio.sleep(1000)
+
+asyncio.run(main())
 """
 
 
@@ -30,126 +37,106 @@ async def made(path: Path) -> None:
     await rerun(path, Script(says("Done")), Agent())
 
 
+async def errors_of(path: Path, *items: Item, model: Any = None) -> list[Any]:
+    """Run a batch of these items, and return their errors in order."""
+    async with batch(path, items, model, ordered=True) as outcomes:
+        return [outcome.error async for outcome in outcomes]
+
+
 # --- files ---
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("fingerprint", [{"agent": "Other"}, {}, {**BATCH, "model": "gpt-5"}])
-async def test_the_journal_of_another_batch(path: Path, fingerprint: dict[str, str]) -> None:
-    """A journal with another fingerprint is refused, with the name of what differs, and is not changed."""
-    await made(path)
-    with pytest.raises(
-        ConfigurationError, match=r"journal of another batch: its (agent|model) is .*journal of its own"
-    ):
-        async with Journal(path, fingerprint):
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+
+
+def text(path: Path) -> None:
+    path.write_text("once upon a time, " * 100)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (foreign, "a database of another program, not a journal"),
+        (text, "cannot be opened: file is not a database"),
+        (Path.mkdir, "cannot be opened"),
+    ],
+)
+async def test_a_file_of_another_kind_is_refused_and_not_changed(
+    path: Path, make: Callable[[Path], None], error: str
+) -> None:
+    """The error has the reason of SQLite."""
+    make(path)
+    before = path.is_file() and path.read_bytes()
+    with pytest.raises(ConfigurationError, match=error):
+        async with batch(path):
             pass
-    assert (await rerun(path, Script(), Agent())).text == "Done"
+    assert (path.is_file() and path.read_bytes()) == before
 
 
-@pytest.mark.asyncio
 async def test_the_journal_of_a_newer_version(path: Path) -> None:
     """A journal of another format is refused, and the error names both formats."""
     await made(path)
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 7")
-    connection.close()
-    with pytest.raises(
-        ConfigurationError, match=r"written by a newer version of aswarm .its format is 7, this version reads 2"
-    ):
-        async with Journal(path, BATCH):
+    newer = r"written by a newer version of aswarm .its format is 7, this version reads 2"
+    with pytest.raises(ConfigurationError, match=newer):
+        async with batch(path):
             pass
 
 
-@pytest.mark.asyncio
-async def test_a_database_of_another_program(path: Path) -> None:
-    """It is refused, and not changed."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE t (x)")
-    connection.close()
-    before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="a database of another program, not a journal"):
-        async with Journal(path, BATCH):
-            pass
-    assert path.read_bytes() == before
-
-
-@pytest.mark.asyncio
-async def test_a_file_that_is_no_database(path: Path) -> None:
-    """A file of another kind is refused, and not changed."""
-    path.write_text("once upon a time, " * 100)
-    with pytest.raises(ConfigurationError, match="cannot be opened: file is not a database"):
-        async with Journal(path, BATCH):
-            pass
-    assert path.read_text().startswith("once")
-
-
-@pytest.mark.asyncio
-async def test_a_path_that_leads_nowhere(path: Path) -> None:
-    """The error says that the folder is missing."""
-    with pytest.raises(
-        ConfigurationError,
-        match=r"missing.run\.sqlite cannot be opened: No such file or directory: .*A journal needs a folder",
-    ):
-        async with Journal(path.parent / "missing" / "run.sqlite", BATCH):
-            pass
-
-
-@pytest.mark.asyncio
-async def test_a_path_that_cannot_be_written(path: Path) -> None:
-    """The error has SQLite's reason."""
-    path.mkdir()
-    with pytest.raises(ConfigurationError, match="cannot be opened"):
-        async with Journal(path, BATCH):
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        (
+            "missing/run.sqlite",
+            r"missing.run\.sqlite cannot be opened: No such file or directory: .*A journal needs a folder",
+        ),
+        ("", "journal must be the path of a file"),
+        (":memory:", "journal must be the path of a file"),
+    ],
+)
+async def test_a_path_that_is_no_file_is_refused(name: str, error: str, path: Path) -> None:
+    """A folder may be missing; SQLite keeps nothing under the last names, which an unset environment variable may give."""
+    with pytest.raises(ConfigurationError, match=error):
+        async with batch(path.parent / name if "/" in name else name):
             pass
 
 
 @pytest.mark.processes
-@pytest.mark.asyncio
 async def test_two_processes(path: Path) -> None:
     """A journal that another process has open is refused; it is free as soon as that process is killed."""
-    await made(path)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
         with pytest.raises(ConfigurationError, match="is in use: another batch has it open"):
-            async with Journal(path, BATCH):
+            async with batch(path):
                 pass
         holder.kill()
-    assert (await rerun(path, Script(), Agent())).text == "Done"
+    async with batch(path):
+        pass
 
 
-@pytest.mark.asyncio
 async def test_another_program_has_the_file_open(path: Path) -> None:
-    """A program that is no batch, such as a database browser, has no lock beside the file, but one of SQLite's."""
+    """A program that is no batch, such as a database browser, has no lock beside the file, but a lock of SQLite."""
     await made(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as browser:
         browser.execute("BEGIN EXCLUSIVE")
         with pytest.raises(ConfigurationError, match=r"is in use"):
-            async with Journal(path, BATCH):
+            async with batch(path):
                 pass
 
 
-@pytest.mark.asyncio
-async def test_twice_in_one_process(path: Path) -> None:
-    """The same holds for two batches of one process."""
-    async with Journal(path, BATCH):
+async def test_two_batches_of_one_process(path: Path) -> None:
+    """The second batch is refused, as in another process."""
+    async with batch(path):
         with pytest.raises(ConfigurationError, match="is in use"):
-            async with Journal(path, BATCH):
+            async with batch(path):
                 pass
 
 
-@pytest.mark.asyncio
-@pytest.mark.parametrize("name", ["", ":memory:"])
-async def test_a_path_that_would_keep_nothing(name: str) -> None:
-    """A name that means a database in memory to SQLite is refused; an unset environment variable may give one."""
-    with pytest.raises(ConfigurationError, match="journal must be the path of a file"):
-        async with Journal(name, BATCH):
-            pass
-
-
-@pytest.mark.asyncio
 async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If SQLite cannot have its write-ahead log, it keeps another mode, and the journal is refused."""
 
@@ -160,33 +147,22 @@ async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.Monke
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Connection))
     with pytest.raises(ConfigurationError, match="write-ahead log"):
-        async with Journal(path, BATCH):
-            pass
-
-
-@pytest.mark.asyncio
-async def test_a_batch_whose_agent_has_no_name_in_utf_8(path: Path) -> None:
-    """UTF-8 cannot encode half a surrogate pair."""
-    with pytest.raises(ConfigurationError, match=r"cannot be opened: .*surrogates"):
-        async with Journal(path, {"agent": "A\ud800"}):
+        async with batch(path):
             pass
 
 
 # --- items ---
 
 
-@pytest.mark.asyncio
 async def test_an_id_that_utf_8_cannot_encode_is_the_error_of_that_item(path: Path) -> None:
     """The journal accepts the other items."""
-    async with Journal(path, BATCH) as journal:
-        with pytest.raises(ConfigurationError, match="the journal cannot hold the id"):
-            await begin(journal, "a\ud800", Agent())
-        assert (await begin(journal, "b", Agent())).text == "Done"
+    first, second = await errors_of(path, Item("Hi", id="a\ud800"), Item("Hi", id="b"))
+    assert "the journal cannot hold the id" in str(first)
+    assert second is None
 
 
-@pytest.mark.asyncio
 async def test_an_item_with_other_context_variables(path: Path) -> None:
-    """An item's own variables identify it; of a value that JSON cannot hold only the type is compared."""
+    """An item's own variables identify it; only the type of a value without a JSON form is compared."""
     odd: dict[Any, Any] = {1: "a", "b": 2}
     given: list[tuple[Any, Any, bool]] = [
         ({"user": "alice"}, {"user": "bob"}, False),
@@ -194,80 +170,68 @@ async def test_an_item_with_other_context_variables(path: Path) -> None:
         ({"a": object()}, {"a": object()}, True),
         (odd, {"c": 1}, False),
     ]
-    async with Journal(path, BATCH) as journal:
-        for number, (first, _, _) in enumerate(given):
-            await begin(journal, f"{number}", Agent(), own_context=first)
-    for number, (_, second, is_same) in enumerate(given):
-        expected = nullcontext() if is_same else pytest.raises(ConfigurationError, match="its context variables")
-        async with Journal(path, BATCH) as journal:
-            with expected:
-                await begin(journal, f"{number}", Agent(), own_context=second)
+    first = [Item("Hi", id=number, context_variables=own) for number, (own, _, _) in enumerate(given)]
+    await errors_of(path, *first)
+    again = [Item("Hi", id=number, context_variables=own) for number, (_, own, _) in enumerate(given)]
+    for error, (_, _, is_same) in zip(await errors_of(path, *again), given, strict=True):
+        assert "its context variables" not in str(error) if is_same else "its context variables" in str(error)
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(("agent", "messages"), [("Agent", "Bye"), ("Other", "Hi")])
 async def test_another_item_under_the_same_id(path: Path, agent: str, messages: str) -> None:
     """An item with other messages, or with another agent, is refused; other items are accepted."""
     await made(path)
-    async with Journal(path, BATCH) as journal:
-        with pytest.raises(
-            ConfigurationError, match=r"'a' differs from the item with this id in the journal .*run\.sqlite:"
-        ):
-            await begin(journal, "a", Agent(name=agent), messages)
-        assert (await begin(journal, "b", Agent(), messages)).text == "Done"
+    other = Agent(name=agent)
+    first, second = await errors_of(path, Item(messages, id="a", agent=other), Item(messages, id="b"))
+    assert "'a' differs from the item with this id in the journal" in str(first)
+    assert second is None
 
 
-@pytest.mark.asyncio
 async def test_one_id_twice(path: Path) -> None:
     """Two items of one batch with one id are an error of the second, whether the first is new or not."""
     await made(path)
-    async with Journal(path, BATCH) as journal:
-        for item in ("a", "new"):
-            await begin(journal, item, Agent())
-            with pytest.raises(ConfigurationError, match=f"two items of the batch have the id '{item}'"):
-                await begin(journal, item, Agent())
+    items = [Item("Hi", id=name) for name in ("a", "a", "new", "new")]
+    async with batch(path, items, ordered=True, concurrency=1) as outcomes:
+        errors = [outcome.error async for outcome in outcomes]
+    assert errors[::2] == [None, None]
+    for name, error in zip(("a", "new"), errors[1::2], strict=True):
+        assert f"two items of the batch have the id '{name}'" in str(error)
 
 
-@pytest.mark.asyncio
 async def test_invalid_messages_are_the_error_of_that_item(path: Path) -> None:
     """Odd messages that are valid have a fingerprint all the same."""
-    async with Journal(path, BATCH) as journal:
-        with pytest.raises(ConfigurationError, match="messages must be a list"):
-            await begin(journal, "a", Agent(), 7)
-        with pytest.raises(ConfigurationError, match="half a surrogate pair"):
-            await begin(journal, "b", Agent(), "half \ud83d")
-        await begin(journal, "c", Agent(), [{"role": "user", "content": [{"type": "x", "data": object()}]}])
+    odd: Any = [{"role": "user", "content": [{"type": "x", "data": object()}]}]
+    number: Any = 7
+    items = [Item(number, id="a"), Item("half \ud83d", id="b"), Item(odd, id="c")]
+    first, second, third = await errors_of(path, *items)
+    assert "messages must be a list" in str(first)
+    assert "half a surrogate pair" in str(second)
+    assert third is None
 
 
 # --- a disk that fails ---
 
 
-@pytest.mark.asyncio
 async def test_a_disk_that_is_full(path: Path) -> None:
     """If nothing can be recorded, no function runs; the run, and each later item, ends with the reason."""
     notes: list[str] = []
     agent = Agent(functions=[noting(notes, "one")])
-    async with Journal(path, BATCH):
+    async with batch(path):
         pass
     fail_from(path, "ToolCallStarted")
     swarm = AsyncSwarm(client=Script(calls("one")), tool_error=lambda failure: notes.append(failure.text) or "")
-    async with Journal(path, BATCH) as journal:
-        with pytest.raises(RunError, match="the journal cannot be written: disk full") as raised:
-            await journal.run("a", RunOptions(agent, "Hi"), swarm._run_to_end)
-        assert raised.value.response is not None
-        assert [message["role"] for message in raised.value.response.messages] == ["assistant"]  # the call stays open
-        with pytest.raises(RunError, match="disk full"):
-            await begin(journal, "b", agent)
-        assert isinstance(journal.failure, sqlite3.Error)
+    taken: list[Any] = []
+
+    async def read() -> None:
+        async with swarm.batch(Agent(), [Item("Hi", id="a", agent=agent)], journal=path) as outcomes:
+            async for outcome in outcomes:
+                taken.append(outcome.error)  # noqa: PERF401 - reading raises an error
+
+    with pytest.raises(RunError, match="its journal cannot be written: disk full"):
+        await read()
+    (error,) = taken
+    assert "the journal cannot be written: disk full" in str(error)
+    assert [message["role"] for message in error.response.messages] == ["assistant"]  # the call stays open
     assert (notes, kinds(path)) == ([], [])
     repair(path)
     assert (await rerun(path, Script(calls("one"), says("Done")), agent)).text == "Done"
-
-
-@pytest.mark.asyncio
-async def test_a_journal_that_is_closed(path: Path) -> None:
-    """A closed journal accepts nothing, and may be closed again."""
-    async with Journal(path, BATCH) as journal:
-        await journal.aclose()
-    with pytest.raises(RunError, match="the journal is closed"):
-        await begin(journal, "a", Agent())

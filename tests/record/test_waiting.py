@@ -9,22 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import (
-    Agent,
-    Answer,
-    Approve,
-    AsyncSwarm,
-    ConfigurationError,
-    Hold,
-    Response,
-    current_call,
-    tool,
-    waiting,
-)
-from aswarm._record.journal import Journal
-from aswarm._run.options import RunOptions
+from aswarm import Agent, Answer, Approve, ConfigurationError, Hold, Response, current_call, tool, waiting
 from aswarm.testing import check_history
-from tests.support.record.journaled import BATCH, Died, Json, Script, calls, dies, kinds, rerun, says
+from tests.support.record.journaled import Died, Json, Script, calls, dies, kinds, rerun, says
 from tests.support.run.one_turn import contents
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +19,7 @@ USER = {"role": "user", "content": "Hi"}
 
 
 class Shop:
-    """An agent that asks before it pays, and what ran."""
+    """An agent that asks before it pays, and notes its calls."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -58,19 +45,17 @@ class Shop:
 
 
 def stored(response: Response) -> list[Json]:
-    """The history as it comes back from a storage."""
+    """Return the history as it comes back from a storage."""
     history: list[Json] = json.loads(json.dumps([USER, *response.messages]))
     return history
 
 
-async def decide(path: Path, item: str, model: Any, agent: Agent, history: Any, resume: Any) -> Response:
-    """An item that begins with decisions."""
-    swarm = AsyncSwarm(model)
-    async with Journal(path, BATCH) as journal:
-        return await journal.run(item, RunOptions(agent, history, resume=resume), swarm._run_to_end)
+async def decide(path: Path, model: Any, agent: Agent, history: Any, resume: Any) -> Response:
+    """Run an item that starts with decisions."""
+    return await rerun(path, model, agent, history, item="b", resume=resume)
 
 
-async def test_an_item_that_waits_comes_back_as_it_was(path: Path) -> None:
+async def test_a_rerun_returns_the_response_of_an_item_that_waits(path: Path) -> None:
     """`waiting` is in the record: the rerun asks no model and no function, and its response is equal."""
     shop = Shop()
     first = await rerun(path, Script(calls("look", "pay", "refund")), shop.agent)
@@ -83,7 +68,7 @@ async def test_an_item_that_waits_comes_back_as_it_was(path: Path) -> None:
 
 
 async def test_a_hold_of_a_function_is_withdrawn_in_the_journal(path: Path) -> None:
-    """The function had begun, and has done nothing: a rerun after a kill asks again, and does not call it unknown."""
+    """The function has done nothing: a rerun after a kill asks again, and the call is not unknown."""
     shop = Shop()
 
     async def die() -> str:
@@ -107,16 +92,16 @@ async def test_decisions_continue_a_stored_history_and_are_recorded(path: Path) 
     history = stored(await rerun(path, Script(calls("look", "pay", "refund")), shop.agent))
     decisions = {"pay-1": Answer(2), "refund-2": Approve(expected={})}
     with pytest.raises(Died):
-        await decide(path, "b", Script(dies()), shop.agent, history, decisions)
-    response = await decide(path, "b", Script(says("Done")), shop.agent, history, decisions)
+        await decide(path, Script(dies()), shop.agent, history, decisions)
+    response = await decide(path, Script(says("Done")), shop.agent, history, decisions)
     assert (response.text, contents(response)) == ("Done", ["paid", "refunded"])
     assert shop.ran[0] == "look"
     assert sorted(shop.ran[1:], key=str) == [("pay", 2, {"accounts": [1, 2]}), "refund"]
     check_history([*history, *response.messages])
 
 
-async def test_a_call_that_was_changed_says_so_in_a_rerun_too(path: Path) -> None:
-    """The recorded outcome is what the function returned; the note about the arguments is made again."""
+async def test_the_note_about_changed_arguments_is_made_again_in_a_rerun(path: Path) -> None:
+    """The record has the outcome of the function without the note."""
 
     @tool(approve=True)
     async def refund(order: int) -> str:
@@ -125,17 +110,17 @@ async def test_a_call_that_was_changed_says_so_in_a_rerun_too(path: Path) -> Non
     agent = Agent(functions=[refund])
     history = stored(await rerun(path, Script(calls("refund", refund='{"order": 7}')), agent))
     with pytest.raises(Died):
-        await decide(path, "b", Script(dies()), agent, history, {"refund-0": Approve({"order": 8})})
-    response = await decide(path, "b", Script(says("Done")), agent, history, {"refund-0": Approve({"order": 8})})
+        await decide(path, Script(dies()), agent, history, {"refund-0": Approve({"order": 8})})
+    response = await decide(path, Script(says("Done")), agent, history, {"refund-0": Approve({"order": 8})})
     assert contents(response) == ['(run with arguments changed by the user: {"order": 8})\nrefunded 8']
 
 
 @pytest.mark.parametrize("others", [{"pay-0": False}, {"pay-0": Answer(2)}, True, {}], ids=str)
 async def test_an_item_with_other_decisions_is_another_item(path: Path, others: Any) -> None:
-    """Under the same id it is refused: the record would be that of the first decisions."""
+    """Under the same id it is refused, because the record belongs to the first decisions."""
     shop = Shop()
     history = stored(await rerun(path, Script(calls("pay")), shop.agent))
-    await decide(path, "b", Script(says("Done")), shop.agent, history, {"pay-0": Answer(1)})
+    await decide(path, Script(says("Done")), shop.agent, history, {"pay-0": Answer(1)})
     with pytest.raises(ConfigurationError, match="its decisions"):
-        await decide(path, "b", Script(says("Done")), shop.agent, history, others)
+        await decide(path, Script(says("Done")), shop.agent, history, others)
     assert len(shop.ran) == 1

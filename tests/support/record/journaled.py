@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aswarm import Agent, AsyncSwarm, CompletionRequest, Response
-from aswarm._record.journal import Journal
-from aswarm._run.options import RunOptions
+from aswarm.batch import Batch, Item
 
 Json = dict[str, Any]
 BATCH = {"agent": "Agent"}
@@ -24,18 +23,11 @@ def says(text: str) -> Json:
 
 def calls(*names: str, **arguments: str) -> Json:
     """Return an answer with calls; `arguments` is JSON text by name. The id of a call is its name and position."""
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {
-                "id": f"{name}-{n}",
-                "type": "function",
-                "function": {"name": name, "arguments": arguments.get(name, "{}")},
-            }
-            for n, name in enumerate(names)
-        ],
-    }
+    made = [
+        {"id": f"{name}-{n}", "type": "function", "function": {"name": name, "arguments": arguments.get(name, "{}")}}
+        for n, name in enumerate(names)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
 
 
 class Script:
@@ -50,21 +42,21 @@ class Script:
         step = next(self._steps)
         if isinstance(step, BaseException):
             raise step
-        usage = {
-            "prompt_tokens": 10,
-            "completion_tokens": 5,
-            "total_tokens": 15,
-            "prompt_tokens_details": {"cached": 2},
-        }
+        usage: Json = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        usage["prompt_tokens_details"] = {"cached": 2}
         yield {"choices": [{"index": 0, "message": step, "finish_reason": "stop"}], "usage": usage}
 
 
-async def begin(
-    journal: Journal, item: str, agent: Agent, messages: Any = "Hi", own_context: Json | None = None
-) -> Response:
-    """Run an item with one answer of the model."""
-    swarm = AsyncSwarm(client=Script(says("Done")))
-    return await journal.run(item, RunOptions(agent, messages), swarm._run_to_end, own_context)
+def batch(path: str | Path, items: Iterable[Any] = (), model: Any = None, **options: Any) -> Batch:
+    """Return a batch with a journal. Without a model, each item gets the answer "Done"."""
+    return AsyncSwarm(model or Done()).batch(Agent(), items, journal=path, attempts=1, **options)
+
+
+class Done:
+    """A `CompletionSource` that answers each request with "Done"."""
+
+    async def complete(self, request: CompletionRequest) -> AsyncGenerator[Mapping[str, Any], None]:
+        yield {"choices": [{"index": 0, "message": says("Done"), "finish_reason": "stop"}]}
 
 
 async def rerun(
@@ -74,12 +66,23 @@ async def rerun(
     messages: Any = "Hi",
     context: Json | None = None,
     agents: Iterable[Agent] = (),
+    *,
+    item: str = "a",
+    resume: Any = False,
     **options: Any,
 ) -> Response:
-    """Run a batch of the one item "a": open it, run it to its end, close it."""
+    """Run a batch of one item: open it, run it to its end, close it. Raises the error of the item."""
+    items = [Item(messages, id=item, agent=agent, resume=resume)]
     swarm = AsyncSwarm(client=model, **options)
-    async with Journal(path, BATCH, agents) as journal:
-        return await journal.run("a", RunOptions(agent, messages, context), swarm._run_to_end)
+    # The batch has an agent of its own, so that changes of the agent of the item do not make it another batch.
+    async with swarm.batch(
+        Agent(), items, journal=path, attempts=1, agents=agents, context_variables=context
+    ) as outcomes:
+        outcome = await anext(outcomes)
+    if outcome.error is not None:
+        raise outcome.error
+    assert outcome.response is not None
+    return outcome.response
 
 
 class Died(BaseException):
