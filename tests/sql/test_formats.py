@@ -86,14 +86,8 @@ async def test_the_conversations_of_a_store_of_each_format_are_read(number: int,
     assert ended is not None
     assert waits is not None
     assert found == {"ann/ended", "ann/waits", "ann/died"}
-    assert [message["role"] for message in ended.messages] == [
-        "user",
-        "assistant",
-        "tool",
-        "assistant",
-        "tool",
-        "assistant",
-    ]
+    roles = [message["role"] for message in ended.messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert ended.messages[2]["content"] == "found 7 ✓"
     assert (ended.agent, ended.context_variables, ended.stop) == ("Clerk", {"seen": 7}, "answer")
     assert waits.messages[-1]["waiting"][0]["reason"] == "needs approval"
@@ -224,24 +218,29 @@ async def answers(place: Path | str, schema: Schema, statement: str, *parameters
     opened = database(place, schema)
     await opened.open()
     try:
-        return await opened.run(single, statement, *parameters)
+        rows = await opened.run(single, statement, *parameters)
+        return [tuple(row) for row in rows]
     finally:
         await opened.aclose()
 
 
+NEWER = r"newer version of aswarm \(its format is 3, this version reads 1\); upgrade aswarm"
+LENGTHS = "SELECT name, length FROM item"
+INSERT = "INSERT INTO item VALUES ('four')"
+
+
 async def test_opening_a_database_of_an_older_format_migrates_it_in_order(place: Path | str) -> None:
     """Each migration sees the tables of the migration before it; the next opening migrates nothing."""
-    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(place, FIRST, INSERT)
     for _ in range(2):
-        assert [tuple(row) for row in await answers(place, LATEST, "SELECT name, length FROM item")] == [("four", 4)]
+        assert await answers(place, LATEST, LENGTHS) == [("four", 4)]
 
 
 async def test_after_a_migration_an_older_version_refuses_the_database_and_names_the_remedy(place: Path | str) -> None:
     """It does not write rows that the newer version cannot read."""
-    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(place, FIRST, INSERT)
     await answers(place, LATEST, "SELECT 1")
-    newer = r"newer version of aswarm \(its format is 3, this version reads 1\); upgrade aswarm"
-    with pytest.raises(ConfigurationError, match=newer):
+    with pytest.raises(ConfigurationError, match=NEWER):
         await answers(place, FIRST, "SELECT 1")
 
 
@@ -251,31 +250,31 @@ async def test_a_database_that_a_process_has_open_is_not_migrated(place: Path | 
     older = database(place, FIRST)
     await older.open()
     in_use = (
-        r"cannot be migrated to the format 3 while another process has it open; stop all processes of the older version"
+        "cannot be migrated to the format 3 while another process has it open; stop all processes of the older version"
     )
     with pytest.raises(ConfigurationError, match=in_use):
         await answers(place, LATEST, "SELECT 1")
-    await older.run(single, "INSERT INTO item VALUES (?)", "four")
+    await older.run(single, INSERT)
     await older.aclose()
-    assert [tuple(row) for row in await answers(place, LATEST, "SELECT name, length FROM item")] == [("four", 4)]
+    assert await answers(place, LATEST, LENGTHS) == [("four", 4)]
 
 
 async def test_processes_of_the_newer_version_may_start_at_once(place: Path | str) -> None:
     """One of them migrates the database, and the others wait."""
-    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(place, FIRST, INSERT)
     opened = [database(place, LATEST) for _ in range(4)]
     async with anyio.create_task_group() as group:
         for each in opened:
             group.start_soon(each.open)
     for each in opened:
-        assert [tuple(row) for row in await each.run(single, "SELECT name, length FROM item")] == [("four", 4)]
+        assert [tuple(row) for row in await each.run(single, LENGTHS)] == [("four", 4)]
         await each.aclose()
 
 
 async def test_a_process_that_waits_to_migrate_a_file_does_not_block_another_one(tmp_path: Path) -> None:
     """It closes its connection between two attempts. Otherwise each would hold a read lock, and both would wait forever."""
     path = tmp_path / "data"
-    await answers(path, FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(path, FIRST, INSERT)
     opened, waits = database(path, LATEST), threading.Event()
     other = sqlite3.connect(path, timeout=2, isolation_level=None, check_same_thread=False)
     other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -292,7 +291,7 @@ async def test_a_process_that_waits_to_migrate_a_file_does_not_block_another_one
             while not other.in_transaction:
                 await asyncio.sleep(0.01)
             other.close()
-    assert [tuple(row) for row in await opened.run(single, "SELECT name, length FROM item")] == [("four", 4)]
+    assert [tuple(row) for row in await opened.run(single, LENGTHS)] == [("four", 4)]
     await opened.aclose()
 
 
@@ -306,37 +305,35 @@ async def test_a_process_that_reconnects_after_a_migration_gets_an_error_with_th
         connection.execute("SELECT pg_terminate_backend(%s, 5000)", (backend,))
     await answers(place, LATEST, "SELECT 1")
     for _ in range(2):
-        with pytest.raises(
-            StoreError, match=r"newer version of aswarm \(its format is 3, this version reads 1\); upgrade"
-        ):
+        with pytest.raises(StoreError, match=NEWER):
             await older.run(single, "SELECT name FROM item")
     await older.aclose()
 
 
 async def test_a_format_without_a_migration_is_refused_and_not_changed(place: Path | str) -> None:
     """The formats before the first release have none."""
-    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(place, FIRST, INSERT)
     with pytest.raises(ConfigurationError, match=r"its format is 1, this version reads 3, and has no migration from 2"):
         await answers(place, later(3, from_1=add_length), "SELECT 1")
-    assert [tuple(row) for row in await answers(place, FIRST, "SELECT * FROM item")] == [("four",)]
+    assert await answers(place, FIRST, "SELECT * FROM item") == [("four",)]
 
 
 async def test_a_failing_migration_changes_nothing(place: Path | str) -> None:
     """All migrations are one transaction with the new number of the format."""
-    await answers(place, FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(place, FIRST, INSERT)
     with pytest.raises(ConfigurationError, match="the migration failed"):
         await answers(place, later(3, from_1=add_length, from_2=fail), "SELECT 1")
-    assert [tuple(row) for row in await answers(place, FIRST, "SELECT * FROM item")] == [("four",)]
+    assert await answers(place, FIRST, "SELECT * FROM item") == [("four",)]
 
 
 @pytest.mark.slow
 async def test_a_migration_waits_for_a_writer(tmp_path: Path) -> None:
     """Another process may have the file open; the file is refused if it stays locked."""
-    await answers(tmp_path / "data", FIRST, "INSERT INTO item VALUES (?)", "four")
+    await answers(tmp_path / "data", FIRST, INSERT)
     with closing(sqlite3.connect(tmp_path / "data", isolation_level=None)) as other:
         opened = SQLiteFile(tmp_path / "data", LATEST, exclusive=True)  # it waits for a second
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(ConfigurationError, match="database is locked"):
             await opened.open()
         other.execute("ROLLBACK")
-    assert [tuple(row) for row in await answers(tmp_path / "data", LATEST, "SELECT * FROM item")] == [("four", 4)]
+    assert await answers(tmp_path / "data", LATEST, LENGTHS) == [("four", 4)]

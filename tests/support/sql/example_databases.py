@@ -67,7 +67,7 @@ def _insert(example: Example, execute: Callable[[str, Sequence[Any]], object], m
     for table, rows in example["rows"].items():
         for row in rows:
             names = ", ".join(f'"{name}"' for name in row)
-            # The numbers of rows come from the file too. PostgreSQL gives its own numbers unless it is told.
+            # The numbers of rows come from the file too, and not from PostgreSQL.
             overriding = "OVERRIDING SYSTEM VALUE " if mark == "%s" and "number" in row else ""
             values = [
                 value.encode() if name == "data" and table == "aswarm_entry" else value for name, value in row.items()
