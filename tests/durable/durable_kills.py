@@ -1,4 +1,4 @@
-"""Kills and disturbs processes with durable runs, and checks what all of them together have done.
+"""Kills and disturbs processes with durable runs, and checks the results of all of them together.
 
     python -m tests.durable.durable_kills KILLS SEED [ROUND ...]
 
@@ -52,28 +52,23 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start it; it executes runs a moment later."""
         self.running, self.ready = forked(self.process)
 
     def wait(self) -> None:
-        """Wait until it executes runs, or has ended."""
         if not self.ready.closed:
             assert self.ready.poll(SECONDS), f"no process in {self.process.folder}"
             self.ready.close()
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
         assert self.running.pid is not None
         return self.running.pid
 
     def kill(self) -> None:
-        """Kill it."""
         self.running.kill()
         self.running.join()
 
     def end(self) -> None:
-        """End it with SIGTERM, as a deploy does."""
         self.running.terminate()
         self.running.join(SECONDS)
         assert self.running.exitcode == 0, f"{self.process.folder} has ended with {self.running.exitcode}"
@@ -93,7 +88,6 @@ class Round:
         self.max_deaths = 1000
 
     def add(self, **given: Any) -> Worker:
-        """One more worker."""
         folder = self.folder / str(len(self.workers))
         settings: dict[str, Any] = {"kinds": ALL, "count": 10**6, "pause": 0.1, "max_deaths": self.max_deaths, **given}
         worker = Worker(Process(self.url, str(folder), slot=len(self.workers), **settings))
@@ -112,12 +106,11 @@ class Round:
             worker.start()
 
     def enough(self) -> None:
-        """Start no more runs."""
         for worker in self.workers:
             Path(worker.process.folder, "enough").touch()
 
     def end(self, *, is_cut_off: bool = False) -> str:
-        """Wait until all runs have ended, and check them. Returns what there was. Raises AssertionError for a fault.
+        """Wait for the end of all runs, and check them. Returns their counts. Raises AssertionError for a fault.
 
         `is_cut_off`: whether workers may have lost the database; then calls may have failed.
         """
@@ -143,7 +136,6 @@ class Round:
 
 
 def alone(given: Round, kills: int) -> str:
-    """See above."""
     worker = given.add()
     for _ in range(kills):
         given.kill(worker)
@@ -151,7 +143,6 @@ def alone(given: Round, kills: int) -> str:
 
 
 def together(given: Round, kills: int) -> str:
-    """See above."""
     workers = [given.add() for _ in range(3)]
     lost = given.rand.randrange(kills // 2, kills)
     for number in range(kills):
@@ -182,7 +173,6 @@ def crash(given: Round, _: int) -> str:
 
 
 def clock(given: Round, kills: int) -> str:
-    """See above."""
     workers = [given.add(clock=hours * 3600.0) for hours in (0, 1, -1)]
     for _ in range(kills):
         given.kill(given.rand.choice(workers))
@@ -211,7 +201,6 @@ def deploy(given: Round, _: int) -> str:
 
 
 def restart(given: Round, _: int) -> str:
-    """See above."""
     for _ in range(3):
         given.add()
     for _ in range(3):
@@ -221,7 +210,6 @@ def restart(given: Round, _: int) -> str:
 
 
 def cut(given: Round, kills: int) -> str:
-    """See above."""
     workers = [given.add() for _ in range(3)]
     for number in range(kills * 3):
         time.sleep(given.rand.random() * 0.5)
@@ -232,7 +220,6 @@ def cut(given: Round, kills: int) -> str:
 
 
 def suspend(given: Round, kills: int) -> str:
-    """See above."""
     workers = [given.add() for _ in range(3)]
     for number in range(kills):
         chosen = given.rand.sample(workers, given.rand.choice([1, 1, 2]))
@@ -245,13 +232,11 @@ def suspend(given: Round, kills: int) -> str:
 
 
 def load(given: Round, kills: int) -> str:
-    """See above."""
     with chaos.load():
         return together(given, max(2, kills))
 
 
 def locked(given: Round, kills: int) -> str:
-    """See above."""
     workers = [given.add() for _ in range(3)]
     for _ in range(kills):
         chaos.lock(Path(given.url.removeprefix("sqlite:///")), given.rand.uniform(0.2, 6))
@@ -260,7 +245,6 @@ def locked(given: Round, kills: int) -> str:
 
 
 def full(given: Round, kills: int) -> str:
-    """See above."""
     workers = [given.add() for _ in range(3)]
     for _ in range(kills):
         time.sleep(given.rand.random())
@@ -283,7 +267,6 @@ class Server:
         self._server.start()
 
     def cut(self) -> None:
-        """End all connections but the own one."""
         with psycopg.connect(self.uri, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'durable'"
@@ -307,7 +290,6 @@ ROUNDS: dict[Callable[[Round, int], str], tuple[str, int]] = {
 
 
 def main(kills: int, seed: int, *names: str) -> None:
-    """All rounds, or those with these names."""
     rand = random.Random(seed)
     folder = Path(tempfile.mkdtemp())
     prepare(str(folder))

@@ -1,4 +1,4 @@
-"""Processes that are killed, and the checker that says what is right: it finds every fault that is planted."""
+"""Processes that are killed, and their checker: it finds every fault that is planted."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def ended(
 
 
 def notes(*keys: str, version: str = "1") -> list[str]:
-    """What the functions have noted."""
+    """Return the notes of the functions."""
     return [f"{kind} {key} {version}" for key in keys for kind in ("begin", "end")]
 
 
 def paid(run: str, told: str) -> list[Ended]:
-    """A run that has waited, and the one that continues it."""
+    """Return a run that has waited, and the run that continues it."""
     return [ended(run, [], stop="waiting"), ended("f00d", [told], conversation=run)]
 
 
@@ -61,13 +61,13 @@ STOPPED = ended(SLEEP, [], last="RunStopped")
         ([FAILED], [f"crash {CRASH}:crash 1"] * 2),
     ],
 )
-def test_the_checker_accepts_what_is_right(runs: list[Ended], lines: list[str]) -> None:
-    """All calls done; calls whose outcome is unknown, whether they have ended or not; each way in which a run may end."""
+def test_the_checker_accepts_right_runs(runs: list[Ended], lines: list[str]) -> None:
+    """All calls may be done, or have an unknown outcome; a run may end in each way."""
     assert faults(runs, lines) == []
 
 
 def test_the_checker_counts() -> None:
-    """What the programs print."""
+    """The programs print these counts."""
     found = Checked([ended(told=[UNKNOWN, *TOLD[1:]]), STOPPED], [*notes(*KEYS), f"cancelled {SLEEP}"])
     assert +found.counts == {"ended": 2, "unknown": 1, "stopped": 1, "cancelled": 1}
 

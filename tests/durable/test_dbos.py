@@ -1,16 +1,11 @@
-"""DBOS as the executor: the queue, takeovers, and how a worker stops."""
+"""DBOS as the executor: the queue, workers that stop, and a DBOS that the program has launched."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +19,10 @@ pytest.importorskip("dbos", reason="durable runs need dbos")
 from dbos import DBOS
 
 from aswarm import ConfigurationError
-from aswarm._sql.liveness import FileLocks, Liveness, PostgresLocks
-from aswarm.durable._dbos import Engine, EngineSettings
+from aswarm.runs import RunNotFound
+from aswarm.testing import call
 from tests.support.conversations.stores import emptied_database
+from tests.support.durable.durables import Shop, durable
 
 pytestmark = pytest.mark.asyncio
 
@@ -36,6 +32,7 @@ also_postgres = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.heavy)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database without queues."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/runs.db"
     url = emptied_database(request.getfixturevalue("postgres"))
@@ -45,341 +42,139 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
-def locks_of(url: str) -> Liveness:
-    return FileLocks(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else PostgresLocks(url)
-
-
-@contextmanager
-def transaction(url: str, last: str = "COMMIT") -> Iterator[Any]:
-    """A transaction of a connection that is not SQLAlchemy's."""
-    connection: Any
+def rows_of(url: str, columns: str, table: str) -> list[Any]:
+    """Return the rows of a table of DBOS."""
     if url.startswith("sqlite"):
-        connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
-    else:
-        connection = psycopg.connect(url, autocommit=True)
-    connection.execute("BEGIN")
-    yield connection
-    connection.execute(last)
-    connection.close()
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as file:
+            return file.execute(f"SELECT {columns} FROM {table}").fetchall()
+    with psycopg.connect(url) as connection:
+        return connection.execute(f"SELECT {columns} FROM dbos.{table}".encode()).fetchall()
 
 
-class Executions:
-    """Executes runs: notes the attempts, and waits for `go` with the ids that start with "slow"."""
-
-    def __init__(self) -> None:
-        self.attempts: list[str] = []
-        self.finished: list[str] = []
-        self.go = anyio.Event()
-        self.fenced: set[str] = set()
-
-    async def __call__(self, run_id: str) -> None:
-        self.attempts.append(run_id)
-        if run_id in self.fenced:
-            self.fenced.remove(run_id)
-            raise asyncio.CancelledError
-        if run_id.startswith("slow"):
-            await self.go.wait()
-        self.finished.append(run_id)
-
-
-@pytest.fixture
-def runs() -> Executions:
-    return Executions()
-
-
-@asynccontextmanager
-async def opened(url: str, execute: Callable[[str], Awaitable[None]], **given: Any) -> AsyncIterator[Engine]:
-    settings: dict[str, Any] = {"queue": "runs", "version": "1", "executor": "here", "poll_seconds": 0.02}
-    engine = Engine(EngineSettings(**{"url": url, **settings, **given}), execute, locks_of(url))
-    await engine.open()
-    try:
-        yield engine
-    finally:
-        await engine.aclose()
-
-
-def enqueue(engine: Engine, url: str, run_id: str, last: str = "COMMIT") -> None:
-    with transaction(url, last) as connection:
-        engine.enqueue(connection, run_id)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with anyio.fail_after(120):
-        while not condition():
-            await anyio.sleep(0.01)
-
-
-def statuses(engine: Engine) -> dict[str, str]:
-    return {row.workflow_id: row.status for row in engine._client._sys_db.list_workflows()}
-
-
-async def in_thread(call: Callable[..., Any], *arguments: Any) -> Any:
-    return await anyio.to_thread.run_sync(call, *arguments)
-
-
-@also_postgres
-async def test_a_run_is_in_the_queue_once_its_transaction_commits(url: str, runs: Executions) -> None:
-    """A transaction that is rolled back leaves nothing, and a second enqueue changes nothing."""
-    async with opened(url, runs) as engine:
-        await in_thread(enqueue, engine, url, "never", "ROLLBACK")
-        await in_thread(enqueue, engine, url, "r")
-        await until(lambda: runs.finished == ["r"])
-        await in_thread(enqueue, engine, url, "r")
-        await until(lambda: statuses(engine) == {"r": "SUCCESS"})
-    assert runs.attempts == ["r"]
-
-
-async def test_an_error_of_the_driver(url: str, runs: Executions) -> None:
-    """`enqueue` raises the error of the connection's own driver."""
-    async with opened(url, runs, works=False) as engine:
-        with transaction(url) as connection:
-            pass
-        with pytest.raises((sqlite3.Error, psycopg.Error)):
-            engine.enqueue(connection, "r")
-
-
-async def test_a_worker_that_stops_returns_its_runs(url: str, runs: Executions) -> None:
-    """Their tasks stop without an outcome, the runs are in the queue, the lock is free, and threads work."""
-    async with opened(url, runs) as engine:
-        await in_thread(enqueue, engine, url, "slow")
-        await until(lambda: runs.attempts == ["slow"])
-    assert runs.finished == []
+async def test_a_worker_that_stops_returns_its_runs(url: str, tmp_path: Path) -> None:
+    """Its functions stop, the runs are in the queue, and threads of the event loop work. The next worker continues them."""
+    shop = Shop()
+    async with durable(tmp_path, [call("look")], shop, url=url) as runs:
+        await runs.start("Boss", "Hi!", run_id="r")
+        await shop.began.wait()
     assert await asyncio.to_thread(lambda: "works") == "works"
-    locks = locks_of(url)
-    locks.hold("here")
-    locks.close()
-    async with opened(url, runs, works=False) as engine:
-        assert statuses(engine) == {"slow": "ENQUEUED"}
-    runs.go.set()
-    async with opened(url, runs, executor="next"):
-        await until(lambda: runs.finished == ["slow"])
+    assert rows_of(url, "workflow_uuid, status", "workflow_status") == [("r", "ENQUEUED")]
+    async with durable(tmp_path, [], shop, url=url, concurrency=0) as client:
+        assert (await client.get_run("r")).record.is_queued
+    shop.go.set()
+    async with durable(tmp_path, ["Seen."], shop, url=url) as runs:
+        assert (await (await runs.get_run("r")).result()).text == "Seen."
 
 
 @also_postgres
-async def test_a_run_that_was_enqueued_by_a_client(url: str, runs: Executions) -> None:
-    """A process that executes nothing starts runs for the workers, and needs no lock."""
-    async with opened(url, runs, works=False) as client, opened(url, runs) as engine:
-        await in_thread(enqueue, client, url, "r")
-        await until(lambda: statuses(engine) == {"r": "SUCCESS"})
-        await client.delete(["r", "unknown"])
-        assert statuses(engine) == {}
+async def test_a_client_starts_and_deletes_runs_of_workers(url: str, tmp_path: Path) -> None:
+    """A process that executes nothing needs no lock. DBOS stores the id of a run as JSON, and nothing is pickled."""
+    shop = Shop()
+    async with durable(tmp_path, [], shop, url=url, concurrency=0) as client:
+        run = await client.start("Boss", "Hi!", run_id="r")
+        assert rows_of(url, "inputs", "workflow_input") == [('{"namedArgs":{},"positionalArgs":["r"]}',)]
+        async with durable(tmp_path, ["Hello."], shop, url=url):
+            assert (await run.result()).text == "Hello."
+            while rows_of(url, "workflow_uuid, status", "workflow_status") != [("r", "SUCCESS")]:
+                await anyio.sleep(0.01)
+        assert await client.purge(older_than_seconds=0) == 1
+        assert rows_of(url, "workflow_uuid", "workflow_status") == []
 
 
-async def test_other_versions_and_queues(url: str, runs: Executions) -> None:
-    """A worker takes runs of its own version out of its own queue."""
-    async with opened(url, runs, works=False, version="2") as newer, opened(url, runs, works=False, queue="x") as other:
-        await in_thread(enqueue, newer, url, "newer")
-        await in_thread(enqueue, other, url, "other")
-        async with opened(url, runs) as engine:
-            await in_thread(enqueue, engine, url, "r")
-            await until(lambda: statuses(engine)["r"] == "SUCCESS")
-    assert runs.attempts == ["r"]
-
-
-async def test_a_fenced_execution(url: str, runs: Executions) -> None:
-    """A run whose execution raised CancelledError has no outcome, and `take_over` starts it again."""
-    runs.fenced.add("r")
-    async with opened(url, runs) as engine:
-        await in_thread(enqueue, engine, url, "r")
-        await until(lambda: runs.attempts == ["r"] and not engine._running)
-        assert statuses(engine) == {"r": "PENDING"}
-        assert await engine.take_over() == {}  # it may have been taken out of the queue just now
-        assert await engine.take_over() == {"here": ["r"]}
-        await until(lambda: statuses(engine) == {"r": "SUCCESS"})
-
-
-async def test_an_execution_with_an_error(url: str, runs: Executions, caplog: pytest.LogCaptureFixture) -> None:
-    """The error is logged, and is no outcome: the record decides how a run ends."""
-
-    async def fail(run_id: str) -> None:
-        raise ValueError(run_id)
-
-    async with opened(url, fail) as engine:
-        await in_thread(enqueue, engine, url, "r")
-        await until(lambda: "execution of the run r failed" in caplog.text)
-        assert statuses(engine) == {"r": "PENDING"}
-
-
-async def test_a_requeued_run_starts_beside_its_first_execution(url: str, runs: Executions) -> None:
-    """DBOS checks neither status nor process, so the record must refuse the first execution."""
-    async with opened(url, runs) as engine:
-        await in_thread(enqueue, engine, url, "slow")
-        await until(lambda: runs.attempts == ["slow"])
-        await engine.requeue(["slow"])
-        await until(lambda: runs.attempts == ["slow"] * 2)
-        runs.go.set()
-        await until(lambda: statuses(engine) == {"slow": "SUCCESS"})
-
-
-_WORKER = """
-    import asyncio, sys
-    from aswarm._sql.liveness import FileLocks, PostgresLocks
-    from aswarm.durable._dbos import Engine, EngineSettings
-
-    async def execute(run_id):
-        print(run_id, flush=True)
-        await asyncio.sleep(1000)
-
-    async def main(url):
-        locks = FileLocks(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else PostgresLocks(url)
-        settings = EngineSettings(url=url, queue="runs", version="1", executor="there", poll_seconds=0.02)
-        engine = Engine(settings, execute, locks)
-        await engine.open()
-        print("open", flush=True)
-        await asyncio.sleep(1000)
-
-    asyncio.run(main(sys.argv[1]))
-"""
-
-
-@contextmanager
-def killed_worker(url: str) -> Iterator[Any]:
-    """A worker of another process, which is killed after the block. Yields its output."""
-    worker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(_WORKER), url], stdout=subprocess.PIPE, text=True)
-    assert worker.stdout is not None
-    try:
-        assert worker.stdout.readline() == "open\n"
-        yield worker.stdout
-    finally:
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
-        worker.stdout.close()
-
-
-@pytest.mark.processes
 @also_postgres
-async def test_the_runs_of_a_killed_worker(url: str, runs: Executions, tmp_path: Path) -> None:
-    """A live worker takes them over; a killed worker leaves neither a row of a queue nor, after the next opening, a file."""
-    runs.go.set()
-    async with opened(url, runs, works=False) as client:
-        with killed_worker(url) as output:
-            await in_thread(enqueue, client, url, "slow")
-            assert await in_thread(output.readline) == "slow\n"
-            async with opened(url, runs) as engine:
-                assert await engine.take_over() == {}
-                assert await engine.orphans("there") == ["slow"]
-        async with opened(url, runs, executor="next") as engine:
-            assert await engine.take_over() == {"there": ["slow"]}
-            await until(lambda: statuses(engine) == {"slow": "SUCCESS"})
-            assert [queue.name for queue in await DBOS.list_queues_async()] == ["runs"]
-    assert runs.finished == ["slow"]
-    assert list(tmp_path.glob("*.lock")) == []
+async def test_a_worker_executes_the_runs_of_its_own_queue(url: str, tmp_path: Path) -> None:
+    """Two programs may share a database."""
+    shop = Shop()
+    async with durable(tmp_path, [], shop, url=url, concurrency=0, queue="x") as other:
+        left = await other.start("Boss", "Hi!", run_id="left")
+        async with durable(tmp_path, ["Hello."], shop, url=url) as runs:
+            assert (await (await runs.start("Boss", "Hi!", run_id="r")).result()).text == "Hello."
+            assert (await runs.get_run(left.id)).record.is_queued
 
 
-async def test_a_worker_without_its_lock(postgres: str, runs: Executions) -> None:
-    """It executes nothing until it has its lock again."""
-    url = emptied_database(postgres)
-    async with opened(url, runs) as engine:
-        locks: Any = engine._liveness
+async def test_a_worker_executes_nothing_without_its_lock(postgres: str, tmp_path: Path) -> None:
+    """After the loss of its session, a new run waits until the worker has its lock again."""
+    url, shop = emptied_database(postgres), Shop()
+    async with durable(tmp_path, [call("look"), "Seen."], shop, url=url, failover_seconds=1.5) as runs:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SELECT pg_terminate_backend(%s, 5000)", (locks._backend,))
-        assert await engine.take_over() == {}
-        assert not locks.is_held
-        await in_thread(enqueue, engine, url, "r")
-        await until(lambda: statuses(engine) == {"r": "PENDING"} and bool(engine._running))
-        assert runs.attempts == []
-        await engine.take_over()
-        await until(lambda: runs.finished == ["r"])
+            locks = "SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({locks}) held".encode())
+        while runs._engine._liveness.is_held:
+            await anyio.sleep(0.01)
+        run = await runs.start("Boss", "Hi!", run_id="r")
+        while rows_of(url, "status", "workflow_status") != [("PENDING",)]:
+            await anyio.sleep(0.01)
+        assert runs._engine._liveness.is_held or not shop.keys
+        shop.go.set()
+        assert (await run.result()).text == "Seen."
+        assert runs._engine._liveness.is_held
 
 
-async def test_the_limits_of_the_last_worker_hold(url: str, runs: Executions) -> None:
-    """For all workers, at their next poll. A client and a worker that give no limit of all workers keep it."""
-    async with opened(url, runs, concurrency=1) as engine:
-        for run_id in ("slow 1", "slow 2", "slow 3"):
-            await in_thread(enqueue, engine, url, run_id)
-        await until(lambda: len(runs.attempts) == 1)
-        async with opened(url, runs, works=False, global_concurrency=2):
-            await anyio.sleep(0.2)
-            assert len(runs.attempts) == 1
-    runs.attempts.clear()
-    async with opened(url, runs, concurrency=5), opened(url, runs, works=False):
-        await until(lambda: len(runs.attempts) == 2)
-        await anyio.sleep(0.2)
-        assert len(runs.attempts) == 2
-    runs.attempts.clear()
-    async with opened(url, runs, concurrency=5, global_concurrency=math.inf):
-        await until(lambda: len(runs.attempts) == 3)
-
-
-@also_postgres
-async def test_limits_of_all_workers(url: str, runs: Executions) -> None:
-    """`global_concurrency` and `limiter` hold for the queue."""
-    async with opened(url, runs, concurrency=5, global_concurrency=2, limiter=(3, 60.0)) as engine:
-        for number in range(5):
-            await in_thread(enqueue, engine, url, f"slow {number}")
-        await until(lambda: len(runs.attempts) == 2)
-        await anyio.sleep(0.2)
-        assert len(runs.attempts) == 2
-        runs.go.set()
-        await until(lambda: len(runs.finished) == 3)
-        await anyio.sleep(0.2)
-        assert len(runs.attempts) == 3
-
-
-async def test_a_second_worker_in_one_process(url: str, runs: Executions) -> None:
-    """It is refused, because DBOS is one object; the first worker goes on."""
-    async with opened(url, runs) as engine:
-        with pytest.raises(ConfigurationError, match="already has a durable worker"):
-            async with opened(url, runs, executor="second"):
-                pass
-        await in_thread(enqueue, engine, url, "r")
-        await until(lambda: runs.finished == ["r"])
+# --- the DBOS of the program ------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def host(url: str) -> AsyncIterator[None]:
-    """A DBOS that the host has launched."""
+    """A program that has launched DBOS itself."""
     DBOS(config={
-        "name": "host", "system_database_url": url, "application_version": "1", "executor_id": "here",
+        "name": "host", "system_database_url": url, "application_version": "1", "executor_id": "host-1",
         "log_level": "ERROR", "notification_listener_polling_interval_sec": 0.05,
     })  # fmt: skip
     DBOS.launch()
     try:
         yield
     finally:
-        await in_thread(DBOS.destroy)
+        await anyio.to_thread.run_sync(DBOS.destroy)
 
 
-async def test_the_dbos_of_the_host(url: str, runs: Executions) -> None:
-    """It executes the runs, and is not destroyed with the engine."""
+async def test_the_dbos_of_the_host_executes_the_runs(url: str, tmp_path: Path) -> None:
+    """It goes on afterwards, and executes the runs of clients too. Another version is refused."""
+    shop = Shop()
     async with host(url):
-        async with opened(url, runs) as engine:
-            await in_thread(enqueue, engine, url, "r")
-            await until(lambda: statuses(engine) == {"r": "SUCCESS"})
-        assert [queue.name for queue in await DBOS.list_queues_async()] == ["runs"]
+        async with (
+            durable(tmp_path, ["Hello.", "Hello again."], shop, url=url) as runs,
+            durable(tmp_path, [], shop, url=url, concurrency=0) as client,
+        ):
+            assert (await (await runs.start("Boss", "Hi!", run_id="r")).result()).text == "Hello."
+            assert (await (await client.start("Boss", "Hi!")).result()).text == "Hello again."
+        with pytest.raises(ConfigurationError, match="version and executor"):
+            async with durable(tmp_path, [], shop, url=url, version="2"):
+                pass
+        (row,) = await DBOS.list_workflows_async(workflow_ids=["r"])
+        assert row.executor_id == "host-1"
+        assert [queue.name for queue in await DBOS.list_queues_async()] == ["aswarm"]
 
 
-async def test_a_client_of_a_worker_in_the_dbos_of_the_host(url: str, runs: Executions) -> None:
-    """Its runs belong to the application of the queue; otherwise the DBOS of the host would not execute them."""
-    async with host(url), opened(url, runs) as engine, opened(url, runs, works=False) as client:
-        await in_thread(enqueue, client, url, "r")
-        await until(lambda: statuses(engine) == {"r": "SUCCESS"})
-
-
-async def test_the_queue_of_another_application(url: str, runs: Executions) -> None:
+async def test_the_queue_of_another_application_is_refused(url: str, tmp_path: Path) -> None:
     """Two programs use two queue names."""
-    async with opened(url, runs, works=False), host(url):
-        with pytest.raises(ConfigurationError, match="another program has the queue 'runs'"):
-            async with opened(url, runs):
+    async with durable(tmp_path, [], Shop(), url=url, concurrency=0), host(url):
+        with pytest.raises(ConfigurationError, match="another program has the queue 'aswarm'"):
+            async with durable(tmp_path, [], Shop(), url=url):
                 pass
 
 
-async def test_the_dbos_of_the_host_on_another_database(tmp_path: Path, runs: Executions) -> None:
-    """It is refused."""
+async def test_the_dbos_of_the_host_on_another_database_is_refused(tmp_path: Path) -> None:
+    """It would not find the runs."""
     async with host(f"sqlite:///{tmp_path}/host.db"):
         with pytest.raises(ConfigurationError, match="another database"):
-            async with opened(f"sqlite:///{tmp_path}/runs.db", runs):
-                pass
-        with pytest.raises(ConfigurationError, match="version and executor"):
-            async with opened(f"sqlite:///{tmp_path}/host.db", runs, version="2"):
+            async with durable(tmp_path, [], Shop(), url=f"sqlite:///{tmp_path}/runs.db"):
                 pass
 
 
-async def test_values_are_json(url: str, runs: Executions) -> None:
-    """The only argument of a workflow is the id; nothing in the database is pickled."""
-    async with opened(url, runs, works=False) as engine:
-        await in_thread(enqueue, engine, url, "r")
-        table = "workflow_input" if url.startswith("sqlite") else "dbos.workflow_input"
-        with transaction(url) as connection:
-            inputs = [row[0] for row in connection.execute(f"SELECT inputs FROM {table}").fetchall()]
-    assert inputs == ['{"namedArgs":{},"positionalArgs":["r"]}']
+async def test_a_deleted_run_is_unknown(url: str, tmp_path: Path) -> None:
+    """`purge` and `forget` delete the logs of ended runs and the rows of DBOS, and leave the others."""
+    shop = Shop()
+    async with durable(tmp_path, ["Hello.", call("slow"), "Done."], shop, url=url) as runs:
+        await (await runs.start("Boss", "Hi!", run_id="old")).result()
+        await runs.start("Boss", "Hi!", run_id="now")
+        await shop.began.wait()
+        assert await runs.purge(older_than_seconds=3600) == 0
+        assert await runs.purge(older_than_seconds=0) == 1
+        assert [each.workflow_id for each in await DBOS.list_workflows_async()] == ["now"]
+        with pytest.raises(RunNotFound):
+            await runs.get_run("old")
+        shop.go.set()
+        assert (await (await runs.get_run("now")).result()).text == "Done."
+        await runs.forget("now", user="-")
+        assert await runs.records() == []
+        assert await DBOS.list_workflows_async() == []

@@ -33,7 +33,7 @@ def response_of(folder: Path, role: str) -> Any:
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_the_next_process_repeats_only_the_eager_call(tmp_path: Path) -> None:
-    """Its history is that of a run that nobody killed, and no call is unknown."""
+    """Its history is the same as without a kill, and no call is unknown."""
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     killed.mkdir()
     whole.mkdir()

@@ -1,106 +1,64 @@
-"""Waits for the ends of runs: one query for all, none without a wait, and an end of their own when the runs are closed."""
+"""Waits for the ends of runs: no query without a wait, and an error when the runs are closed."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import sqlite3
 from pathlib import Path
 
 import anyio
 import pytest
 
-pytest.importorskip("dbos", reason="durable runs need dbos")
-
-from aswarm._values.errors import StoreError
-from aswarm.durable._ends import Ends
-from aswarm.runs._changes import Changes
 from aswarm.testing import call
 from tests.support.durable.durables import Shop, durable
+from tests.support.runtime.virtual_time import jump
+from tests.support.sql.hooks import before_statements
+
+pytestmark = pytest.mark.asyncio
 
 
-class Ended:
-    """In place of the log: the runs in `over` have ended. Each question is noted."""
+async def test_waits_that_were_left_ask_nothing(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another wait for the same run is not disturbed, and a failing database ends nothing."""
+    asked: list[str] = []
 
-    def __init__(self) -> None:
-        self.over: set[str] = set()
-        self.asked: list[list[str]] = []
+    def note(_: sqlite3.Connection, statement: str) -> None:
+        if statement.startswith("SELECT id FROM aswarm_run WHERE id IN"):
+            asked.append(statement)
+            if len(asked) == 1:
+                raise sqlite3.OperationalError("disk I/O error")
 
-    async def __call__(self, run_ids: Sequence[str]) -> list[str]:
-        self.asked.append(list(run_ids))
-        if len(self.asked) == 1:
-            raise StoreError("disk I/O error")
-        return list(self.over)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aswarm.durable._ends._QUERY_EVERY", 0.001)
-
-
-async def unchanged() -> int:
-    """The version of a log that does not change."""
-    return 0
-
-
-@asynccontextmanager
-async def watched(ended: Ended) -> AsyncIterator[Ends]:
-    ends = Ends(ended)
-    with anyio.fail_after(60):
+    before_statements(monkeypatch, note)
+    async with durable(tmp_path, [], shop, concurrency=0) as client:
+        left, kept = [await client.start("Boss", "Hi!", run_id=name) for name in ("a", "b")]
         async with anyio.create_task_group() as group:
-            group.start_soon(ends.watch, Changes(unchanged))
-            yield ends
-            group.cancel_scope.cancel()
+            group.start_soon(kept.wait)
+            for run in (left, kept, left, kept):
+                with anyio.move_on_after(0.01):
+                    await run.wait()
+            jump(1)
+            async with durable(tmp_path, ["1", "2"], shop):
+                while (await client.get_run("b")).record.is_running:
+                    await anyio.sleep(0.01)
+                jump(1)
+        assert kept.record.status == "finished"
+        count = len(asked)
+        assert all("(?)" in statement for statement in asked[-1:])
+        jump(1)
+        await anyio.sleep(0.1)
+        assert len(asked) == count
+    assert "the ends of runs cannot be looked up; another attempt follows" in caplog.text
 
 
-@pytest.mark.asyncio
-async def test_waits_that_were_left_ask_nothing() -> None:
-    """Nothing of them is kept; another wait for the same run is not disturbed, and a failing database ends nothing."""
-    ended = Ended()
-    async with watched(ended) as ends:
-        async with anyio.create_task_group() as group:
-            group.start_soon(ends.wait, "b")
-            for _ in range(3):
-                with anyio.move_on_after(0.001):
-                    await ends.wait("a")
-                with anyio.move_on_after(0.001):
-                    await ends.wait("b")
-            assert list(ends._waits) == ["b"]
-            ended.over = {"b", "left in this moment"}
-        assert not ends._waits
-        await anyio.sleep(0.01)
-        asked = len(ended.asked)
-        await anyio.sleep(0.02)
-        assert len(ended.asked) == asked
-
-
-@pytest.mark.asyncio
-async def test_a_wait_ends_when_the_runs_are_closed() -> None:
-    """With an error, also for a caller that comes later."""
-    raised: list[str] = []
-
-    async def wait(ends: Ends) -> None:
-        with pytest.raises(RuntimeError, match="before the end of the run 'a'") as error:
-            await ends.wait("a")
-        raised.append(str(error.value))
-
-    async with anyio.create_task_group() as group, watched(Ended()) as ends:
-        group.start_soon(wait, ends)
-        await anyio.sleep(0.01)
-    await wait(ends)
-    assert len(raised) == 2
-
-
-@pytest.mark.asyncio
-async def test_a_wait_for_a_run_that_is_handed_back(tmp_path: Path) -> None:
-    """Its process ends while it runs: the caller is told."""
-    shop = Shop()
+async def test_a_wait_for_a_run_that_is_requeued_is_an_error(tmp_path: Path, shop: Shop) -> None:
+    """If its process ends while the run goes on, the caller gets an error, and so does a later caller."""
     async with anyio.create_task_group() as group, durable(tmp_path, [call("look")], shop) as runs:
         run = await runs.start("Boss", "Hi!", run_id="r")
 
         async def wait() -> None:
-            with anyio.fail_after(60), pytest.raises(RuntimeError, match="the runs were closed"):
+            with pytest.raises(RuntimeError, match="the runs were closed before the end of the run 'r'"):
                 await run.wait()
 
         group.start_soon(wait)
-        with anyio.fail_after(60):
-            await shop.began.wait()
+        await shop.began.wait()
+    await wait()

@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("tries", [30, pytest.param(120, marks=pytest.mark.heavy)])
-async def test_a_run_that_was_cancelled_as_it_began_to_wait_is_over(
+async def test_a_run_that_is_cancelled_while_it_starts_to_wait_is_over(
     tmp_path: Path, url: str | None, tries: int
 ) -> None:
     """Over the whole window, from another process and from the own one: the approval is refused, and the call never runs."""
@@ -92,6 +92,6 @@ async def is_answered_after_cancel(runs: DurableRuns, canceller: DurableRuns, se
 
 
 async def approve(runs: DurableRuns, run: DurableRun) -> DurableRun:
-    """Approve all calls that the run has left open, or the one that it may have been about to make."""
+    """Approve all open calls of the run, or the call that it may have been about to make."""
     response = await run.result()
     return await run.answer({each.id: True for each in response.waiting} or {"call_1": True})

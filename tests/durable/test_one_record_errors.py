@@ -23,11 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio, pytest.mark.processes]
 
 
 @pytest.fixture
-def shop() -> Shop:
-    return Shop()
-
-
-@pytest.fixture
 def url(postgres: str) -> str:
     return emptied_database(postgres)
 

@@ -1,4 +1,4 @@
-"""A durable run that is taken over twice has one log: each fact of it is told once."""
+"""A durable run that is taken over twice has one log with each fact once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def read_until(it: ServiceProcess, run: str, kind: str, times: int) -> None:
-    """Read the log until it has so many entries of a type, or has ended; 120 seconds at most."""
+    """Read the log until it has so many entries of a type, or until its end; 120 seconds at most."""
     ends = time.monotonic() + 120
     with it.browser.stream("GET", f"/runs/{run}/events") as stream:
         for line in stream.iter_lines():
@@ -55,7 +55,7 @@ def test_a_run_that_is_taken_over_twice_has_one_log(url: str, kills: list[str]) 
     for kind in kills:
         with process_on(url) as it:
             run = run or it.say("work 3")
-            # So that the attempt before is repeated: what it has told is behind, what comes is new.
+            # So that the attempt before is repeated, and the next entries are new.
             read_until(it, run, "TurnStarted", 3 if kind == "ToolCallFinished" else 4)
             read_until(it, run, kind, 2)
             time.sleep(0.25)

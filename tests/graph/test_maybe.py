@@ -254,6 +254,7 @@ def test_a_wrapper_that_wraps_itself() -> None:
         return sales
 
     transfer.__wrapped__ = transfer  # type: ignore[attr-defined]
+
     def outer():
         return transfer()
 

@@ -250,7 +250,8 @@ class Engine:
 
     async def requeue(self, run_ids: Sequence[str]) -> None:
         """Requeue runs. If a process is executing a run, this execution continues, and the run also starts again."""
-        await in_thread(self._requeue, run_ids)
+        with self._borrower.store_errors():
+            await in_thread(self._requeue, run_ids)
 
     async def orphans(self, executor: str) -> list[str]:
         """Return the ids of the active runs that the process `executor` has dequeued."""
@@ -259,7 +260,8 @@ class Engine:
     async def delete(self, run_ids: Sequence[str]) -> None:
         """Delete the rows of DBOS for these runs. An unknown id is ignored."""
         if run_ids:
-            await in_thread(self._client.delete_workflows, list(run_ids))
+            with self._borrower.store_errors():
+                await in_thread(self._client.delete_workflows, list(run_ids))
 
     async def take_over(self) -> dict[str, list[str]]:
         """Requeue the runs of dead workers. Also requeue the runs that this worker has dequeued, but does not execute.

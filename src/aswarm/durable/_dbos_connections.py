@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import sqlite3
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from aswarm._sql.sqlite import is_busy
+from aswarm._values.errors import StoreError
 
 
 def _sqlalchemy() -> Any:
@@ -38,6 +41,14 @@ class Borrower:
             raise (error.orig or error) from error
         finally:
             del self._local.borrowed
+
+    @contextmanager
+    def store_errors(self) -> Generator[None]:
+        """Raise a StoreError for an error of the database in the block."""
+        try:
+            yield
+        except self.error as error:
+            raise StoreError(f"DBOS cannot use its database: {error}") from error
 
 
 class _Borrowed:

@@ -13,9 +13,7 @@ from typing import Any
 
 import psycopg
 
-from aswarm._record.entries import entries_of
-from aswarm._record.fold import whole_end
-from aswarm._record.log import LogRow
+from aswarm.runs import Entry, fold
 from tests.support.durable.durable_process import is_approved
 
 UNKNOWN = "cancelled; its outcome is unknown"
@@ -168,7 +166,7 @@ class Checked:
 def runs_of(url: str) -> list[Ended]:
     """Return all runs of the database, with their ends."""
     statement = (
-        "SELECT r.id, r.conversation, r.status, e.first, e.last, e.data FROM aswarm_run r JOIN aswarm_entry e ON e.run = r.id "
+        "SELECT r.id, r.conversation, r.status, e.data FROM aswarm_run r JOIN aswarm_entry e ON e.run = r.id "
         "ORDER BY r.number, e.first"
     )
     path = url.removeprefix("sqlite:///")
@@ -177,17 +175,20 @@ def runs_of(url: str) -> list[Ended]:
     connection.close()
     return [
         Ended(
-            run,
-            conversation,
-            None if status in ("queued", "running") else _end_of([LogRow(*row[3:]) for row in of_run]),
+            run, conversation, None if status in ("queued", "running") else _end_of([bytes(row[3]) for row in of_run])
         )
         for (run, conversation, status), of_run in groupby(rows, lambda row: row[:3])
     ]
 
 
-def _end_of(rows: list[LogRow]) -> dict[str, Any]:
+def _end_of(rows: list[bytes]) -> dict[str, Any]:
     """Return the last entry of a log, with the messages of the log before it."""
-    return whole_end(entries_of([row._replace(data=bytes(row.data)) for row in rows])).to_dict()
+    entries = [Entry.from_dict(json.loads(line)) for row in rows for line in row.split(b"\n")]
+    last, messages = entries[-1].to_dict(), fold(entries[:-1]).response_messages
+    if "response" in last:
+        texts = [message["content"] or "" for message in messages if message["role"] == "assistant"]
+        last["response"] |= {"messages": messages, "text": texts[-1] if texts else ""}
+    return last
 
 
 def notes_of(folders: Iterable[Path]) -> list[str]:

@@ -28,8 +28,7 @@ import anyio
 
 from aswarm import Agent, AsyncSwarm, Result, current_call, tool
 from aswarm.durable import DurableRuns
-from aswarm.runs import RunRecord
-from aswarm.runs._runs import RunNotFound, ShuttingDown
+from aswarm.runs import RunNotFound, RunRecord, ShuttingDown
 from aswarm.testing import Request, ScriptedAnswer, ScriptedModel, call
 from tests.support.serve.record_checker import record_faults
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,10 @@ async def durable(
     middleware: Any = (),
     **settings: Any,
 ) -> AsyncIterator[DurableRuns]:
-    """Open durable runs, as one process does. `retry_seconds`: in place of the ten seconds for a restart of the server."""
+    """Open durable runs, as one process does, for ten minutes at most.
+
+    `retry_seconds`: in place of the ten seconds for a restart of the server.
+    """
     model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, cut=4)
     # In two intervals, DBOS must have started a run that it dequeued: otherwise the run is requeued, and is executed twice.
     given: dict[str, Any] = {"version": "1", "failover_seconds": 0.3, "poll_seconds": 0.02, **settings}
@@ -92,13 +96,14 @@ async def durable(
     store = url or f"sqlite:///{folder / 'runs.db'}"
     if url is None and not (folder / "runs.db").exists():
         await empty_file(folder / "runs.db")
-    async with (
-        AsyncSwarm(model.client(), middleware=middleware) as swarm,
-        DurableRuns(swarm, store=store, **given) as runs,
-    ):
-        if retry_seconds is not None:
-            runs.store._database._retry_seconds = retry_seconds
-        yield runs
+    with anyio.fail_after(600):
+        async with (
+            AsyncSwarm(model.client(), middleware=middleware) as swarm,
+            DurableRuns(swarm, store=store, **given) as runs,
+        ):
+            if retry_seconds is not None:
+                runs.store._database._retry_seconds = retry_seconds
+            yield runs
 
 
 def die(runs: DurableRuns) -> None:
@@ -108,3 +113,32 @@ def die(runs: DurableRuns) -> None:
     runs._live.clear()
     runs._draining.set()
     runs._engine._requeue = lambda run_ids: None  # type: ignore[method-assign]
+
+
+async def written(runs: DurableRuns) -> None:
+    """Wait until the log has all entries."""
+    while any(live.unwritten() for live in runs._live.values()):
+        await anyio.sleep(0.01)
+
+
+async def interrupted(folder: Path, script: Any, shop: Shop, **settings: Any) -> None:
+    """Start the run "r" in a process that dies while a function runs."""
+    async with durable(folder, script, shop, **settings) as runs:
+        await runs.start("Boss", "Hi!", {"user": "ann"}, run_id="r")
+        await shop.began.wait()
+        await written(runs)
+        die(runs)
+
+
+def refuse(runs: DurableRuns, table: str, event: str) -> None:
+    """Let the database refuse each change of this kind."""
+    with closing(sqlite3.connect(runs.store.path)) as file, file:
+        file.execute(
+            f"CREATE TRIGGER refused BEFORE {event} ON {table} BEGIN SELECT RAISE(FAIL, 'the disk is full'); END"
+        )
+
+
+def allow(folder: Path) -> None:
+    """Take `refuse` back."""
+    with closing(sqlite3.connect(folder / "runs.db")) as file, file:
+        file.execute("DROP TRIGGER refused")

@@ -1,0 +1,78 @@
+"""The errors at the opening of durable runs that are retried. No public name shows which errors they are."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import anyio
+import psycopg
+import pytest
+
+pytest.importorskip("dbos", reason="durable runs need dbos")
+
+from aswarm import ConfigurationError, StoreError
+from aswarm.durable._dbos_connections import connection_pool, may_pass
+from tests.support.durable.durables import Shop, durable, refuse
+
+
+@pytest.mark.asyncio
+async def test_an_integrity_error_at_the_start_is_raised_at_once(
+    tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a lost server and a locked file are tried again, because every other error would return."""
+    monkeypatch.setattr("aswarm.durable._dbos._SECONDS_TO_OPEN", float("inf"))
+    async with durable(tmp_path, [], shop) as runs:
+        refuse(runs, "queues", "INSERT")
+    with anyio.fail_after(60):
+        with pytest.raises(StoreError, match="the disk is full"):
+            async with durable(tmp_path, [], shop, concurrency=7):
+                pass
+
+
+@pytest.mark.heavy
+def test_which_errors_at_the_start_are_tried_again(tmp_path: Path) -> None:
+    """A file that is locked, and a server that is away."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as one:
+        one.execute("BEGIN EXCLUSIVE")
+        with closing(sqlite3.connect(tmp_path / "a.db", timeout=0)) as other:
+            with pytest.raises(sqlite3.OperationalError) as locked:
+                other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(sqlite3.OperationalError) as wrong:
+                other.execute("SELECT nothing")
+    refused = OSError("connection refused")
+    for error, passes in [
+        (sqlalchemy.exc.OperationalError("", {}, locked.value), True),
+        (sqlalchemy.exc.OperationalError("", {}, wrong.value), False),
+        (sqlalchemy.exc.OperationalError("", {}, refused), True),
+        (sqlalchemy.exc.IntegrityError("", {}, refused), False),
+    ]:
+        assert may_pass(error) is passes
+
+
+def test_dbos_retries_after_the_loss_of_a_server() -> None:
+    """DBOS recognises a lost connection by its text. An error without a code of the server counts as a lost connection too."""
+    (note,) = connection_pool("postgresql://host/database", 4, "full").dialect.dispatch.handle_error
+    for error, is_lost in [
+        (psycopg.OperationalError("connection is bad: no such file"), True),
+        (psycopg.errors.DiskFull("no space"), False),
+        (psycopg.DataError("bad"), False),
+    ]:
+        context = SimpleNamespace(original_exception=error, is_disconnect=False)
+        note(context)
+        assert context.is_disconnect is is_lost
+
+
+@pytest.mark.heavy
+def test_trio_is_refused(tmp_path: Path, shop: Shop) -> None:
+    """DBOS runs on asyncio only."""
+
+    async def main() -> None:
+        async with durable(tmp_path, [], shop, url=f"sqlite:///{tmp_path / 'runs.db'}"):
+            pass
+
+    with pytest.raises(ConfigurationError, match="asyncio only"):
+        anyio.run(main, backend="trio")
