@@ -10,9 +10,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Hold, ToolFailure, agent_tool, current_call
+from aswarm import Agent, AsyncSwarm, Budget, ConfigurationError, Hold, ToolFailure, agent_tool, current_call, tool
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.guards import Blocked, Halt, guard_tool
+from aswarm.guards import Blocked, CheckedCall, Halt, Replace, guard_tool
 from aswarm.middleware import Handlers, Middleware, Started, ToolCall, ToolOutcome
 from aswarm.testing import Request, ScriptedModel, call
 
@@ -118,11 +118,64 @@ async def test_arguments_cannot_be_set_after_the_start() -> None:
         assert (made.progress, made.has_started, made.outcome) == ("planned", False, None)
         outcome = await handlers.call_tool(made, context, started)
         assert (made.progress, made.has_started) == ("started", True)
-        made.arguments = "{}"
+        made.arguments = '{"late": true}'
         return outcome
 
-    with pytest.raises(ConfigurationError, match="set them before the inner call_tool is called"):
-        await swarm_with(middleware(late)).run(Agent(functions=[look]), "Go")
+    with pytest.raises(ConfigurationError, match="set them before the inner call_tool is called") as caught:
+        await swarm_with(middleware(late)).run(Agent(functions=[look]), "Go", run_id="r1")
+    assert caught.value.response is not None
+    assert caught.value.response.messages[-1]["content"] == "r1:1:0"
+
+
+async def test_a_repeated_call_passes_the_same_middleware_and_guards_again() -> None:
+    """A middleware that sets the same arguments, and a guard that replaces them, may see a call twice."""
+    cities: list[str] = []
+
+    async def visit(city: str) -> str:
+        """Fail once."""
+        cities.append(city)
+        if len(cities) == 1:
+            raise ValueError("no")
+        return city
+
+    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        outcome = await handlers.call_tool(made, context, started)
+        return await handlers.call_tool(made, context, started) if outcome.error else outcome
+
+    async def setting(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        made.arguments = '{"city": "Oslo"}'
+        return await handlers.call_tool(made, context, started)
+
+    guard = guard_tool(lambda checked: Replace({"city": f"{checked.arguments['city']}!"}))
+    model = ScriptedModel([call("visit", city="Rome"), "Done."])
+    swarm = AsyncSwarm(model.client(), middleware=[middleware(again), middleware(setting), guard])
+    response = await swarm.run(Agent(functions=[visit]), "Go")
+    assert cities == ["Oslo!", "Oslo!"]
+    assert response.messages[1]["content"] == "Oslo!"
+
+
+async def test_a_call_that_a_guard_has_ended_may_be_repeated_and_wait() -> None:
+    """The second execution needs an approval; the outcome of the first is dropped."""
+    judged: list[str] = []
+
+    @tool(approve=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def again(handlers: Handlers, made: ToolCall, context: dict[str, Any], started: Started) -> ToolOutcome:
+        try:
+            return await handlers.call_tool(made, context, started)
+        except Blocked:
+            return await handlers.call_tool(made, context, started)
+
+    def once(checked: CheckedCall) -> Halt | None:
+        judged.append(checked.name)
+        return Halt("once") if len(judged) == 1 else None
+
+    swarm = AsyncSwarm(ScriptedModel([call("pay")]).client(), middleware=[middleware(again), guard_tool(once)])
+    response = await swarm.run(Agent(functions=[pay]), "Go")
+    assert [each.name for each in response.waiting] == ["pay"]
 
 
 async def test_a_hold_after_a_guard_has_ended_the_run_is_a_mistake() -> None:

@@ -81,14 +81,14 @@ TABLE: dict[str, tuple[str | None, str | None, str | None, str | None, str | Non
     #            planned     started     waiting     finished    merged
     "start": ("started", "started", "started", "started", REFUSED),
     "announce": ("started", "started", "started", "started", REFUSED),
-    "withdraw": (None, "planned", None, REFUSED, REFUSED),
+    "withdraw": (None, "planned", None, "planned", REFUSED),
     "wait": ("waiting", REFUSED, "waiting", REFUSED, REFUSED),
     "finish": ("finished", "finished", "finished", "finished", REFUSED),
     "close": ("finished", None, "finished", None, None),
     "decide": ("planned", REFUSED, REFUSED, REFUSED, REFUSED),
     "adopt": ("finished", "finished", REFUSED, REFUSED, REFUSED),
     "merge": (REFUSED, REFUSED, REFUSED, "finished", REFUSED),
-    "arguments": ("planned", REFUSED, "waiting", REFUSED, REFUSED),
+    "arguments": ("planned", "started", "waiting", "finished", REFUSED),
 }
 STATES = ("planned", "started", "waiting", "finished", "merged")
 
@@ -130,7 +130,7 @@ class RandomEvents(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.call = call_of()
-        self.state, self.has_started, self.is_announced = "planned", False, False
+        self.state, self.has_started, self.is_announced, self.is_late = "planned", False, False, False
 
     @rule(event=st.sampled_from(sorted(EVENTS)))
     def happen(self, event: str) -> None:
@@ -141,9 +141,15 @@ class RandomEvents(RuleBasedStateMachine):
                 EVENTS[event](self.call)
             assert facts(self.call) == before
             return
-        EVENTS[event](self.call)
+        if event == "finish" and self.is_late:
+            with pytest.raises(ConfigurationError, match="after its start"):
+                EVENTS[event](self.call)
+            self.is_late = False
+        else:
+            EVENTS[event](self.call)
         if expected is None:
             return
+        self.is_late = self.has_started if event == "arguments" else self.is_late and event not in ("start", "announce")
         self.state = "merged" if event == "merge" else expected
         self.is_announced = self.is_announced or event == "announce"
         if event in ("start", "announce"):

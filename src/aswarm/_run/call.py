@@ -52,6 +52,7 @@ class ToolCall:
         "_hold",
         "_index",
         "_is_announced",
+        "_is_late",
         "_is_merged",
         "_message",
         "_outcome",
@@ -67,7 +68,7 @@ class ToolCall:
         self._tool = tool
         self._arguments: str = call_arguments(message)
         self._decided: Decided | None = None
-        self._has_started = self._is_announced = self._is_merged = False
+        self._has_started = self._is_announced = self._is_late = self._is_merged = False
         self._hold: Hold | None = None
         self._outcome: ToolOutcome | None = None
         self._replaced: Mapping[str, Any] | None = None
@@ -77,19 +78,17 @@ class ToolCall:
     def arguments(self) -> str:
         """The JSON text of the arguments; empty for no arguments.
 
-        A middleware may set it before the start of the call; a change does not change the history. Raises ConfigurationError
-        after the start.
+        A middleware may set it before the start of the call; the history does not change. If it is set later and the call is not
+        repeated, the run ends with a ConfigurationError.
         """
         return self._arguments
 
     @arguments.setter
     def arguments(self, arguments: str) -> None:
-        if self._has_started or self._outcome is not None:
-            raise ConfigurationError(
-                f"the arguments of the call of {self.name!r} were set after its start; set them before the inner call_tool is "
-                "called"
-            )
-        self._arguments = arguments
+        if self._is_merged:
+            self._check("arguments")
+        # A middleware that repeats the call may set them between two executions, so only the end shows the mistake.
+        self._arguments, self._is_late = arguments, self._has_started
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.index} {self.name!r} {self.progress}>"
@@ -179,6 +178,11 @@ class ToolCall:
         """Whether the function may run again after an interruption; see `repeatable` of `@tool`."""
         return self._tool is not None and self._tool.repeatable
 
+    def _check(self, event: str, *refused: CallProgress) -> None:
+        if self._is_merged or (refused and self.progress in refused):
+            state = "merged" if self._is_merged else self.progress
+            raise RuntimeError(f"{event} of a call that is {state}: {self!r}")
+
 
 class Call(ToolCall):
     """A tool call with its transitions, for the run. A wrong order of transitions is a fault of aswarm, a RuntimeError."""
@@ -219,11 +223,6 @@ class Call(ToolCall):
             )
         return call
 
-    def _check(self, event: str, *refused: CallProgress) -> None:
-        if self._is_merged or (refused and self.progress in refused):
-            state = "merged" if self._is_merged else self.progress
-            raise RuntimeError(f"{event} of a call that is {state}: {self!r}")
-
     # --- before the start ---
 
     def decide(self, decided: Decided) -> None:
@@ -232,9 +231,11 @@ class Call(ToolCall):
         self._decided = decided
 
     def replace_arguments(self, arguments: Mapping[str, Any], text: str) -> None:
-        """Set the arguments as a guard does. The user who decides on the call sees them. `text`: their JSON text."""
-        self.arguments = text
-        self._replaced = arguments
+        """Set the arguments as a guard does. The user who decides on the call sees them. `text`: their JSON text.
+
+        A guard checks a call again if a middleware repeats it, so this has no order.
+        """
+        self._arguments, self._replaced = text, arguments
 
     # --- progress ---
 
@@ -242,7 +243,7 @@ class Call(ToolCall):
         """Mark the start of the function, here or in an earlier process. A middleware may start a call again."""
         if self._is_merged:
             self._check("start")
-        self._has_started = True
+        self._has_started, self._is_late = True, False
         self._hold = self._outcome = None
 
     def announce(self) -> None:
@@ -251,9 +252,9 @@ class Call(ToolCall):
         self._is_announced = True
 
     def withdraw(self) -> None:
-        """Take back the start: the function has not run, or a run inside the call keeps what has started."""
-        self._check("withdraw", "finished")
-        self._has_started = False
+        """Take back the execution: the function has not run, or a run inside the call keeps what has started."""
+        self._check("withdraw")
+        self._has_started, self._outcome = False, None
 
     def wait(self, hold: Hold) -> None:
         """Keep the call open for a decision."""
@@ -261,7 +262,7 @@ class Call(ToolCall):
         self._hold = hold.with_traceback(None)  # the frames of the traceback refer to the call: a reference cycle
 
     def finish(self, outcome: ToolOutcome) -> None:
-        """Set the outcome. Raises ConfigurationError if a middleware has returned something else."""
+        """Set the outcome. Raises ConfigurationError for a mistake of a middleware."""
         # A middleware of the user is not type-checked, so it may return anything.
         if not (isinstance(outcome, ToolOutcome) and isinstance(outcome.content, str | list)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
@@ -271,6 +272,12 @@ class Call(ToolCall):
         if self._is_merged:
             self._check("finish")
         self._outcome, self._hold = outcome, None
+        if self._is_late:
+            self._is_late = False
+            raise ConfigurationError(
+                f"the arguments of the call of {self.name!r} were set after its start; set them before the inner call_tool is "
+                "called"
+            )
 
     def refusal(self, text: str, error: Exception | None = None) -> ToolOutcome:
         """Return the outcome of a call that is not executed; `unknown=True` if a function of an inner run has started."""
