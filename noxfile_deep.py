@@ -259,7 +259,14 @@ def simulate(session: nox.Session) -> None:
 def simulate_faults(session: nox.Session) -> None:
     """Plant faults, one at a time, and find each within 300 universes of its programs; `-- UNIVERSES [NAME ...]`."""
     session.install(".[serve,code]", "httpx")
-    session.run("python", "-m", "tests.support.testing.faults", *session.posargs)
+    session.run("python", "-m", "tests.support.testing.planting", "programs", *session.posargs)
+
+
+@nox.session
+def test_faults(session: nox.Session) -> None:
+    """Plant faults, one at a time, and run the tests that must fail with each; `-- [NAME ...]`. Some minutes."""
+    session.install(".", *group("test"), *group("mcp"))
+    session.run("python", "-m", "tests.support.testing.planting", "tests", *session.posargs)
 
 
 @nox.session

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, tool
+from aswarm import Agent, AsyncSwarm, ConfigurationError, Response, TextDelta, tool
 from aswarm.testing import ScriptedAnswer, ScriptedModel, call, check_history
 from tests.support.leaving.run_scenes import UNKNOWN, USER, nothing_left_behind, until
 from tests.support.run.ways_to_run import FACES, answers, cancel_when, consume, swarm_of
@@ -90,6 +90,18 @@ async def test_a_stream_that_never_began_leaves_nothing() -> None:
         with pytest.raises(StopAsyncIteration):
             await anext(closed)
     assert model.requests == []
+
+
+@pytest.mark.anyio
+async def test_the_answer_of_the_model_is_closed_before_its_reader_continues() -> None:
+    """A reader that leaves a run does not wait for the garbage collection to close the answer."""
+    model = ScriptedModel(["Hello there"], cut=4)
+    async with AsyncSwarm(model.client()).stream(Agent(), [USER]) as run:
+        async for event in run:
+            if isinstance(event, TextDelta):
+                break
+        assert model.open_streams == 1
+    assert model.open_streams == 0
 
 
 @pytest.mark.anyio

@@ -1,41 +1,32 @@
-"""Faults that are planted into a copy of aswarm, one at a time: the programs of the simulation must find each.
+"""Faults that aswarm once had, or could have: a program of the simulation or a test must find each.
 
-`python faults.py [UNIVERSES] [NAME ...]` plants them, and prints the first universe that finds each. A fault whose text is not in
-the source any more is an error: change its line in the table.
+`planting` plants them into a copy of the source, one at a time. A fault whose text is not in the source any more, or whose test
+does not exist any more, is an error: change its entry here.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
-
-ROOT = Path(__file__).parents[3]
-SOURCE = ROOT / "src"
-UNIVERSES = 300
-_MOST_SECONDS = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One change of the source. `file`: below `aswarm`. `programs`: those that must find it, each within `UNIVERSES`."""
+    """One change of the source.
+
+    `file`: below `aswarm`. `programs`: each must find the fault within `planting.UNIVERSES`. `tests`: the ids of pytest of tests
+    that must fail with the fault.
+    """
 
     name: str
     file: str
     old: str
     new: str
-    programs: tuple[str, ...]
+    programs: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
 
 
-def fault(name: str, file: str, old: str, new: str, *programs: str) -> Fault:
-    return Fault(name, file, old, new, programs)
+def fault(name: str, file: str, old: str, new: str, *programs: str, tests: tuple[str, ...] = ()) -> Fault:
+    return Fault(name, file, old, new, programs, tests)
 
 
 FAULTS = (
@@ -46,6 +37,7 @@ FAULTS = (
         "WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE",
         "WHERE id = ? AND ? > 0 AND status = 'running' FOR SHARE",
         "lost_locks",
+        tests=("tests/runs/test_local_runs.py::test_only_the_last_attempt_writes",),
     ),
     fault(
         "the attempt is not checked at the end",
@@ -68,6 +60,7 @@ FAULTS = (
         'change(each, {}, recorded.get("removed", ()))',
         "crashed_contexts",
         "crashed_types",
+        tests=("tests/run/test_middleware_context.py::test_a_replay_repeats_the_writes_of_a_middleware",),
     ),
     fault(
         "the changes of a Result are not replayed",
@@ -90,6 +83,7 @@ FAULTS = (
         "pass",
         "crashed_contexts",
         "lost_locks",
+        tests=("tests/record/test_journal.py::test_a_start_is_on_the_disk_before_the_function_runs",),
     ),
     fault(
         "a call that a crash has cut runs again",
@@ -97,6 +91,7 @@ FAULTS = (
         "elif key in self._facts.started and not call.is_repeatable:",
         "elif False:",
         "crashed_contexts",
+        tests=("tests/record/test_journal.py::test_a_call_without_an_outcome_is_not_repeated",),
     ),
     fault(
         "the notifier does not wake the readers",
@@ -111,6 +106,7 @@ FAULTS = (
         "if revision is None or revision != change.base:",
         "if False:",
         "shared_conversations",
+        tests=("tests/conversations/test_stores.py::test_a_writer_that_comes_second_is_a_conflict",),
     ),
     fault(
         "code after a crash repeats the effects of its calls",
@@ -127,21 +123,24 @@ FAULTS = (
         "if call.outcome or key in answered:",
         "middlewares",
         "exits",
+        tests=("tests/run/test_unknown_calls.py::test_a_repeatable_call_that_was_cut_stays_open",),
     ),
     fault(
         "an undecided call runs",
         "_run/resuming.py",
-        'call._hold = kind(question.get("reason", UNDECIDED), data=question.get("data"))',
-        "call._decided = dataclasses.replace(earlier[call.index], is_approval=True)",
+        'call.wait(kind(question.get("reason", NOT_DECIDED), data=question.get("data")))',
+        "call.decide(dataclasses.replace(earlier[call.index], is_approval=True))",
         "agent_tools",
+        tests=("tests/run/test_waiting.py::test_changed_arguments_that_no_run_has_recorded",),
     ),
     fault(
         "a denied call runs",
         "_run/resuming.py",
-        'call._outcome = ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started)',
-        "call._decided = dataclasses.replace(earlier, is_approval=True)",
+        'call.finish(ToolOutcome(f"{text}: {reason}" if reason else text, unknown=has_started))',
+        "call.decide(dataclasses.replace(earlier, is_approval=True))",
         "middlewares",
         "code_mode",
+        tests=("tests/run/test_waiting.py::test_what_is_told_in_place_of_running",),
     ),
     fault(
         "a call with approve= is not asked",
@@ -151,6 +150,7 @@ FAULTS = (
         "middlewares",
         "code_mode",
         "agent_tools",
+        tests=("tests/run/test_waiting.py::test_a_call_that_needs_approval_stays_open",),
     ),
     # --- the turn ---
     fault(
@@ -159,6 +159,7 @@ FAULTS = (
         "changes.update(outcome.result.context_variables)",
         "changes = {**outcome.result.context_variables, **changes}",
         "eager_tools",
+        tests=("tests/run/test_order_of_calls.py::test_results_are_merged_in_call_order",),
     ),
     fault(
         "the first handoff wins",
@@ -166,6 +167,7 @@ FAULTS = (
         "if (outcome := call.outcome) and (agent := outcome.agent):\n                target = agent",
         "if (outcome := call.outcome) and (agent := outcome.agent):\n                target = target or agent",
         "handoffs",
+        tests=("tests/run/test_state.py::test_the_last_of_several_handoffs_wins_and_says_so",),
     ),
     fault(
         "the agent is switched before the changes are merged",
@@ -187,6 +189,7 @@ FAULTS = (
         "unknown_calls += turn.calls.unknown()",
         "pass",
         "middlewares",
+        tests=("tests/run/test_unknown_calls.py::test_a_call_that_was_cut_is_unknown",),
     ),
     fault(
         "two functions that write the context run together",
@@ -194,6 +197,7 @@ FAULTS = (
         "return tool.is_async and not writes_context(tool)",
         "return tool.is_async",
         "typed_context",
+        tests=("tests/run/test_plan.py::test_async_that_may_write_runs_alone",),
     ),
     # --- eager tools ---
     fault(
@@ -202,6 +206,7 @@ FAULTS = (
         "(call.id, call.name, call.arguments) == (own.id, own.name, self._arguments)",
         "(call.id, call.name) == (own.id, own.name)",
         "eager_tools",
+        tests=("tests/run/test_eager_tools.py::test_a_call_that_changes_after_its_start_runs_again",),
     ),
     fault(
         "eager calls are not stopped at the end of the run",
@@ -232,6 +237,7 @@ FAULTS = (
         "            self.state.__dict__.setdefault('left', []).append(chunks)\n",
         "exits",
         "middlewares",
+        tests=("tests/leaving/test_edges.py::test_the_answer_of_the_model_is_closed_before_its_reader_continues",),
     ),
     fault(
         "a completion is counted twice",
@@ -304,81 +310,188 @@ FAULTS = (
         "    compared: set[tuple[int, int]] = set()\n",
         "    compared = equal\n",
         "crashed_middleware",
+        tests=("tests/values/test_odd_contexts.py::test_two_variables_that_change_in_the_same_way_are_both_changed",),
+    ),
+    # --- records ---
+    fault(
+        "a value of a Result that the next call changes in place is lost in a replay",
+        "_record/outcomes.py",
+        "self._results.append((changed, copy_containers(changed)))",
+        "self._results.append((changed, dict(changed)))",
+        tests=(
+            "tests/run/test_middleware_context.py::test_a_replay_has_the_changes_that_a_call_makes_in_the_result_of_another",
+        ),
+    ),
+    fault(
+        "the changes of a Result inside code count as recorded",
+        "_record/recorder.py",
+        "if outcome.result is not None and call.parent is None:",
+        "if outcome.result is not None:",
+        tests=("tests/code/test_records.py::test_every_place_of_a_log_is_a_place_to_continue_from",),
+    ),
+    fault(
+        "the writes of a middleware around a completion are lost in a replay",
+        "_record/recorder.py",
+        "is_reader = call is not None and not (call.tool is not None and writes_context(call.tool))",
+        "is_reader = call is None or call.tool is None or not writes_context(call.tool)",
+        tests=("tests/run/test_middleware_context.py::test_a_replay_repeats_the_writes_of_a_middleware",),
+    ),
+    fault(
+        "the unknown calls of code that waits are lost with its process",
+        "_record/outcomes.py",
+        'return {**changed, **({"unknown_inside": unknown} if unknown else {})}',
+        "return {**changed}",
+        tests=(
+            "tests/code/test_unknown.py::test_code_that_waits_lists_its_unknown_calls_after_the_death_of_its_process",
+        ),
+    ),
+    # --- code ---
+    fault(
+        "a handoff inside code ends its round before the later calls",
+        "code/_snippet.py",
+        "            if not turn.finish_group(group):",
+        "            if TurnCalls(group).handed_to() is not None:\n                break\n            if not turn.finish_group(group):",
+        tests=("tests/code/test_rounds.py::test_a_gather_does_the_same_as_one_message",),
+    ),
+    fault(
+        "code whose only call is a refused handoff counts as work",
+        "_run/budget_control.py",
+        "code = {call.parent for call in self._admitted}  # does what its calls do",
+        "code = set[Call]()",
+        tests=("tests/code/test_rounds.py::test_handoffs_inside_code_that_do_nothing_in_between_are_stopped",),
+    ),
+    fault(
+        "code takes the text of a guard for the data of a function",
+        "guards/_tool.py",
+        "error = outcome.error or (None if call.parent is None else ToolError(text))",
+        "error = outcome.error",
+        tests=("tests/code/test_values.py::test_a_withheld_result_is_an_error_in_the_code",),
+    ),
+    # --- the turn, agents as tools and eager tools ---
+    fault(
+        "calls with equal ids that may wait run together",
+        "_run/plan.py",
+        "(keys and ((call.id, call.name) in keys or not _may_pass(call, waiting.values())))",
+        "(keys and not _may_pass(call, waiting.values()))",
+        tests=("tests/run/test_waiting_order.py::test_calls_of_one_id_and_name",),
+    ),
+    fault(
+        "a decision that the run did not reach loses the question of its call",
+        "_run/turn.py",
+        "(call, self._entry_of(call) or self._recorded.get(call.index))",
+        "(call, self._entry_of(call))",
+        tests=("tests/run/test_waiting.py::test_a_decision_about_a_call_that_was_not_reached",),
+    ),
+    fault(
+        "an agent as a tool loses the unknown calls of its run",
+        "_agent_tool.py",
+        "                call.note_unknown_inside(state.response.unknown_calls)",
+        "                pass",
+        tests=("tests/code/test_unknown.py::test_an_agent_tool_reports_the_calls_of_its_run",),
+    ),
+    fault(
+        "SystemExit in a task group of a function ends the process",
+        "_run/execution.py",
+        "except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa",
+        "except (Exception, SystemExit) as error:  # noqa",
+        tests=("tests/runs/test_exits.py::test_an_exit_in_a_task_group_is_a_failed_call",),
+    ),
+    fault(
+        "eager calls of one completion do not share their context",
+        "_run/eager.py",
+        "if self._has_middleware and self._shared is None:",
+        "if self._has_middleware:",
+        tests=(
+            "tests/run/test_middleware_context.py::test_writes_of_a_middleware_are_the_same_as_in_serial_execution",
+        ),
+    ),
+    # --- values and text ---
+    fault(
+        "two typed views undo the changes of each other",
+        "_values/context_types.py",
+        "own = {key: context[key] for key in self._fields if key in context}\n        try:\n            if undeclared",
+        "own = dict(source)\n        try:\n            if undeclared",
+        tests=("tests/values/test_context_merges.py::test_concurrent_writers_of_different_leaves_keep_both_changes",),
+    ),
+    fault(
+        "a result with text that UTF-8 cannot encode is not repaired",
+        "_run/outcome.py",
+        "if (content := sendable_data(content)) is not self.content:",
+        "if False:",
+        tests=("tests/run/test_text_that_cannot_be_encoded.py::test_a_decision_is_repaired",),
+    ),
+    fault(
+        "a null in place of a default fails the call",
+        "_tools/schema.py",
+        "others = without_refused_nulls(part, error, self.schema) if adapter is self.named else None",
+        "others = None",
+        tests=("tests/tools/test_arguments.py::test_null_means_the_default_if_the_type_refuses_it",),
+    ),
+    # --- conversations and runs ---
+    fault(
+        "a run that answers a question loses the settings of the run that waits",
+        "runs/_prepared.py",
+        'settings=new.settings or asked.get("_settings", {})',
+        "settings=new.settings",
+        tests=("tests/runs/test_runs_contract.py::test_settings_and_notes_outlive_a_question",),
+    ),
+    fault(
+        "a conversation is deleted while its run is active",
+        "runs/_deleting.py",
+        "    if active:\n",
+        "    if False:\n",
+        tests=("tests/runs/test_deleting.py::test_a_conversation_with_an_active_run_is_not_deleted",),
+    ),
+    fault(
+        "the limits of kept runs delete a run that waits",
+        "runs/_deleting.py",
+        "_add_old(found.old, [run for run in runs if run.id not in waiting], limits)",
+        "_add_old(found.old, runs, limits)",
+        tests=("tests/runs/test_waiting_runs.py::test_a_run_that_waits_is_kept",),
+    ),
+    fault(
+        "two processes with two paths of one file do not see each other",
+        "_sql/liveness.py",
+        "self._path = Path(path).resolve()",
+        "self._path = Path(path)",
+        tests=("tests/sql/test_liveness.py::test_a_file_with_two_paths_has_the_same_locks",),
+    ),
+    # --- the wire and the provider ---
+    fault(
+        "a usage in several chunks ends a stream",
+        "_wire/accumulator.py",
+        "self._ends_with_usage = self._started and is_zero(self._usage) and self._has_content()",
+        "self._ends_with_usage = self._started and self._has_content()",
+        tests=("tests/wire/test_answers.py::test_a_stream_that_ends_with_its_usage",),
+    ),
+    fault(
+        "unknown keys of an answer are sent back to the provider",
+        "_values/messages.py",
+        'if value is not None and (key in FIELDS or is_of_model(key)) and (value != [] or key == "content")',
+        'if value is not None and key not in _NEVER_SENT and (value != [] or key == "content")',
+        tests=("tests/wire/test_answers.py::test_reasoning_and_unknown_keys",),
+    ),
+    fault(
+        "a redirect to another origin gets the key",
+        "_providers/redirects.py",
+        "if origin != (old := _origin(request.url)) and not _is_upgrade(old, origin):",
+        "if False:",
+        tests=("tests/providers/test_proxies.py::test_a_redirect_to_another_origin_takes_no_header_of_the_user_along",),
+    ),
+    fault(
+        "one rejection pauses all requests while others succeed",
+        "_rate_limits/policy.py",
+        "if (is_news or now >= self._paused_until) and self._paid >= 1:",
+        "if False:",
+        tests=(
+            "tests/rate_limits/test_sporadic_rejections.py::test_a_rejection_that_is_paid_lets_its_own_request_wait",
+        ),
+    ),
+    fault(
+        "the second of two streams with content at once stays open",
+        "middleware/_hedge.py",
+        "        if is_late:\n",
+        "        if False:\n",
+        tests=("tests/middleware/test_hedge_order.py::test_one_request_is_open_when_the_reader_gets_text",),
     ),
 )
-
-
-def planted(each: Fault, folder: Path, only: str = "") -> Path:
-    """Copy the source, and plant the fault. Raises LookupError if its text is not there exactly once. `only`: one file."""
-    target = folder / "src"
-    file = target / "aswarm" / each.file
-    if only:
-        file.parent.mkdir(parents=True)
-        shutil.copy(SOURCE / "aswarm" / only, file)
-    else:
-        shutil.copytree(SOURCE, target, ignore=shutil.ignore_patterns("__pycache__"))
-    text = file.read_text()
-    if (number := text.count(each.old)) != 1:
-        raise LookupError(
-            f"{each.name}: {each.file} has the text {number} times; change its line in {Path(__file__).name}"
-        )
-    file.write_text(text.replace(each.old, each.new))
-    return target
-
-
-def search(each: Fault, universes: int) -> list[str]:
-    """Plant a fault and run its programs. Returns a line for each program; a line for a miss starts with "MISSED"."""
-    lines = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path = planted(each, folder)
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.fspath(path), os.fspath(ROOT)])}
-        for program in each.programs:
-            where = folder / "universe"
-            command = [
-                sys.executable,
-                "-m",
-                "tests.support.testing.universes",
-                "--find",
-                str(universes),
-                "--where",
-                os.fspath(where),
-            ]
-            try:
-                done = subprocess.run(
-                    [*command, program],
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    timeout=_MOST_SECONDS,
-                    check=False,
-                )
-                found = re.search(r"^FOUND (\d+) (.*)", done.stdout, re.MULTILINE)
-                error = "" if found or "NOT FOUND" in done.stdout else done.stderr[-500:]
-                text = f"seed {found[1]}: {found[2]}" if found else error
-            except subprocess.TimeoutExpired:
-                text = f"the universe {where.read_text()} did not end"
-            lines.append(f"{'      ' if text and (not error) else 'MISSED'} {each.name}: {program}: {text[:160]}")
-    return lines
-
-
-def main(universes: int, names: list[str], processes: int) -> int:
-    """Plant the faults. Returns the number of misses."""
-    chosen = [each for each in FAULTS if not names or any(name in each.name or name in each.programs for name in names)]
-    misses = 0
-    with ThreadPoolExecutor(processes) as threads:
-        for done in as_completed([threads.submit(search, each, universes) for each in chosen]):
-            lines = done.result()
-            print("\n".join(lines), flush=True)
-            misses += sum(line.startswith("MISSED") for line in lines)
-    print(f"{len(chosen)} faults, {misses} misses in {universes} universes of a program")
-    return misses
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("universes", type=int, nargs="?", default=UNIVERSES)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    given = parser.parse_args()
-    sys.exit(min(1, main(given.universes, given.names, given.processes)))
