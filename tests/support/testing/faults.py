@@ -37,7 +37,7 @@ FAULTS = (
         "WHERE id = ? AND attempt = ? AND status = 'running' FOR SHARE",
         "WHERE id = ? AND ? > 0 AND status = 'running' FOR SHARE",
         "lost_locks",
-        tests=("tests/runs/test_local_runs.py::test_only_the_last_attempt_writes",),
+        tests=("tests/record/test_log.py::test_only_the_last_attempt_writes",),
     ),
     fault(
         "the attempt is not checked at the end",
@@ -433,28 +433,28 @@ FAULTS = (
         "runs/_prepared.py",
         'settings=new.settings or asked.get("_settings", {})',
         "settings=new.settings",
-        tests=("tests/runs/test_runs_contract.py::test_settings_and_notes_outlive_a_question",),
+        tests=("tests/runs/contract/test_answers.py::test_settings_and_notes_outlive_a_question",),
     ),
     fault(
         "a conversation is deleted while its run is active",
         "runs/_deleting.py",
         "    if active:\n",
         "    if False:\n",
-        tests=("tests/runs/test_deleting.py::test_a_conversation_with_an_active_run_is_not_deleted",),
+        tests=("tests/runs/contract/test_deleting.py::test_a_conversation_with_an_active_run_is_not_deleted",),
     ),
     fault(
         "the limits of kept runs delete a run that waits",
         "runs/_deleting.py",
         "_add_old(found.old, [run for run in runs if run.id not in waiting], limits)",
         "_add_old(found.old, runs, limits)",
-        tests=("tests/runs/test_waiting_runs.py::test_a_run_that_waits_is_kept",),
+        tests=("tests/runs/contract/test_waiting_runs.py::test_a_run_that_waits_is_kept",),
     ),
     fault(
         "two processes with two paths of one file do not see each other",
         "_sql/liveness.py",
         "self._path = Path(path).resolve()",
         "self._path = Path(path)",
-        tests=("tests/sql/test_liveness.py::test_a_file_with_two_paths_has_the_same_locks",),
+        tests=("tests/sql/test_processes.py::test_a_file_with_two_paths_has_the_same_locks",),
     ),
     # --- the wire and the provider ---
     fault(

@@ -56,13 +56,20 @@ def check_tests(each: Fault) -> None:
     for test in each.tests:
         path, _, name = test.partition("::")
         function = name.rpartition("::")[2].partition("[")[0]
-        file = ROOT / path
-        if not (file.is_file() and re.search(rf"^\s*(?:async )?def {function}\(", file.read_text(), re.MULTILINE)):
+        if not _has_function(ROOT / path, function):
+            moved = [
+                each.relative_to(ROOT) for each in ROOT.glob("tests/**/test_*.py") if _has_function(each, function)
+            ]
+            places = f" (a test of this name is in {', '.join(map(str, moved))})" if moved else ""
             raise LookupError(
-                f"the fault {each.name!r}: there is no test {test}. If it was renamed or merged, write its new id into the entry "
+                f"the fault {each.name!r}: there is no test {test}{places}. If it was renamed or merged, write its new id into the entry "
                 "in tests/support/testing/faults.py. If it was deleted, name another test that fails with the fault, and check "
                 f"it with: nox -s deep -- test_faults '{each.name}'"
             )
+
+
+def _has_function(file: Path, name: str) -> bool:
+    return file.is_file() and re.search(rf"^\s*(?:async )?def {name}\(", file.read_text(), re.MULTILINE) is not None
 
 
 def search(each: Fault, universes: int) -> list[str]:
