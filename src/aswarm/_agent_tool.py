@@ -175,7 +175,7 @@ class _AgentTool:
 
     def _agent_of(self, waited: Mapping[str, Any]) -> Agent:
         """Return the active agent of the waiting inner run. Raises ConfigurationError if no agent has its name."""
-        from .graph._directory import AgentDirectory  # noqa: PLC0415 - a run that has not waited does not need the graph
+        from ._tools.directory import AgentDirectory  # noqa: PLC0415 - only for a run that has waited
 
         return AgentDirectory((self.agent,)).get(waited["agent"], _HANDED_OFF)
 

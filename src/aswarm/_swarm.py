@@ -354,14 +354,14 @@ class AsyncSwarm:
             max_turns: As for `run`.
             journal: The path of a file that records every step. After a crash, a rerun with this file continues the batch.
             agents: The agents among which a rerun with `journal` first looks for a name. Then it looks among the agents that
-                handoffs reach.
+                are in the functions of these agents, or are values of the functions; see `aswarm.batch`.
             output: As for `run`.
             **keywords: `budget` and `resources`, as for `run`.
 
         Raises:
             ConfigurationError: A mistake in the arguments. A mistake about the journal is raised when the block is entered.
         """
-        from .graph._directory import listed_by_name  # noqa: PLC0415 - most programs do not use the graph
+        from ._tools.directory import listed_by_name  # noqa: PLC0415 - only for batches
 
         check_keywords("batch", keywords, ItemKeywords)
         settings = BatchSettings(

@@ -15,9 +15,9 @@ from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.facts import Facts
 from aswarm._record.recorder import Recorder
 from aswarm._run.options import RunOptions
+from aswarm._tools.directory import AgentDirectory
 from aswarm.code import code_tool
 from aswarm.conversations import Conversation, MemoryStore
-from aswarm.graph._directory import AgentDirectory
 from aswarm.guards import Block, guard_tool
 from aswarm.middleware import Handlers, ToolCall, ToolOutcome
 from aswarm.runs import CallAnswer, LocalRuns, NewRun, Run

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from aswarm import Agent, AsyncSwarm, ConfigurationError, Result
+from aswarm._tools import directory
 from aswarm.batch import Item
-from aswarm.graph import _directory
 from tests.support.record.journaled import Died, Script, batch, calls, dies, noting, rerun, says
 
 pytestmark = pytest.mark.anyio
@@ -91,7 +91,7 @@ async def test_a_handoff_that_could_not_be_found_again(path: Path, name: str) ->
         await rerun(path, Script(calls("over")), first)
     assert caught.value.response is not None and caught.value.response.messages[-1]["role"] == "tool"
     if name == "Hidden":
-        text = r"the record has a handoff to the agent 'Hidden'. .*no agent of this name .*aswarm graph"
+        text = r"the record has a handoff to the agent 'Hidden'. .*no agent of this name .*agents=\[\.\.\.\]"
         with pytest.raises(ConfigurationError, match=text):
             await rerun(path, Script(), first)
     seen = Agent(name="First", functions=[over, Agent(name="Hidden"), twins[0]])
@@ -162,7 +162,7 @@ async def test_an_agent_that_a_listed_one_reaches_is_found(path: Path) -> None:
 async def test_a_listed_name_is_not_searched_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph of a large program takes long; with the agents in the list it is not needed."""
     searched: list[Agent] = []
-    monkeypatch.setattr(_directory, "reachable_agents", searched.append)
+    monkeypatch.setattr(directory, "_in_functions", searched.append)
     hidden = Agent(name="Hidden")
     agent = Agent(functions=[hiding(hidden)])
     await rerun(path, Script(calls("over"), says("Done")), agent, agents=[hidden])

@@ -34,6 +34,7 @@ from pydantic_core import to_jsonable_python
 from aswarm._run.call import ToolCall
 from aswarm._run.options import RunOptions
 from aswarm._runtime import clocks
+from aswarm._tools.directory import AgentDirectory
 from aswarm._values.agent import Agent, Response, asked_for
 from aswarm._values.errors import AswarmError, ConfigurationError, StoreError, named
 from aswarm._values.events import (
@@ -46,7 +47,6 @@ from aswarm._values.events import (
     TurnStarted,
 )
 from aswarm._values.messages import has_started_inside
-from aswarm.graph._directory import AgentDirectory
 
 from .entries import Entry, entries_of, now
 from .entry_maker import withdrawal

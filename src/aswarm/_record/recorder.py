@@ -31,6 +31,7 @@ from aswarm._run.handlers import Handlers, Started
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventDelivery
+from aswarm._tools.directory import AgentDirectory
 from aswarm._tools.tool import NeedsApproval, writes_context
 from aswarm._values.agent import Response, UnknownCall
 from aswarm._values.context import copy_containers
@@ -52,7 +53,6 @@ from aswarm._values.events import (
 from aswarm._values.json import is_object, jsonable
 from aswarm._values.messages import INTERRUPTED, OUTCOME_UNKNOWN, call_arguments
 from aswarm._wire.request import CompletionRequest
-from aswarm.graph._directory import AgentDirectory
 
 from .entries import Entry, data_of_hold
 from .facts import INSIDE, CallKey, CallPlace, Facts

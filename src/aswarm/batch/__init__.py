@@ -37,8 +37,9 @@ another id, the whole history and `Item(..., resume=decisions)`. With a journal,
 ids may repeat.
 
 **Agents in a journal.** The journal records an agent by its name. A rerun first looks for this name in `agents=[...]`. Then it
-looks among the agents that `aswarm.graph` finds from the agent of the item and from the listed agents. So list the agents that
-the graph cannot find, such as agents that a function gets from a registry. If an agent hands off to an agent that a rerun could
+looks among the agents in the `functions` of the agent of the item and of the listed agents, and among the agents that are values
+of these functions: globals of the module, variables of a closure, defaults, and attributes of the object of a method. List other
+agents, such as agents that a function gets from a registry. If an agent hands off to an agent that a rerun could
 not find, the first run already raises an error.
 
 Each item runs in a copy of the `contextvars` context in which the batch was opened. So an item cannot change the context of

@@ -14,13 +14,13 @@ from aswarm._run.options import Messages, NewRunKeywords, RunOptions, check_keyw
 from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._runtime import clocks
 from aswarm._swarm import AsyncSwarm
+from aswarm._tools.directory import AgentDirectory, listed_by_name
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decisions
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.json import sendable_data
 from aswarm._values.messages import Message, normalize
 from aswarm._values.output import Output, as_output
-from aswarm.graph._directory import AgentDirectory, listed_by_name
 
 from ._queue import queue_of
 from ._recorded_run import HANDED_OVER, ConversationStream, RecordedRun, RunRequest, RunTarget

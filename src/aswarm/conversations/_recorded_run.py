@@ -18,6 +18,7 @@ from aswarm._run.resuming import WITHOUT_DECISIONS
 from aswarm._run.state import RunState
 from aswarm._run.streams import EventStream, deliver_after, deliver_live, to_end
 from aswarm._swarm import AsyncSwarm, prepare
+from aswarm._tools.directory import AgentDirectory
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
 from aswarm._values.decisions import Decisions
@@ -38,7 +39,6 @@ from aswarm._values.messages import (
     started_inside,
     tool_message,
 )
-from aswarm.graph._directory import AgentDirectory
 
 from ._queue import RunSlot, queue_of
 from ._recorder import ConversationRecorder

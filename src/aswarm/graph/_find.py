@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aswarm._tools.hints import name_of
 from aswarm._tools.toolbox import distinct, tools_of
 from aswarm._values.agent import Agent
 
@@ -33,18 +32,17 @@ class AgentView:
     handoffs: tuple[FoundHandoff, ...]
 
 
-def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
+def reachable_views(start: Agent) -> list[AgentView]:
     """Return the views of all agents that can be reached from `start`, with `start` first.
 
-    Raises ConfigurationError for functions that cannot be offered to a model. `checked=False`: do not check them.
+    Raises ConfigurationError for functions that cannot be offered to a model.
     """
     views: list[AgentView] = []
     seen, waiting = {id(start)}, deque([start])
     while waiting:
         agent = waiting.popleft()
-        functions = list(distinct(agent.functions))
-        names = tuple(tools_of(agent) if checked else map(name_of, functions))
-        handoffs = [found for pair in zip(names, functions, strict=True) for found in _handoffs(*pair)]
+        names = tuple(tools_of(agent))
+        handoffs = [found for pair in zip(names, distinct(agent.functions), strict=True) for found in _handoffs(*pair)]
         certain = {found.function for found in handoffs if found.certain}
         views.append(AgentView(agent, tuple(name for name in names if name not in certain), tuple(handoffs)))
         for found in handoffs:
@@ -52,15 +50,6 @@ def reachable_views(start: Agent, *, checked: bool = True) -> list[AgentView]:
                 seen.add(id(found.target))
                 waiting.append(found.target)
     return views
-
-
-def reachable_agents(start: Agent) -> list[Agent]:
-    """Return the agents that can be reached from `start`, with `start` first.
-
-    Functions are not checked, because a journal searches on the event loop, and creating the schemas of functions would take
-    too long.
-    """
-    return [view.agent for view in reachable_views(start, checked=False)]
 
 
 def _handoffs(name: str, function: Any) -> Iterator[FoundHandoff]:

@@ -38,6 +38,7 @@ from aswarm._run.current_call import failing_exits
 from aswarm._run.options import MAX_TURNS
 from aswarm._run.streams import EventStream
 from aswarm._swarm import AsyncSwarm
+from aswarm._tools.directory import AgentDirectory, agents_in_functions
 from aswarm._tools.tool import RUNS_ELSEWHERE
 from aswarm._values.agent import Agent, Response, slug
 from aswarm._values.decisions import Answer, Decision, Deny, OpenCall, waiting, waiting_entries
@@ -47,8 +48,6 @@ from aswarm._values.json import is_json
 from aswarm._values.messages import Message
 from aswarm._values.output import answer_text
 from aswarm._values.text import one_line
-from aswarm.graph._directory import AgentDirectory
-from aswarm.graph._find import reachable_agents
 
 Questions: TypeAlias = Mapping[str, ElicitRequestFormParams]
 _Result: TypeAlias = CallToolResult | InputRequiredResult
@@ -76,7 +75,7 @@ def serve_agents(
 
     Args:
         swarm: The swarm that runs the agents.
-        agents: The agents to serve. If this is a single agent, all agents that it can hand off to are served too.
+        agents: The agents to serve. A single agent is served with the agents in its `functions`, and in theirs.
         name: The name of the server for its clients.
         max_turns: The maximum number of completions in one call.
         model_override: The model for all agents.
@@ -84,7 +83,7 @@ def serve_agents(
     Raises:
         ConfigurationError: If two agents have the same name, or the name of an agent cannot be the name of a tool.
     """
-    served = _by_name(reachable_agents(agents) if isinstance(agents, Agent) else agents)
+    served = _by_name(agents_in_functions(agents) if isinstance(agents, Agent) else agents)
     tools = [
         Tool(name=key, description=description_of(agent), input_schema=dict(PARAMETERS))
         for key, agent in served.items()

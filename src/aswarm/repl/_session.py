@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from aswarm._tools.directory import AgentDirectory
 from aswarm._tools.toolbox import tools_of
 from aswarm._values.agent import Agent, Response
 from aswarm._values.context import copy_containers
@@ -18,7 +19,6 @@ from aswarm._values.json import is_object
 from aswarm._values.messages import Message, call_name, open_calls
 from aswarm._values.text import counted
 from aswarm._values.usage import Usage
-from aswarm.graph._directory import AgentDirectory
 
 from ._questions import OpenQuestions
 
@@ -102,7 +102,7 @@ class Session:
 
     @property
     def agents(self) -> dict[str, Agent]:
-        """The known agents by name: all agents that `aswarm.graph` finds from the first agent, and all agents that were active."""
+        """The known agents by name: all agents that a stored conversation may continue with, and all agents that were active."""
         return {**self._met, **AgentDirectory((self.starting_agent,)).known}
 
     @property

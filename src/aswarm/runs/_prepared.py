@@ -22,6 +22,7 @@ from aswarm._run.options import RunOptions
 from aswarm._run.state import RunState
 from aswarm._run.streams import deliver_live
 from aswarm._swarm import AsyncSwarm, prepare
+from aswarm._tools.directory import AgentDirectory, listed_by_name
 from aswarm._values.agent import Agent, Response
 from aswarm._values.decisions import Decision, as_json, waiting_entries
 from aswarm._values.errors import ConfigurationError, RunRefused
@@ -32,7 +33,6 @@ from aswarm.conversations import Change, Stored
 from aswarm.conversations._recorded_run import with_new, with_sendable_text
 from aswarm.conversations._recorder import common_messages, storable
 from aswarm.conversations._records import checked_context, checked_id, faults
-from aswarm.graph._directory import AgentDirectory, listed_by_name
 
 from ._extras import with_client, with_request_log
 from ._requests import ClientTool, InvalidRequest, decisions

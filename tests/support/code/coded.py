@@ -13,8 +13,8 @@ from aswarm._record.entry_maker import EntryMaker
 from aswarm._record.facts import Facts
 from aswarm._record.recorder import Recorder
 from aswarm._run.options import RunOptions
+from aswarm._tools.directory import AgentDirectory
 from aswarm.code import code_tool
-from aswarm.graph._directory import AgentDirectory
 from aswarm.testing import Request, ScriptedModel, call
 
 USER = {"role": "user", "content": "Go"}

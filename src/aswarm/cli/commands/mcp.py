@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @command(
     "mcp",
-    text="Serve AGENT to programs that speak MCP.\n\nThe server has one tool for AGENT, and one for each agent that AGENT can "
-    f"hand off to. {AGENT_HELP} The program starts this command, and uses its stdin and stdout; the output of functions "
+    text="Serve AGENT to programs that speak MCP.\n\nThe server has one tool for AGENT, and one for each agent in its "
+    f"functions, and in theirs. {AGENT_HELP} The program starts this command, and uses its stdin and stdout; the output of functions "
     "goes to stderr. With --port, the command serves streamable HTTP at http://127.0.0.1:N/mcp, for this machine only. Needs "
     "the extra mcp.",
 )
