@@ -21,6 +21,7 @@ def refund(order: int, amount: int) -> str:
     return f"{amount} euros for order {order} are on their way."
 
 
+@tool(may_wait=True)
 async def replace_lamp(order: int) -> str:
     """Send a new lamp for an order."""
     if not current_call().is_approved:  # it has no effect yet: with the answer, it runs again from the start

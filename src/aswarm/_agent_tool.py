@@ -23,7 +23,7 @@ from ._values.agent import Agent, Response, slug
 from ._values.budget import Budget
 from ._values.context import changes, copy_containers, merge_changes
 from ._values.decisions import UNDECIDED, Decided, is_run_inside, without_old_entries
-from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError
+from ._values.errors import CallerMistake, ConfigurationError, Hold, OutputError, ToolError, UndeclaredHold
 from ._values.events import Event, RunFinished
 from ._values.json import is_array, is_json, is_object, jsonable, shown
 from ._values.messages import STARTED_INSIDE, WAITING, Message
@@ -89,6 +89,7 @@ def agent_tool(
         name=name or slug(agent.name) or "agent",
         description=description or description_of(agent, "a text" if output is None else "as JSON"),
         parameters=PARAMETERS,
+        may_wait=True,
     )
     return dataclasses.replace(made, _check_decision=ask.check_decision)
 
@@ -164,7 +165,8 @@ class _AgentTool:
                 call.note_unknown_inside(state.response.unknown_calls)
         except ConfigurationError as error:
             has_started = call.has_started_inside or (state is not None and state.turn.has_started)
-            raise CallerMistake(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
+            kind = UndeclaredHold if isinstance(error, UndeclaredHold) else CallerMistake
+            raise kind(f"the call {call.id!r} of {call.name}: {error}", has_started=has_started) from error
         if state.response.stop == "waiting":
             has_started = call.has_started_inside or state.turn.has_started
             raise _hold_of(state.response, [*messages, *state.response.messages], context, has_started=has_started)

@@ -23,6 +23,7 @@ async def refund(order: int) -> str:
     print("refunding", order)
     return f"refunded {order}"
 
+@tool(may_wait=True)
 async def ask(what: str) -> str:
     """Ask a person."""
     if current_call().answer is None:

@@ -227,6 +227,7 @@ async def test_a_run_that_is_closed_keeps_what_its_code_has_done() -> None:
 async def test_a_call_inside_code_that_waits_is_recorded_with_its_data() -> None:
     """So that an attempt after the death of the process waits again, and its function has not run."""
 
+    @tool(may_wait=True)
     async def ask(question: str) -> str:
         raise Hold(question, data={"n": 1})
 

@@ -76,6 +76,7 @@ class Room:
         self.notes.append("read")
         return sorted(context_variables)
 
+    @tool(may_wait=True)
     async def ask(self) -> str:
         if not current_call().is_approved:
             raise Hold("why?")

@@ -41,6 +41,7 @@ class Desk:
         self.notes.append(f"pay {number}")
         return f"paid {number}"
 
+    @tool(may_wait=True)
     async def ask(self, question: str) -> str:
         """Ask the user."""
         if not current_call().is_approved:

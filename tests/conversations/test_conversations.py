@@ -502,6 +502,7 @@ async def test_a_caller_may_answer_calls_itself() -> None:
 async def test_a_question_and_its_answer() -> None:
     """A function that raises Hold is called again, with the answer."""
 
+    @tool(may_wait=True)
     async def pay() -> str:
         """Pay."""
         if not current_call().is_approved:

@@ -62,6 +62,7 @@ def agents(store: Watched) -> Agent:
     async def fails(mark: str) -> str:
         raise ValueError(await run(mark))
 
+    @tool(may_wait=True)
     async def asks(mark: str) -> str:
         if not current_call().is_approved:
             raise Hold("Really?", data={"mark": mark})

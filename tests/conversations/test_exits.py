@@ -117,6 +117,7 @@ async def test_a_question_is_written_while_a_call_beside_it_runs(store: Store) -
     """A call that has asked before it did anything is open, with its question."""
     ended = anyio.Event()
 
+    @tool(may_wait=True)
     async def ask() -> str:
         """Ask."""
         raise Hold("Really?")

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call
+from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call, tool
 from aswarm import Answer as AnswerOf
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
@@ -135,6 +135,7 @@ async def test_an_answer_may_have_data(tmp_path: Path, shop: Shop) -> None:
     """New arguments for the call; and the answer to a question."""
     script = [call("pay", call_id="p", amount=5), call("ask", call_id="q"), "Paid."]
 
+    @tool(may_wait=True)
     async def ask() -> str:
         """Ask."""
         if current_call().answer is None:

@@ -145,11 +145,11 @@ async def test_a_person_may_have_to_decide(raises: bool) -> None:
             raise Hold("Really?", data={"amount": checked.arguments["amount"]})
         return Hold("Really?", data={"amount": checked.arguments["amount"]})
 
-    asked = await till.run(PAY, before=check)
+    asked = await till.run(PAY, before=check, may_wait=True)
     assert asked.stop == "waiting"
     assert [(each.reason, each.data) for each in asked.waiting] == [("Really?", {"amount": 30})]
     history = [{"role": "user", "content": "Hi"}, *asked.messages]
-    response = await till.run(messages=history, before=check)
+    response = await till.run(messages=history, before=check, may_wait=True)
     assert (told(response, history), till.paid) == (["paid 30"], [30])
 
 
@@ -200,7 +200,7 @@ async def test_a_person_sees_the_arguments_that_run(order: str, decision: Any) -
     guards = {
         "one guard": [at_most(20)],
         "two guards": [at_most(50), at_most(20)],
-        "held by a guard": [at_most(20), guard_tool(lambda checked: Hold("Really?"))],
+        "held by a guard": [at_most(20), guard_tool(lambda checked: Hold("Really?"), may_wait=True)],
     }
     case = Approvals(*guards[order], approve=order != "held by a guard")
     async with case.swarm.stream(case.agent, case.history) as run:
@@ -216,7 +216,9 @@ async def test_a_person_sees_the_arguments_that_run(order: str, decision: Any) -
 @pytest.mark.parametrize("approve", [True, False])
 async def test_arguments_that_a_guard_replaces_after_the_decision_are_asked_again(approve: bool) -> None:
     """A person has changed them, and the guard does not let them pass."""
-    case = Approvals(at_most(20), *([] if approve else [guard_tool(lambda checked: Hold("Really?"))]), approve=approve)
+    case = Approvals(
+        at_most(20), *([] if approve else [guard_tool(lambda checked: Hold("Really?"), may_wait=True)]), approve=approve
+    )
     await case.run()
     response = await case.run(resume={"c1": Approve({"amount": 300})})
     assert (response.stop, case.paid, case.asked) == ("waiting", [], [{"amount": 20}])

@@ -155,6 +155,7 @@ def clerk_of(*functions: Any) -> Agent:
     return Agent(name="Triage", functions=[Agent(name="Clerk", functions=[*functions])])
 
 
+@tool(may_wait=True)
 async def pay(amount: int) -> str:
     """Pay a bill."""
     if not current_call().is_approved:
@@ -283,6 +284,7 @@ async def _never(_: Any, __: Any) -> ElicitResult:
     raise AssertionError
 
 
+@tool(may_wait=True)
 async def ask_for_more() -> str:
     """Ask in a form of its own."""
     raise Hold("Which one?", data={"choices": ["a", "b"]})

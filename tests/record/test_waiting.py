@@ -29,6 +29,7 @@ class Shop:
             self.ran.append("look")
             return "seen"
 
+        @tool(may_wait=True)
         async def pay() -> str:
             if current_call().answer is None:
                 self.asked += 1

@@ -40,6 +40,7 @@ class Shop:
             self.ran.append(order)
             return f"refunded {order}"
 
+        @tool(may_wait=True)
         async def ask(what: str) -> str:
             """Ask."""
             if current_call().answer is None:

@@ -175,6 +175,7 @@ async def test_calls_that_need_an_approval_are_counted_once_it_is_given() -> Non
 async def test_a_call_that_waits_still_waits() -> None:
     """A call within the limit may ask; one above it is told that it does not run."""
 
+    @tool(may_wait=True)
     async def ask() -> str:
         raise Hold("Sure?")
 

@@ -99,7 +99,7 @@ def test_a_guard_that_holds_an_eager_call(backend: str, api: Any) -> None:
             lambda: [calls_of(*["search"] * 3)],
             2 if api == "responses" else 1,
             api=api,
-            options={"middleware": [guard_tool(judge)]},
+            options={"middleware": [guard_tool(judge, may_wait=True)]},
         )
         assert [each["id"] for each in shown[0]["waiting"]] == ["search-0"]
         assert [m["content"] for m in shown[0]["messages"][1:]] == ["found 1", "found 2"]
@@ -117,7 +117,7 @@ def test_debug_and_a_middleware_that_holds(backend: str) -> None:
                 raise Hold("sure?")
             return await handlers.call_tool(call, context, started)
 
-        return Handlers(handlers.complete, call_tool, handlers.run)
+        return Handlers(handlers.complete, call_tool, handlers.run, may_hold=True)
 
     async def main() -> None:
         options = {"middleware": [holds]}

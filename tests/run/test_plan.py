@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 import pytest
 
 from aswarm import Agent, Result, tool
-from aswarm._run.call import ToolCall, calls_of
+from aswarm._run.call import Call, calls_of
 from aswarm._run.outcome import ToolOutcome
 from aswarm._run.plan import plan
 from aswarm._tools.toolbox import tools_of
@@ -77,7 +77,7 @@ def test_handoffs_run_with_their_neighbours() -> None:
 
 def test_unknown_tools_run_with_their_neighbours() -> None:
     """A call of no known tool only gets its error text, and keeps nobody waiting."""
-    calls = [call_of(alone, 0), ToolCall({"id": "x", "function": {"name": "?"}}, 1, AGENT, None), call_of(reader, 2)]
+    calls = [call_of(alone, 0), Call({"id": "x", "function": {"name": "?"}}, 1, AGENT, None), call_of(reader, 2)]
     assert [len(group) for group in plan(calls)] == [3]
 
 

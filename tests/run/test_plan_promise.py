@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aswarm import Agent, Result
-from aswarm._run.call import ToolCall
+from aswarm._run.call import Call
 from aswarm._run.plan import plan
 from aswarm._tools.tool import Tool
 from tests.support.run.planned_tools import AGENT, alone, call_of, changer, plain, reader, silent, untyped, writer
@@ -88,7 +88,7 @@ def carry_out(
 @given(st.lists(_simulated, max_size=7), st.data())
 def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], data: st.DataObject) -> None:
     """Whatever order the calls of a group run in, context, agent and history are those of running all in order."""
-    calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
+    calls = [Call({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
     groups = [[made.index for made in group] for group in plan(calls)]
     shuffled = carry_out(groups, tools, lambda group: data.draw(st.permutations(group)))
     in_order = carry_out([[number] for number in range(len(tools))], tools, copy.copy)
@@ -98,7 +98,7 @@ def test_together_gives_nothing_that_in_order_would_not(tools: list[Simulated], 
 @given(st.lists(_simulated, max_size=7), st.booleans())
 def test_groups_are_the_calls_in_order(tools: list[Simulated], concurrent: bool) -> None:
     """Groups put one after another are the calls, none is empty, and alone means alone."""
-    calls = [ToolCall({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
+    calls = [Call({"id": str(n)}, n, AGENT, _TOOLS[made.kind]) for n, made in enumerate(tools)]
     groups = plan(calls, concurrent=concurrent)
     assert [made for group in groups for made in group] == calls
     assert all(groups)

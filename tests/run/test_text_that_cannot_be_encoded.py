@@ -247,6 +247,7 @@ async def paid(name: str) -> str:
     return f"paid {name}"
 
 
+@tool(may_wait=True)
 async def ask() -> Any:
     """Ask the user."""
     if not current_call().is_approved:

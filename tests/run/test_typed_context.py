@@ -488,6 +488,7 @@ async def test_a_handoff_sees_the_changes_of_its_turn() -> None:
 
 
 async def test_a_function_that_asks_gets_the_view_again() -> None:
+    @tool(may_wait=True)
     async def ask(context_variables: Shop) -> str:
         if current_call().answer is None:
             raise Hold("Which?")

@@ -58,6 +58,7 @@ class Shop:
             self.ran.append(("pay", amount))
             return f"paid {amount}"
 
+        @tool(may_wait=True)
         async def ask(what: str) -> str:
             if current_call().answer is None:
                 raise Hold(f"Which {what}?", data={"of": what})
@@ -135,7 +136,7 @@ class Bank:
                     raise Hold("Which cost centre?")
                 return await handlers.call_tool(made, context, started)
 
-            return dataclasses.replace(handlers, call_tool=call_tool)
+            return dataclasses.replace(handlers, call_tool=call_tool, may_hold=True)
 
         self.agent = Agent(name="A", functions=[pay])
         self.model = ScriptedModel([call("pay", call_id="call_1", amount=1000), "Done."])
@@ -299,6 +300,7 @@ async def test_a_function_may_ask_again() -> None:
     shop = Shop([call("ask", call_id="call_1", what="account")], "Done.")
     before = stored(await shop.run())
 
+    @tool(may_wait=True)
     async def ask(what: str) -> str:
         raise Hold("And which bank?", data=current_call().data["of"])
 
@@ -472,8 +474,8 @@ async def test_a_call_that_waits_before_one_of_its_id() -> None:
     assert (response.stop, len(response.waiting), shop.ran, told(response)) == ("waiting", 2, [], [])
 
 
-async def test_a_call_that_waits_unforeseen_before_an_answered_one_of_its_id() -> None:
-    """No code names Hold, so both run together; then the model is told, and the run goes on."""
+async def test_an_undeclared_call_that_waits_before_an_answered_call_of_its_id() -> None:
+    """Both have run together, and an open call would get the answer of the other call. So it is answered, and the run fails."""
 
     async def ask(order: int) -> str:
         if order == 1:
@@ -481,8 +483,11 @@ async def test_a_call_that_waits_unforeseen_before_an_answered_one_of_its_id() -
         return "asked"
 
     model = ScriptedModel([[call("ask", call_id="x", order=1), call("ask", call_id="x", order=2)], "Done."])
-    response = await AsyncSwarm(model.client()).run(Agent(functions=[ask]), "Go")
-    assert (response.stop, response.waiting, told(response)) == ("answer", [], ["not run: interrupted", "asked"])
+    with pytest.raises(ConfigurationError, match=r"'ask' .* raised Hold.*may_wait=True") as caught:
+        await AsyncSwarm(model.client()).run(Agent(functions=[ask]), "Go")
+    response = caught.value.response
+    assert response is not None
+    assert (response.stop, response.waiting, told(response)) == ("error", [], ["not run: interrupted", "asked"])
 
 
 def _ask_elsewhere() -> None:
@@ -683,6 +688,7 @@ async def test_a_mapping_that_is_no_form_is_no_answer_to_a_question(form: Any) -
     """A function that asked would take it for consent."""
     ran: list[str] = []
 
+    @tool(may_wait=True)
     async def pay() -> str:
         if not current_call().is_approved:
             raise Hold("From which account?")
@@ -769,6 +775,7 @@ async def test_what_waits_keeps_no_frames_alive() -> None:
 
     found: list[Any] = []
 
+    @tool(may_wait=True)
     async def ask() -> str:
         big = Big()
         found.append(weakref.ref(big))

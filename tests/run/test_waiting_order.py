@@ -58,6 +58,7 @@ def looks(name: str) -> Callable[..., Any]:
     return function
 
 
+@tool(may_wait=True)
 async def ask(n: int) -> Result:
     """Ask in the function, and then write."""
     if current_call().answer is None:
@@ -65,6 +66,7 @@ async def ask(n: int) -> Result:
     return Result(value=f"ask {n}", context_variables={"last": n})
 
 
+@tool(may_wait=True)
 async def ask_and_look(n: int, context_variables: Mapping[str, Any]) -> str:
     if current_call().answer is None:
         raise Hold("Which?")
@@ -202,11 +204,11 @@ def holds_by_name(handlers: Handlers) -> Handlers:
             raise Hold("May it look?")
         return await handlers.call_tool(call, context, started)
 
-    return replace(handlers, call_tool=call_tool)
+    return replace(handlers, call_tool=call_tool, may_hold=True)
 
 
-def holds_by_another_function(handlers: Handlers) -> Handlers:
-    return replace(holds_by_name(handlers), may_hold=True)
+def forgets_the_declaration(handlers: Handlers) -> Handlers:
+    return Handlers(handlers.complete, handlers.call_tool, handlers.run)
 
 
 def held(checked: CheckedCall) -> Hold | None:
@@ -220,9 +222,9 @@ def held(checked: CheckedCall) -> Hold | None:
     [
         [holds_by_name],
         [holds_by_name, lambda handlers: handlers],
-        [holds_by_another_function],
-        [guard_tool(held)],
-        [clip_results(100), guard_tool(held)],
+        [forgets_the_declaration, holds_by_name],
+        [guard_tool(held, may_wait=True)],
+        [clip_results(100), guard_tool(held, may_wait=True)],
     ],
 )
 async def test_a_middleware_that_makes_a_call_wait(middleware: list[Any], concurrent: bool) -> None:
@@ -271,7 +273,7 @@ def kinds_of_asking() -> dict[str, Any]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", list(kinds_of_asking()))
 async def test_functions_that_ask_in_other_ways(kind: str) -> None:
-    asks = kinds_of_asking()[kind]
+    asks = tool(may_wait=True)(kinds_of_asking()[kind])
     model = ScriptedModel([[call(asks._schema.name), call("leaves", n=2)], "Done."])
     agent = Agent(name="A", functions=[asks, KINDS["leaves"]])
     assert (await AsyncSwarm(model.client()).run(agent, "Go")).stop == "waiting"

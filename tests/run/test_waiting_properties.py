@@ -113,11 +113,13 @@ class World:
             self.ran.append(n)
             return Result(value=f"{n}", agent=other)
 
+        @tool(may_wait=True)
         async def hold(n: int, extra: str = "") -> str:
             if not current_call().is_approved:
                 raise Hold("Really?")
             return await look(n, extra)
 
+        @tool(may_wait=True)
         async def ask(n: int) -> str:
             if current_call().answer is None:
                 raise Hold("Which?", data={"n": [n]})
@@ -154,7 +156,7 @@ def guard(handlers: Handlers) -> Handlers:
             raise Hold("The guard asks.")
         return handlers.call_tool(made, context, started)
 
-    return Handlers(handlers.complete, call_tool, handlers.run)
+    return Handlers(handlers.complete, call_tool, handlers.run, may_hold=True)
 
 
 # --- what is drawn ----------------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ async def test_an_answer_that_replaces_a_run_continues_its_waiting_call() -> Non
 async def test_a_resumed_run_has_its_answers_in_the_order_of_the_calls() -> None:
     """It has answered the last call, and its first two calls wait again."""
 
+    @tool(may_wait=True)
     async def ask(number: int) -> str:
         if current_call().answer != "go":
             raise Hold(f"{number}?")

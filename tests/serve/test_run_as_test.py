@@ -37,6 +37,7 @@ async def erase(name: str) -> str:
     return f"{name} is erased"
 
 
+@tool(may_wait=True)
 async def ask() -> str:
     """Ask the user."""
     if current_call().answer is None:

@@ -574,6 +574,7 @@ class Shop:
         self.booked: list[Any] = []
         self.agent = Agent(name="Boss", functions=[self.book])
 
+    @tool(may_wait=True)
     async def book(self) -> str:
         """Book a table."""
         decided = current_call()

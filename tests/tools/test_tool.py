@@ -106,7 +106,7 @@ def test_an_unknown_option_is_refused_with_the_known_options(option: str, remedy
         tool(**{option: True})
     assert str(caught.value).startswith(f"tool() got an unexpected keyword argument {option!r}; ")
     assert remedy in str(caught.value)
-    assert "approve, name, description" in str(caught.value)
+    assert "approve, may_wait, name, description" in str(caught.value)
 
 
 def test_a_tool_takes_only_the_function_by_position() -> None:

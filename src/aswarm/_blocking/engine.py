@@ -101,7 +101,7 @@ class BlockingEngine(AsyncSwarm):
         for call in state.turn.calls:
             if debug:
                 debug_print(call_text(call))
-            await run_group([call], context_variables, call_tool, lambda _event: None)
+            await run_group([call], context_variables, call_tool, lambda _event: None, may_hold=True)
             if call.hold is not None:
                 call.finish(ToolOutcome(f"Error: the call waits for a decision: {call.hold.reason}"))
             if call.outcome and call.outcome.result:

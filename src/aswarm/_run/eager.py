@@ -166,7 +166,7 @@ class _EagerCalls:
                 if self._has_middleware and self._shared is None:
                     self._shared = _SharedContext(state.context)
                 context = state.context if self._shared is None else self._shared.context
-                self._eager[position] = _EagerCall(call, self._handlers.call_tool, context)
+                self._eager[position] = _EagerCall(call, self._handlers.call_tool, context, may_hold=state.may_hold)
 
     # --- tool calls ---
 
@@ -245,13 +245,15 @@ class _EagerCall:
     """A call that starts before its turn, in its own task.
 
     The call has two `ToolCall` objects: the early object of this class, and the object that the turn passes to `finish`.
+    `may_hold`: see `run_group`.
     """
 
-    def __init__(self, call: Call, call_tool: ToolHandler, context: dict[str, Any]) -> None:
+    def __init__(self, call: Call, call_tool: ToolHandler, context: dict[str, Any], *, may_hold: bool) -> None:
         self._call = call
         self._arguments = call.arguments
         self._call_tool = call_tool
         self._context = context
+        self._may_hold = may_hold
         self._is_dropped = False
         self._has_begun = False
         self._progress: list[LoopEvent] = []
@@ -272,7 +274,7 @@ class _EagerCall:
 
     async def _run(self) -> None:
         if not self._is_dropped:
-            await run_group([self._call], self._context, self._handle, self._emit)
+            await run_group([self._call], self._context, self._handle, self._emit, may_hold=self._may_hold)
 
     async def _handle(self, call: ToolCall, context: dict[str, Any], _: Started) -> ToolOutcome:
         return await self._call_tool(call, context, self._start)

@@ -10,6 +10,7 @@ import functools
 import inspect
 import logging
 import math
+import operator
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
@@ -29,11 +30,9 @@ from aswarm._tools.tool import NEEDS_APPROVAL, Limiter, NeedsApproval, Tool, sta
 from aswarm._tools.toolbox import toolbox
 from aswarm._values.agent import Agent, Result
 from aswarm._values.content import described
-from aswarm._values.decisions import public_data
 from aswarm._values.errors import (
     CallerMistake,
     CallLost,
-    ConfigurationError,
     FailedInside,
     Hold,
     RunError,
@@ -41,15 +40,17 @@ from aswarm._values.errors import (
     ToolError,
     ToolNotFound,
     ToolTimeout,
+    UndeclaredHold,
     is_exit,
     named,
 )
-from aswarm._values.events import CallWaiting, LoopEvent, ToolCallFinished, ToolCallStarted
+from aswarm._values.events import LoopEvent, ToolCallFinished, ToolCallStarted
 from aswarm._values.text import sendable
 from aswarm._wire.failures import hide_header_values
 
 from .call import Call, ToolCall
 from .current_call import OuterRun, Progress, Running, enter_function, exits_fail, progress, running, set_running
+from .declared import undeclared_in_function, wait
 from .filling import NO_RESOURCES, filled_arguments, read_arguments
 from .handlers import Started, ToolHandler
 from .outcome import OutcomeInside, ToolOutcome, returned
@@ -122,13 +123,9 @@ class ToolCaller:
             return await self._attempt(call, context, started)
         except _StopIterationRaised as raised:
             return await self._failed(call, raised.args[0])
-        except (Hold, CallerMistake, FailedInside) as error:
-            # The call stays open. `data` of a Hold records whether an inner run has called functions.
-            if isinstance(error, Hold) or not error.has_started:
-                call.withdraw()
-            if isinstance(error, FailedInside):
-                raise error.error from error.error.__cause__
-            raise
+        except (Hold, CallerMistake, FailedInside) as raised:
+            error = self._kept_open(call, raised)
+            raise error from error.__cause__
         except RunError as error:
             if not call.has_started:  # raised by `started`, so the function must not run
                 raise
@@ -143,6 +140,15 @@ class ToolCaller:
             failure = RuntimeError("the function was cancelled, but not by its run")
             failure.__cause__ = error
             return await self._failed(call, failure, _text_for_model(error))
+
+    def _kept_open(self, call: Call, error: Hold | CallerMistake | FailedInside) -> Exception:
+        """Return the exception to raise for a call that stays open, unless something has started inside."""
+        is_concurrent = self._run is not None and self._run.state.concurrent_tools
+        if is_concurrent and isinstance(error, Hold):
+            error = undeclared_in_function(call, error) or error
+        if isinstance(error, Hold) or not error.has_started:
+            call.withdraw()  # the data of a Hold records whether an inner run has called functions
+        return error.error if isinstance(error, FailedInside) else error
 
     def hand_off(self, call: Call, emit: Emit) -> bool:
         """Execute a valid handoff to an agent: this runs no code of the user. Return False for any other call."""
@@ -417,19 +423,26 @@ async def _hold(limiter: Limiter) -> AsyncGenerator[None, None]:
 Emit: TypeAlias = Callable[[LoopEvent], None]
 
 
-async def run_group(calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
+async def run_group(
+    calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit, *, may_hold: bool
+) -> None:
     """Execute the calls of one group together.
 
-    If a handler raises, cancel the other calls, wait for their end, and raise the exception unchanged.
+    `may_hold`: whether each call may wait, because a middleware declares it, or because the calls run one after another.
+
+    If a handler raises, cancel the other calls, wait for their end, and raise the exception unchanged. But if a call waits and
+    nothing declares it, run the other calls to their end first.
     """
     # A single handoff runs without a task. A task would take steps of the event loop. During these steps the connection of
     # the run is idle, and httpx checks all idle connections of the pool at each request.
     if not (len(calls) == 1 and isinstance(handler, ToolCaller) and handler.hand_off(calls[0], emit)):
-        await _run_in_tasks(calls, context, handler, emit)
+        await _run_in_tasks(calls, context, handler, emit, may_hold)
 
 
-async def _run_in_tasks(calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit) -> None:
-    failures: dict[str, BaseException] = {}
+async def _run_in_tasks(
+    calls: Sequence[Call], context: dict[str, Any], handler: ToolHandler, emit: Emit, may_hold: bool
+) -> None:
+    failures: list[tuple[int, BaseException]] = []  # with the positions of their calls
     # A function runs in a run of its own; a middleware stays in the run around it, see `Running`.
     outer_run = None if (now := running()) is None else now.run
 
@@ -441,20 +454,12 @@ async def _run_in_tasks(calls: Sequence[Call], context: dict[str, Any], handler:
             outcome = call.outcome or await handler(call, context, functools.partial(_started, call, emit))
             call.finish(outcome)
         except Hold as hold:
-            if call.has_started or call.outcome:
-                late = f"a middleware raised Hold after the function of {call.name!r} had run"
-                fault = ConfigurationError(f"{late}; raise it before the inner call_tool is called")
-                failures.setdefault("first", fault)
-                group.cancel_scope.cancel()
-                return
-            call.wait(hold)
-            data = public_data(hold.data)
-            emit(CallWaiting(call.index, call.id, call.name, call.arguments, call.agent, hold.reason, data))
+            if (fault := wait(call, hold, emit, may_hold=may_hold)) is not None:
+                _fail(failures, call, fault, group.cancel_scope)
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, outside the group
-            failures.setdefault("first", error)  # later errors may be results of the cancellation
-            group.cancel_scope.cancel()
+            _fail(failures, call, error, group.cancel_scope)
         else:
             emit(finished_event(call, outcome))
 
@@ -462,7 +467,28 @@ async def _run_in_tasks(calls: Sequence[Call], context: dict[str, Any], handler:
         for call in calls:
             group.start_soon(run_one, call)
     if failures:
-        raise failures.pop("first")
+        raise _taken_from(failures)
+
+
+def _fail(
+    failures: list[tuple[int, BaseException]], call: Call, error: BaseException, scope: anyio.CancelScope
+) -> None:
+    """Keep the error of a call, and cancel the other calls of its group. After an undeclared Hold, they continue to run."""
+    failures.append((call.index, error))
+    if not isinstance(error, UndeclaredHold):
+        scope.cancel()
+
+
+def _taken_from(failures: list[tuple[int, BaseException]]) -> BaseException:
+    """Remove the failures of a group, and return the failure that the run ends with.
+
+    An error that cancelled the other calls comes first, because later errors may be results of the cancellation. Without such an
+    error, it is the undeclared Hold of the first call.
+    """
+    fatal = [error for _, error in failures if not isinstance(error, UndeclaredHold)]
+    error = fatal[0] if fatal else min(failures, key=operator.itemgetter(0))[1]
+    failures.clear()  # otherwise the traceback of the error would refer to the error: a reference cycle
+    return error
 
 
 async def _started(call: Call, emit: Emit) -> None:

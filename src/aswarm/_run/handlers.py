@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from aswarm._runtime.backend import HiddenGenerators
-from aswarm._tools.tool import names_hold
 from aswarm._values.agent import Agent, C, as_type
 from aswarm._values.errors import ConfigurationError
 from aswarm._values.usage import Usage
@@ -138,8 +137,7 @@ class Handlers:
         call_tool: `call_tool(call, context, started)` returns, when awaited, the `ToolOutcome` of the call.
         run: The run.
         may_hold: Whether `call_tool` may raise Hold for any call. If so, two calls that may use the same data do not run
-            together. aswarm sets it if the code of `call_tool` names Hold. Set it yourself if `call_tool` raises Hold
-            through another function.
+            together. A middleware whose `call_tool` raises Hold must set it; otherwise the run raises ConfigurationError.
     """
 
     complete: CompletionHandler
@@ -219,8 +217,6 @@ def chain(middleware: Iterable[Middleware]) -> Middleware | None:
                     "Handlers, for example dataclasses.replace(handlers, complete=...)"
                 )
             may_hold = handlers.may_hold or inner.may_hold
-            if not may_hold and handlers.call_tool is not inner.call_tool:
-                may_hold = names_hold(handlers.call_tool)
             complete = _checked_complete(handlers.complete, f"of the middleware {name}")
             handlers = replace(handlers, complete=complete, may_hold=may_hold)
         return replace(handlers, complete=isolated(handlers.complete))

@@ -53,7 +53,7 @@ class Loop:
         try:
             handlers = self.make_handlers()
             if handlers.may_hold or not self.concurrent_tools:
-                state.may_hold, state.concurrent_tools = handlers.may_hold, self.concurrent_tools
+                state.may_hold, state.concurrent_tools = True, self.concurrent_tools
             try:
                 while (stop := state.start_step(options.max_turns, execute_tools=options.execute_tools)) is None:
                     step = self._run_tools(handlers) if turn.calls else self._complete(handlers)
@@ -112,8 +112,8 @@ class Loop:
         state = self.state
 
         async def run_groups(emit: Emit) -> None:
-            for group in plan(state.turn.calls, concurrent=self.concurrent_tools, may_hold=handlers.may_hold):
-                await run_group(group, state.context, handlers.call_tool, emit)
+            for group in plan(state.turn.calls, concurrent=self.concurrent_tools, may_hold=state.may_hold):
+                await run_group(group, state.context, handlers.call_tool, emit, may_hold=state.may_hold)
                 if not state.end_group(group):
                     break
 

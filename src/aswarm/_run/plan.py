@@ -36,36 +36,43 @@ def plan(calls: Sequence[Call], *, concurrent: bool = True, may_hold: bool = Fal
     waiting: dict[int, Tool[..., Any]] = {}
     keys: set[tuple[str, str]] = set()  # the id and name of each call that may wait, even without a tool
     for call in calls:
-        joins = groups and concurrent and _fits(call.tool, tools.values())
+        tool = call.tool
+        joins = groups and concurrent and _fits(tool, tools.values())
+        # A call without a tool may be for a tool that the client executes. A guard may change the arguments of a decided call
+        # once more, and then the call waits for another decision.
+        may_wait = (
+            may_hold or tool is None or tool._may_wait or (call.decided is not None and call.decided.seen is not None)
+        )
         # Calls with equal id and name never share a group. The answer of the later call would close the earlier, waiting call.
-        if not joins or (keys and ((call.id, call.name) in keys or not _may_pass(call, waiting.values()))):
+        if not joins or (
+            keys and ((call.id, call.name) in keys or not _may_pass(call, waiting.values(), may_wait=may_wait))
+        ):
             groups.append([])
             tools.clear()
             waiting.clear()
             keys.clear()
         groups[-1].append(call)
-        if call.tool is not None:
-            tools[id(call.tool)] = call.tool
-        # A call without a tool may be for a tool that the client executes, so it may wait too.
-        may_wait = call.outcome is None and (may_hold or call.tool is None or call.tool._may_wait)
-        if may_wait or call.hold is not None:
+        if tool is not None:
+            tools[id(tool)] = tool
+        if call.hold is not None or (may_wait and call.outcome is None):
             keys.add((call.id, call.name))
-            if call.tool is not None:
-                waiting[id(call.tool)] = call.tool
+            if tool is not None:
+                waiting[id(tool)] = tool
     return groups
 
 
-def _may_pass(call: Call, waiting: Iterable[Tool[..., Any]]) -> bool:
-    """Return whether a call may run while earlier calls wait for a decision. `waiting`: the tools of these earlier calls.
+def _may_pass(call: Call, waiting: Iterable[Tool[..., Any]], *, may_wait: bool) -> bool:
+    """Return whether a call may run while earlier calls wait for a decision.
 
-    Return False if this call or a waiting call may hand off, because a handoff closes waiting calls. Also return False if one
-    of the two calls may change context variables that the other call uses.
+    `waiting`: the tools of these earlier calls. `may_wait`: whether this call may wait too. Return False if this call or a waiting
+    call may hand off, because a handoff closes waiting calls. Also return False if one of the two calls may change context
+    variables that the other call uses.
     """
     tool = call.tool
     # A handoff to an agent closes no waiting calls: it runs again after their decisions, see `reopened` in `turn`.
     if tool is None or call.outcome is not None or tool.is_handoff:
         return True
-    if may_hand_off(tool) or (tool._may_wait and any(map(may_hand_off, waiting))):
+    if may_hand_off(tool) or (may_wait and any(map(may_hand_off, waiting))):
         return False
     if writes_context(tool):
         return not any(takes_context(other) or may_return_result(other) for other in waiting)

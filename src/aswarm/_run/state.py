@@ -67,7 +67,8 @@ class RunState:
     `accumulator`: the unfinished completion, or None.
     `eager_calls`: the calls of the last completion that have started before their turn.
     `close_handlers`: called at the end of the run; stops and awaits background work of the handlers. None: no such work.
-    `concurrent_tools`, `may_hold`: the arguments of `plan`, for calls inside code.
+    `concurrent_tools`: whether calls may run together. `may_hold`: whether each call may wait, because a middleware declares it,
+    or because no calls run together.
     `resources`: the resources of the swarm and of the run.
     """
 

@@ -18,6 +18,7 @@ _NAMES = (
     "polls",
     "strict",
     "approve",
+    "may_wait",
     "name",
     "description",
 )

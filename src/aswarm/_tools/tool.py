@@ -102,6 +102,7 @@ class Tool(Generic[P, R]):
     polls: bool = False
     strict: bool = False
     approve: Approval = False
+    may_wait: bool = False
     name: str | None = None
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
@@ -176,10 +177,8 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def _may_wait(self) -> bool:
-        """Whether a call may wait for a decision, because of an option, an inner run, or a Hold that its function raises."""
-        if self.approve is not False or self.is_external or self._check_decision is not None:
-            return True
-        return names_hold(self.function)
+        """Whether a call may wait for a decision: the function declares it, or each call of this kind of tool may wait."""
+        return self.may_wait or self.approve is not False or self.is_external
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -203,6 +202,7 @@ def tool(
     polls: bool = False,
     strict: bool = False,
     approve: Approval = False,
+    may_wait: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
@@ -238,6 +238,9 @@ def tool(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
               which decides for each call. It gets the arguments (a dict) and the context variables (read-only). It returns
               whether the call needs an approval; a str means yes, and is the reason for the user. It runs on the event loop.
               If it raises, the model gets the error.
+            - `may_wait`: True if the function may raise `Hold`. A function whose calls run together with other calls must
+              declare it, because a later call that could see or change the same things then waits too. A function whose
+              calls run alone needs no declaration.
             - `name`: The name for the model, instead of the function's name.
             - `description`: The description for the model, instead of the docstring.
 
@@ -266,6 +269,7 @@ def function_tool(
     repeatable: bool = False,
     polls: bool = False,
     approve: Approval = False,
+    may_wait: bool = False,
 ) -> Tool[P, R]:
     """Return a tool with your own JSON schema, for example for a tool of another process, or a generated client.
 
@@ -284,6 +288,7 @@ def function_tool(
     if not name:
         raise ConfigurationError("function_tool and external_tool need a name that is not empty")
     running |= {"thread": thread, "abandon_on_cancel": abandon_on_cancel, "repeatable": repeatable, "polls": polls}
+    running |= {"may_wait": may_wait}
     copied = _checked_parameters(name, parameters)
     made = Tool(function, name=name, description=description, parameters=copied, **running)
     _ = made._schema  # raises for a name that the API refuses
@@ -410,33 +415,16 @@ def writes_context(tool: Tool[..., Any]) -> bool:
     return filled is not None and filled.context is not None and not filled.is_read_only
 
 
-def names_hold(function: Any) -> bool:
-    """Return whether the code of the function refers to Hold, even under another name, or to a subclass of Hold."""
-    while isinstance(function, functools.partial | Tool):
-        function = cast("Any", function.func if isinstance(function, functools.partial) else function.function)
-    function = inspect.unwrap(function)
-    if not hasattr(function, "__code__"):  # an instance with a method __call__
-        function = getattr(function.__class__, "__call__", None)  # noqa: B004 - the method is needed
-    code: Any = getattr(function, "__code__", None)
-    if code is None:
-        return False
-    if "Hold" in (*code.co_names, *code.co_freevars):
-        return True
-    try:
-        names = inspect.getclosurevars(function)
-    except (TypeError, ValueError):  # not a function, or a variable without a value yet
-        return False
-    return any(
-        isinstance(each, type) and issubclass(each, Hold)
-        for each in [*names.nonlocals.values(), *names.globals.values()]
-    )
-
-
 def runs_together(tool: Tool[..., Any]) -> bool:
     """Return whether a call of this tool may run together with the calls before and after it."""
     if tool.concurrent is not None:
         return tool.concurrent
     return tool.is_async and not writes_context(tool)
+
+
+def must_declare(tool: Tool[..., Any]) -> bool:
+    """Return whether a Hold is a mistake: the calls run together with other calls, and nothing declares that they may wait."""
+    return not tool._may_wait and runs_together(tool)
 
 
 def may_return_result(tool: Tool[..., Any]) -> bool:

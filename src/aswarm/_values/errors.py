@@ -77,6 +77,10 @@ class CallerMistake(ConfigurationError):  # noqa: N818 - named after the event
         self.has_started = has_started
 
 
+class UndeclaredHold(CallerMistake):
+    """A call has raised Hold, and nothing declares that it may wait. The other calls of its group finish first (internal)."""
+
+
 class FailedInside(Exception):  # noqa: N818 - only a wrapper
     """Wraps an error that ends the run, raised by a call that the function of another call made (internal).
 
@@ -203,12 +207,19 @@ class Hold(Exception):  # noqa: N818 - not a failure
     `run(..., resume={id: decision})` runs the function again from its start. So raise `Hold` before the function has any
     effect. In the second run, `aswarm.current_call()` has the decision.
 
+        @tool(may_wait=True)
         async def refund(order: int, amount: int) -> str:
             if amount > 100 and not current_call().is_approved:
                 raise Hold("more than 100 euros")
             return await pay(order, amount)
 
-    Test `current_call().is_approved`, not the answer, because an answer may be None. Raises TypeError if the reason is not a
+    Test `current_call().is_approved`, not the answer, because an answer may be None.
+
+    An async function that cannot write to the context variables, and a function with `@tool(concurrent=True)`, run together with
+    other calls. They declare `@tool(may_wait=True)`, and a middleware declares `Handlers.may_hold`. Without it, the run raises
+    ConfigurationError after the other calls have finished. With `AsyncSwarm(concurrent_tools=False)`, no declaration is needed.
+
+    Raises TypeError if the reason is not a
     str, or the data is not JSON.
     """
 

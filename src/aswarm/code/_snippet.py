@@ -147,7 +147,7 @@ class Snippet:
         turn = Turn(calls)  # a round waits, and hands off, like the same calls in one message
         for group in plan(calls, concurrent=state.concurrent_tools, may_hold=state.may_hold):
             try:
-                await run_group(group, state.context, self._handler, self._emit)
+                await run_group(group, state.context, self._handler, self._emit, may_hold=state.may_hold)
             except CallLost:
                 raise
             except Exception as error:  # of a middleware, a hook or the record: it ends the run, as outside of code

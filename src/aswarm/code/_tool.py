@@ -101,6 +101,7 @@ def code_tool(
             "required": ["code"],
         },
         concurrent=None if all(map(runs_together, tools.values())) else False,
+        may_wait=True,
     )
     return dataclasses.replace(
         made, _is_replayed=True, _inside=tuple(tools.values()), _check_decision=partial(check_decision, tools)

@@ -11,7 +11,6 @@ from aswarm._run.call import Call, ToolCall
 from aswarm._run.handlers import Handlers, Middleware, Started
 from aswarm._run.outcome import ToolOutcome
 from aswarm._tools.conversion import parse_arguments
-from aswarm._tools.tool import names_hold
 from aswarm._values.errors import ConfigurationError, Hold, ToolArgumentsError, ToolError
 from aswarm._values.json import is_json, is_object
 
@@ -30,6 +29,7 @@ def guard_tool(
     after: CheckFunction[CheckedResult, _ResultVerdict | Awaitable[_ResultVerdict]] | None = None,
     *,
     on_error: OnError = "block",
+    may_wait: bool = False,
 ) -> Middleware:
     """Return middleware that checks each call with `before`, before its function runs, and each result with `after`.
 
@@ -42,7 +42,8 @@ def guard_tool(
       on a call sees the new arguments. If a check later replaces them again, the call waits for another decision.
     - `Halt(reason)`: the run ends with `Blocked`.
     - `Hold(reason)`, returned or raised by `before`: the call waits for a decision. After an approval, the check may return the
-      Hold again, and the call passes.
+      Hold again, and the call passes. Such a guard declares it with `may_wait=True`: then two calls that may use the same
+      data do not run together.
 
     `after` cannot undo the effects of a function. Handoffs are judged too, because they are calls. A call of `final_answer`
     is not judged: use `Output(check=...)`. If the arguments do not fit the function, the model gets the error; neither the
@@ -51,7 +52,8 @@ def guard_tool(
 
     With `on_error="pass"`, an error of a check is logged, and the call passes. By default, the run ends with `Blocked`. A
     plain check is called on the event loop and must not block it. Raises ConfigurationError without a check, and for a wrong
-    argument. If a check returns a value that is not listed here, the run raises ConfigurationError.
+    argument. If a check returns a value that is not listed here, or a `Hold` without `may_wait` for a call that may run
+    together with other calls, the run raises ConfigurationError.
     """
     if before is None and after is None:
         raise ConfigurationError("guard_tool needs a check: before=..., after=..., or both")
@@ -62,8 +64,6 @@ def guard_tool(
         if before is None
         else Check(before, "a call", (*kinds, Hold), lambda value: is_object(value) and is_json(dict(value)), on_error)
     )
-    # The plan of a turn must know before a call whether it may wait.
-    may_hold = before is not None and names_hold(before)
     last = None if after is None else Check(after, "a result", kinds, is_content, on_error)
 
     def wrap(handlers: Handlers) -> Handlers:
@@ -74,7 +74,7 @@ def guard_tool(
             outcome = await handlers.call_tool(call, context, started)
             return outcome if last is None else await _after(last, call, outcome, handlers)
 
-        return dataclasses.replace(handlers, call_tool=call_tool, may_hold=handlers.may_hold or may_hold)
+        return dataclasses.replace(handlers, call_tool=call_tool, may_hold=handlers.may_hold or may_wait)
 
     return guarding(wrap)
 

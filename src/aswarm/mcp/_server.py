@@ -220,6 +220,7 @@ class MCPServer:
             concurrent=False if runs_alone(tool) else None,
             repeatable=may_repeat(tool),
             approve=self._options.approval(tool),
+            may_wait=True,
         )
         return dataclasses.replace(made, _check_decision=check_decision, _origin=f"the MCP server {self.name}")
 

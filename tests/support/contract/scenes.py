@@ -56,6 +56,7 @@ async def broken() -> str:
     raise ValueError("no such order")
 
 
+@tool(may_wait=True)
 async def ask() -> str:
     """Wait for a person."""
     raise Hold("Really?")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aswarm import Agent, Result
-from aswarm._run.call import ToolCall
+from aswarm._run.call import Call
 from aswarm._tools.toolbox import tools_of
 
 AGENT = Agent(name="A")
@@ -46,8 +46,8 @@ async def silent():  # type: ignore[no-untyped-def]
     """Async, without a return annotation."""
 
 
-def call_of(function: Any, position: int = 0, name: str | None = None) -> ToolCall:
+def call_of(function: Any, position: int = 0, name: str | None = None) -> Call:
     """A call of this function."""
     ((found, made),) = tools_of(Agent(functions=[function])).items()
     message = {"id": f"call_{position}", "type": "function", "function": {"name": name or found, "arguments": ""}}
-    return ToolCall(message, position, AGENT, made)
+    return Call(message, position, AGENT, made)

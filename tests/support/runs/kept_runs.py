@@ -58,6 +58,7 @@ class Workshop:
             self.erased.append(name)
             return f"erased {name}"
 
+        @tool(may_wait=True)
         async def book() -> str:
             """Book a table."""
             decided = current_call()

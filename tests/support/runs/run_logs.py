@@ -90,6 +90,7 @@ async def ask(n: int) -> str:
     return f"asked {n}"
 
 
+@tool(may_wait=True)
 async def question(n: int) -> str:
     await _work()
     if not current_call().is_approved:

@@ -65,6 +65,7 @@ async def refund_order(order_id: int, amount: float, reason: str) -> str:
     return f"Refunded {amount:.2f} EUR for order {order_id}."
 
 
+@tool(may_wait=True)
 async def pay_out(amount: float) -> str:
     """Pay money out to an account of the customer."""
     account = current_call().answer

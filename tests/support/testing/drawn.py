@@ -48,6 +48,7 @@ async def fails(number: int) -> str:
     raise ValueError(f"failed {number}")
 
 
+@tool(may_wait=True)
 async def waits(number: int) -> str:
     if number > 1 and current_call().answer is None:
         raise Hold("a question")

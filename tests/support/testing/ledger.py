@@ -181,6 +181,7 @@ def functions(ledger: Ledger) -> dict[str, Any]:
     async def pay(key: str) -> str:
         return await ledger.work(key)
 
+    @tool(may_wait=True)
     async def ask(key: str) -> str:
         if current_call().answer is None:
             ledger.starts[key] += 1

@@ -79,6 +79,7 @@ async def refund(order: int) -> str:
     return f"Order {order} is refunded."
 
 
+@tool(may_wait=True)
 async def ask(question: str) -> str:
     """Ask the user."""
     if not current_call().is_approved:

@@ -6,8 +6,8 @@ import asyncio
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -228,21 +228,15 @@ class World:
 
             async with lock:
                 await self.pause(f"start of {call.name}")
-                with self._noting_hold(handlers, call):
+                try:
                     outcome = await handlers.call_tool(call, context, note_start)
+                except Hold:
+                    self.held.add(_simulated_call(handlers, call).place)
+                    raise
                 await self.pause(f"end of {call.name}")
                 return outcome
 
         return replace(handlers, call_tool=call_tool)
-
-    @contextmanager
-    def _noting_hold(self, handlers: Handlers, call: ToolCall) -> Generator[None]:
-        # Not in `call_tool`, because a middleware whose code names Hold may raise it, and then fewer calls run together.
-        try:
-            yield
-        except Hold:
-            self.held.add(_simulated_call(handlers, call).place)
-            raise
 
     async def run(
         self,
