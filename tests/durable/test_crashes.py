@@ -29,7 +29,6 @@ def ended(
 
 
 def notes(*keys: str, version: str = "1") -> list[str]:
-    """Return the notes of the functions."""
     return [f"{kind} {key} {version}" for key in keys for kind in ("begin", "end")]
 
 

@@ -32,7 +32,6 @@ also_postgres = pytest.mark.parametrize("url", ["sqlite", "postgres"], indirect=
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.heavy)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database without queues."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/runs.db"
     url = emptied_database(request.getfixturevalue("postgres"))
@@ -43,7 +42,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def rows_of(url: str, columns: str, table: str) -> list[Any]:
-    """Return the rows of a table of DBOS."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as file:
             return file.execute(f"SELECT {columns} FROM {table}").fetchall()
@@ -115,7 +113,6 @@ async def test_a_worker_executes_nothing_without_its_lock(postgres: str, tmp_pat
 
 @asynccontextmanager
 async def host(url: str) -> AsyncIterator[None]:
-    """A program that has launched DBOS itself."""
     DBOS(config={
         "name": "host", "system_database_url": url, "application_version": "1", "executor_id": "host-1",
         "log_level": "ERROR", "notification_listener_polling_interval_sec": 0.05,

@@ -17,12 +17,11 @@ import pytest
 
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
-from aswarm import Agent, Approve, AsyncSwarm, ConfigurationError, Deny, Hold, RunError, current_call, tool
-from aswarm import Answer as AnswerOf
+from aswarm import Agent, AsyncSwarm, ConfigurationError
 from aswarm.batch import Item
 from aswarm.durable import DurableRuns
 from aswarm.runs import AnswersRefused, Limits, NewRun, Run, RunActive, RunRecord
-from aswarm.testing import Failure, ScriptedAnswer, ScriptedModel, call
+from aswarm.testing import ScriptedAnswer, ScriptedModel, call
 from tests.support.durable.durables import Shop, die, durable
 
 pytestmark = pytest.mark.asyncio
@@ -116,51 +115,6 @@ async def test_calls_of_several_runs_may_have_one_id(tmp_path: Path, shop: Shop)
         with pytest.raises(AnswersRefused):
             await first.answer({"call_1": True})
     assert shop.keys["pay"] == [f"{second.id}:0:0", f"{third.id}:0:0"]
-
-
-async def test_an_answer_may_deny(tmp_path: Path, shop: Shop) -> None:
-    """The function does not run, and a value that is no decision is refused."""
-    async with durable(tmp_path, [[call("pay", call_id="p", amount=5)], "As you like."], shop) as runs:
-        asked = await runs.start("Boss", "Pay!")
-        await asked.wait()
-        with pytest.raises(ConfigurationError, match="a decision is True, False"):
-            await asked.answer({"p": {"denied": "too much"}})
-        with pytest.raises(ConfigurationError, match=r"needs a dict of decisions by call id, such as .*, not True"):
-            await asked.answer(True)  # type: ignore[arg-type]
-        assert (await (await asked.answer({"p": Deny("too much")})).result()).text == "As you like."
-    assert "pay" not in shop.keys
-
-
-async def test_an_answer_may_have_data(tmp_path: Path, shop: Shop) -> None:
-    """New arguments for the call; and the answer to a question."""
-    script = [call("pay", call_id="p", amount=5), call("ask", call_id="q"), "Paid."]
-
-    @tool(may_wait=True)
-    async def ask() -> str:
-        """Ask."""
-        if current_call().answer is None:
-            raise Hold("Which account?")
-        return f"took {current_call().answer}"
-
-    agents = [Agent(name="Boss", functions=[*shop.agents()[0].functions, ask])]
-    async with durable(tmp_path, script, shop, agents=agents) as runs:
-        first = await runs.start("Boss", "Pay!")
-        await first.wait()
-        second = await first.answer({"p": Approve({"amount": 3})})
-        assert (await second.result()).messages[0]["content"].endswith("paid 3")
-        third = await second.answer({"q": AnswerOf("mine")})
-        assert (await third.result()).messages[0]["content"] == "took mine"
-
-
-@pytest.mark.heavy
-async def test_a_failure_is_raised_with_what_was_there(tmp_path: Path, shop: Shop) -> None:
-    """`result` raises RunError with the text of the error and the response so far."""
-    async with durable(tmp_path, [call("count", number=1), Failure(400, "broken")], shop) as runs:
-        run = await runs.start("Boss", "Hi!")
-        with pytest.raises(RunError, match="broken") as raised:
-            await run.result()
-    assert raised.value.response is not None
-    assert raised.value.response.messages[-1]["content"] == "counted 1"
 
 
 @pytest.mark.heavy

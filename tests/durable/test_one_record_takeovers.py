@@ -28,7 +28,6 @@ def _notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database without runs."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'runs.db'}"
     return emptied_database(request.getfixturevalue("postgres"))
@@ -93,7 +92,6 @@ def test_an_idle_worker_that_is_killed_leaves_nothing(url: str, tmp_path: Path) 
 
 
 def rows_of_queues(url: str) -> int:
-    """Return how many queues DBOS knows."""
     if url.startswith("sqlite"):
         connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=20)
         statement = "SELECT count(*) FROM queues"

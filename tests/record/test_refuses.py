@@ -33,7 +33,6 @@ asyncio.run(main())
 
 
 async def made(path: Path) -> None:
-    """Make a journal with one finished item."""
     await rerun(path, Script(says("Done")), Agent())
 
 

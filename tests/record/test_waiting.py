@@ -52,7 +52,6 @@ def stored(response: Response) -> list[Json]:
 
 
 async def decide(path: Path, model: Any, agent: Agent, history: Any, resume: Any) -> Response:
-    """Run an item that starts with decisions."""
     return await rerun(path, model, agent, history, item="b", resume=resume)
 
 

@@ -28,7 +28,6 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def plain() -> str:
-    """Parse arguments that argparse refuses."""
     parser = argparse.ArgumentParser()
     parser.print_usage = parser.exit = lambda *_: None  # type: ignore[assignment,method-assign]
     parser.error = lambda text: sys.exit(2)  # type: ignore[method-assign]
@@ -93,13 +92,11 @@ async def last_of(model: ScriptedModel, *functions: Any, agent: dict[str, Any] |
 
 
 async def check_goes_on(model: ScriptedModel, *functions: Any, **options: Any) -> None:
-    """Check that a run goes to its end."""
     last = await last_of(model, *functions, **options)
     assert (last.type, last.response["text"]) == ("RunFinished", "Done.")
 
 
 async def check_fails(model: ScriptedModel, *functions: Any, **options: Any) -> Entry:
-    """Check that a run fails with the exit."""
     last = await last_of(model, *functions, **options)
     assert last.type == "RunFailed"
     assert "SystemExit(2)" in last.fields["error"]["message"]

@@ -74,7 +74,6 @@ def test_each_limit_is_set_alone(name: str, kind: str, tmp_path: Path) -> None:
 
 
 def opened(kind: str, folder: Path, limits: Limits) -> Any:
-    """Return runs with these limits."""
     swarm = AsyncSwarm(ScriptedModel([]).client())
     return LocalRuns(swarm, agents=Agent(), store=folder / "runs" if kind == "file" else None, limits=limits)
 

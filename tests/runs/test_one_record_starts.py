@@ -26,7 +26,6 @@ def with_long_history(it: ServiceProcess) -> None:
 
 
 def together(*requests: Callable[[], httpx.Response]) -> list[httpx.Response]:
-    """Make requests at the same moment."""
     with ThreadPoolExecutor(len(requests)) as pool:
         return [future.result(60) for future in [pool.submit(request) for request in requests]]
 

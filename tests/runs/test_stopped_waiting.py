@@ -27,12 +27,10 @@ async def look() -> str:
 
 
 async def started(runs: LocalRuns, conversation: str | None = "c") -> Run:
-    """Start a run."""
     return Run(runs, await runs.start(NewRun("ann", conversation, messages="Hi")))
 
 
 async def history_of(runs: LocalRuns) -> Stored:
-    """Return the conversation in the store."""
     stored = await runs.store.load("ann/c")
     assert stored is not None
     return stored

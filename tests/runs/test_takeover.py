@@ -80,7 +80,6 @@ def turn(request: Request) -> ScriptedAnswer:
 
 @asynccontextmanager
 async def opened(path: Path, notes: Notes, script: Any = turn, **settings: Any) -> AsyncGenerator[LocalRuns]:
-    """Open the runs of a file."""
     async with (
         SQLiteStore(path) as store,
         AsyncSwarm(ScriptedModel(script, cut=8).client()) as swarm,

@@ -75,7 +75,6 @@ class Server(SQLiteConnection):
 
 @pytest.fixture
 def server() -> Server:
-    """The database behind `database`."""
     return Server()
 
 
@@ -89,13 +88,11 @@ async def database(server: Server) -> AsyncIterator[ThreadedDatabase]:
 
 
 def add(name: str) -> Transaction[str]:
-    """Add an item. A repeated one changes nothing."""
     yield "INSERT INTO item VALUES (?) ON CONFLICT DO NOTHING", (name,)
     return name
 
 
 def fail_after_insert(name: str) -> Transaction[None]:
-    """Add an item, and fail."""
     yield from add(name)
     raise LookupError(name)
 
@@ -364,7 +361,6 @@ async def test_a_transaction_gets_the_rows_of_each_statement(server: Server) -> 
 
 @pytest.fixture
 async def file(tmp_path: Path) -> AsyncIterator[SQLiteFile]:
-    """An open file."""
     made = SQLiteFile(tmp_path / "list.db", SCHEMA)
     await made.open()
     yield made

@@ -201,7 +201,6 @@ def fail() -> Transaction[None]:
 
 
 def later(number: int, **migrations: Callable[[], Transaction[None]]) -> Schema:
-    """Return the schema of a later version."""
     steps = {int(name.removeprefix("from_")): migration for name, migration in migrations.items()}
     return Schema(FIRST.application, number, FIRST.kind, ("CREATE TABLE item (name {text}, length {big})",), steps)
 

@@ -53,7 +53,6 @@ def opened_later(place: str) -> SQLiteFile | PostgresServer:
 
 @pytest.fixture
 async def database(place: str) -> AsyncIterator[SQLiteFile | PostgresServer]:
-    """The open database."""
     made = opened_later(place)
     await made.open()
     yield made
@@ -75,7 +74,6 @@ def other_process(place: str) -> Iterator[subprocess.Popen[str]]:
 
 
 async def is_dead(processes: Processes, name: str) -> bool:
-    """Ask once."""
     async with processes.dead(name) as answer:
         return answer
 

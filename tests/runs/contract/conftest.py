@@ -17,7 +17,6 @@ LONG = [call("look", number=1), call("transfer_to_clerk"), ScriptedAnswer("All i
 
 @pytest.fixture(params=kinds())
 def kind(request: pytest.FixtureRequest) -> str:
-    """The name of an implementation."""
     name: str = request.param
     if name.startswith("durable"):
         pytest.importorskip("dbos", reason="durable runs need dbos")

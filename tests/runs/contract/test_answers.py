@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from aswarm import Approve
+from aswarm import Approve, ConfigurationError
 from aswarm.runs import AnswersRefused, CallAnswer, ConversationNotFound, NewRun, Run, RunActive, fold
 from aswarm.testing import call
 from tests.support.runs.kept_runs import Place, Workshop, also_durable, entries_of
@@ -150,13 +150,19 @@ async def test_an_answer_that_is_sent_again_gets_the_active_run(place: Open, wor
 
 @also_durable("sqlite")
 async def test_an_answer_must_fit(place: Open, workshop: Workshop) -> None:
-    """Unknown calls, missing answers and unknown conversations are refused before anything starts."""
+    """Unknown calls, missing answers, invalid decisions and unknown conversations are refused before anything starts."""
     async with place([[call("erase", call_id="1", name="a"), call("erase", call_id="2", name="b")]]) as it:
         asked = await it.waiting()
         for call_id, status in [("9", 409), ("1", 422)]:
             with pytest.raises(AnswersRefused) as refused:
                 await asked.answer({call_id: True})
             assert refused.value.status_code == status
+        for wrong, text in (
+            ({"1": {"denied": "no"}}, "a decision is True, False"),
+            (True, "needs a dict of decisions by call"),
+        ):
+            with pytest.raises(ConfigurationError, match=text):
+                await asked.answer(wrong)
         with pytest.raises(ConversationNotFound):
             await it.runs.start(NewRun("ann", "none", answers=[CallAnswer("1", approve=True)]))
         assert workshop.erased == []

@@ -34,7 +34,9 @@ async def test_a_cancelled_run_lists_its_unknown_calls(place: Open) -> None:
 
 
 @also_durable("postgres")
-@pytest.mark.parametrize(("script", "status"), [(["Done."], "finished"), ([Failure(400, "broken")], "failed")])
+@pytest.mark.parametrize(
+    ("script", "status"), [(["Done."], "finished"), ([call("look", number=1), Failure(400, "broken")], "failed")]
+)
 async def test_cancelling_an_ended_run_changes_nothing(place: Open, script: Any, status: str) -> None:
     """It does not raise the error of a failed run either. `result` does."""
     async with place(script) as it:
@@ -45,6 +47,7 @@ async def test_cancelling_an_ended_run_changes_nothing(place: Open, script: Any,
             with pytest.raises(RunError, match="broken") as raised:
                 await run.result()
             assert raised.value.response is not None
+            assert raised.value.response.messages[-1]["content"] == "found 1"
 
 
 @also_durable("sqlite")

@@ -30,12 +30,10 @@ class Ended:
 
     @property
     def response(self) -> dict[str, Any]:
-        """The response at the end of the run."""
         return (self.last or {}).get("response") or {}
 
     @property
     def told(self) -> list[str]:
-        """The tool messages of its calls, in order."""
         return [message["content"] for message in self.response.get("messages", ()) if message["role"] == "tool"]
 
 

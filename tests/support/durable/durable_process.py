@@ -97,7 +97,6 @@ async def pay(run: str) -> str:
 
 
 async def sleep(run: str) -> str:
-    """Take so long that the run is cancelled."""
     note("begin", f"{run}:sleep", given.version)
     try:
         await asyncio.sleep(SLEEP)
@@ -162,7 +161,6 @@ class User:
         self.next = next(self.numbers)
 
     async def use(self) -> None:
-        """Use the runs until the process ends."""
         while True:
             try:
                 await self.step()
@@ -190,7 +188,6 @@ class User:
                 self.begin(self.answer(record))
 
     def begin(self, work: Any) -> None:
-        """Do the work in the background."""
         task = asyncio.create_task(work)
         self.busy.add(task)
         task.add_done_callback(self.busy.discard)
@@ -236,7 +233,6 @@ async def step_clock() -> None:
 
 
 async def main(ready: Any = None) -> None:
-    """Execute runs until SIGTERM."""
     Path(given.folder, "effects.txt").touch()
     asked_to_end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked_to_end.set)

@@ -116,7 +116,6 @@ def die(runs: DurableRuns) -> None:
 
 
 async def written(runs: DurableRuns) -> None:
-    """Wait until the log has all entries."""
     while any(live.unwritten() for live in runs._live.values()):
         await anyio.sleep(0.01)
 
@@ -139,6 +138,5 @@ def refuse(runs: DurableRuns, table: str, event: str) -> None:
 
 
 def allow(folder: Path) -> None:
-    """Take `refuse` back."""
     with closing(sqlite3.connect(folder / "runs.db")) as file, file:
         file.execute("DROP TRIGGER refused")

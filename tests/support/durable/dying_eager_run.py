@@ -73,7 +73,6 @@ class Model:
 
 
 async def main() -> None:
-    """Execute the run, and print its response."""
     store, agent = f"sqlite:///{FOLDER / 'runs.db'}", Agent(name="Boss", functions=[work, look])
     async with (
         AsyncSwarm(Model(), eager_tools="always") as swarm,

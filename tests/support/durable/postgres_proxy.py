@@ -35,12 +35,10 @@ class PostgresProxy(CuttingProxy):
         self._folder.cleanup()
 
     def stop(self) -> None:
-        """Cut all connections, and refuse others."""
         self.is_stopped = True
         self.cut()
 
     def start(self) -> None:
-        """Accept connections again, and lose nothing more."""
         self.is_stopped, self._left = False, 0
 
     def lose(self, message: int) -> None:

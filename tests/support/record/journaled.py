@@ -17,7 +17,6 @@ BATCH = {"agent": "Agent"}
 
 
 def says(text: str) -> Json:
-    """Return an answer."""
     return {"role": "assistant", "content": text}
 
 
@@ -123,6 +122,5 @@ def fail_from(path: Path, kind: str) -> None:
 
 
 def repair(path: Path) -> None:
-    """Undo `fail_from`."""
     with closing(sqlite3.connect(path)) as file:
         file.execute("DROP TRIGGER full")

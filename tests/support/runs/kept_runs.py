@@ -96,7 +96,6 @@ class Place:
         return Run(self.runs, await self.runs.start(new))
 
     async def history(self, *, user: str = "ann", conversation: str = "c") -> list[dict[str, Any]]:
-        """Return the messages in the store."""
         stored = await self.store.load(f"{user}/{conversation}")
         assert stored is not None
         return stored.messages
@@ -108,13 +107,11 @@ class Place:
         return run
 
     async def waiting(self, conversation: str = "c", *, text: str = "Hi!", user: str = "ann", **more: Any) -> Run:
-        """Start a run that waits for an answer."""
         run = await self.start(text, conversation=conversation, user=user, **more)
         assert (await run.last_entry()).response["stop"] == "waiting"
         return run
 
     async def has(self, run: Run) -> bool:
-        """Return whether the log has the run."""
         try:
             await self.runs.get(run.id, user=run.record.user)
         except RunNotFound:
@@ -177,7 +174,6 @@ async def in_file(
 
 @asynccontextmanager
 async def in_memory(script: Any, workshop: Workshop, **settings: Any) -> AsyncGenerator[Place]:
-    """Open runs in memory."""
     async with (
         AsyncSwarm(ScriptedModel(script).client()) as swarm,
         LocalRuns(swarm, agents=workshop.agents(), **settings) as runs,
@@ -207,5 +203,4 @@ async def entries_of(run: Run, after: int = -1) -> list[Entry]:
 
 
 def types_of(entries: list[Entry]) -> list[str]:
-    """Return the types of the entries."""
     return [entry.type for entry in entries]

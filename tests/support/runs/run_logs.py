@@ -157,7 +157,6 @@ class Logged:
 
     @property
     def messages(self) -> list[Json]:
-        """Return the whole conversation."""
         return [*self.histories[-1], *fold(self.logs[-1]).messages]
 
 
@@ -287,6 +286,5 @@ def scenes(draw: st.DrawFn, *, names: Sequence[str] = NAMES, concurrent: bool = 
 
 
 def logged_now(scene: Scene, check: Check | None = None) -> Logged:
-    """Run `logged` for plain tests."""
     ticks = iter(range(1_000, 1_000_000))
     return anyio.run(logged, scene, check, lambda: next(ticks))

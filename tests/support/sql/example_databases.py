@@ -43,7 +43,6 @@ def examples(kind: str) -> dict[int, Example]:
 
 
 def in_sqlite(example: Example, path: Path) -> None:
-    """Make a file with the example."""
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in example["tables"]:
             connection.execute(statement.format(**sqlite._TYPES))

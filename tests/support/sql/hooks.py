@@ -26,7 +26,6 @@ class Failures(Counter[str]):
     """The number of statements with a text that fail from now on, as on a disk that is full: `failures["INSERT"] = 3`."""
 
     def check(self, _: sqlite3.Connection, statement: str) -> None:
-        """Raise the error of a statement that fails."""
         for text in self:
             if self[text] > 0 and text in statement:
                 self[text] -= 1
