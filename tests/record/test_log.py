@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aswarm import Agent, AsyncSwarm, RunError
 from aswarm._record import log
 from aswarm._record.entries import now
+from aswarm._record.journal import Journal
 from aswarm._record.log import Ending, LogRow, RunToStart
+from aswarm._run.options import RunOptions
 from aswarm._sql.databases import memory
 from aswarm._sql.transactions import single
 from aswarm.conversations._statements import SCHEMA
 from aswarm.runs import Limits, _deleting
+from aswarm.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 
@@ -118,3 +123,12 @@ async def test_the_kept_logs_have_a_size() -> None:
     assert await kept(kept_seconds=60, kept_runs=10, kept_bytes=250) == {"1", "4", "5"}
     assert await kept(kept_runs=1) == {"1", "5"}
     assert await kept(kept_seconds=-1) == {"1"}
+
+
+async def test_a_closed_journal_accepts_no_item(tmp_path: Path) -> None:
+    """It may be closed again."""
+    async with Journal(tmp_path / "run.sqlite", {"agent": "Agent"}) as journal:
+        await journal.aclose()
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    with pytest.raises(RunError, match="the journal is closed"):
+        await journal.run("a", RunOptions(Agent(), "Hi"), swarm._run_to_end)

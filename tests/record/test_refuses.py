@@ -150,6 +150,13 @@ async def test_a_file_system_without_a_log(path: Path, monkeypatch: pytest.Monke
             pass
 
 
+async def test_a_batch_with_instructions_that_utf_8_cannot_encode(path: Path) -> None:
+    """UTF-8 cannot encode half a surrogate pair."""
+    with pytest.raises(ConfigurationError, match=r"cannot be opened: .*surrogates"):
+        async with AsyncSwarm(Script()).batch(Agent(instructions="A\ud800"), [], journal=path):
+            pass
+
+
 # --- items ---
 
 
@@ -168,6 +175,7 @@ async def test_an_item_with_other_context_variables(path: Path) -> None:
         ({"a": 1, "b": {"c"}}, {"b": {"d"}, "a": 1}, True),
         ({"a": object()}, {"a": object()}, True),
         (odd, {"c": 1}, False),
+        ({"a": "\ud800"}, {"a": "\ud801"}, False),
     ]
     first = [Item("Hi", id=number, context_variables=own) for number, (own, _, _) in enumerate(given)]
     await errors_of(path, *first)
