@@ -291,20 +291,31 @@ async def test_a_batch_whose_journal_was_in_use_may_be_opened_later(journal: Pat
         assert [text_of(outcome) async for outcome in outcomes] == ["x"]
 
 
-@pytest.mark.parametrize("is_old", [False, True])
-def test_requests_of_the_last_minute_of_a_journal_count(journal: Path, is_old: bool) -> None:
-    """The limit of a rerun counts the requests of another process in the last minute, and no older requests."""
+@pytest.mark.parametrize(
+    ("requests", "limits", "is_waiting"),
+    [
+        ("recent", RateLimits(requests_per_minute=460), True),
+        ("recent", RateLimits(tokens_per_minute=460 * 15), True),
+        ("old", RateLimits(requests_per_minute=460), False),
+        ("of this process", RateLimits(requests_per_minute=460), False),
+    ],
+)
+def test_requests_of_the_last_minute_of_a_journal_count(
+    journal: Path, requests: str, limits: RateLimits, is_waiting: bool
+) -> None:
+    """A rerun counts the requests of another process in the last minute, and no other requests of the journal."""
     items = [(str(number), str(number)) for number in range(450)]
+    earlier = AsyncSwarm(Echo(), rate_limits=limits)
 
     async def rerun() -> None:
         started = trio.current_time()
-        swarm = AsyncSwarm(Echo(), rate_limits=RateLimits(requests_per_minute=460))
+        swarm = earlier if requests == "of this process" else AsyncSwarm(Echo(), rate_limits=limits)
         async with swarm.batch(AGENT, [*items, *map(str, range(20))], journal=journal) as outcomes:
             assert all([outcome.error is None async for outcome in outcomes])
-        assert (trio.current_time() - started < 5) is is_old
+        assert (trio.current_time() - started > 5) is is_waiting
 
     anyio.run(functools.partial(outcomes_of, Echo(), items, journal=journal, concurrency=50))
     with closing(sqlite3.connect(journal)) as connection, connection:
-        earlier = """REPLACE(CAST(data AS TEXT), '"at":', '"at":-')"""
-        connection.execute(f"UPDATE aswarm_entry SET data = CAST({earlier} AS BLOB) WHERE ?", [is_old])
+        long_ago = """REPLACE(CAST(data AS TEXT), '"at":', '"at":-')"""
+        connection.execute(f"UPDATE aswarm_entry SET data = CAST({long_ago} AS BLOB) WHERE ?", [requests == "old"])
     in_virtual_time(rerun)()
