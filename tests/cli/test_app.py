@@ -1,4 +1,4 @@
-"""The command line as a whole: help, version, exits and the demo."""
+"""The command line as a whole: help, version, exit codes, output and the demo."""
 
 from __future__ import annotations
 
@@ -15,21 +15,11 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 import aswarm
 import aswarm.cli
-from aswarm import ConfigurationError, RunError
-from aswarm._values.text import how_to_install
 from aswarm.cli import demo_agents
-from aswarm.cli._app import app
-from aswarm.cli._exits import CommandFailed, exits
-from aswarm.cli._output import write, writing
-from aswarm.cli.commands.eval import _evaluate
-from aswarm.cli.commands.runs import runs
-from aswarm.evals import load_cases
-from tests.support.cli.cli_runs import AGENTS, environment, invoke, model
-from tests.support.providers.loopback import Reply
+from tests.support.cli.cli_runs import environment, invoke, model, runner_result
 
 COMMANDS = ["run", "chat", "batch", "graph", "eval", "serve", "mcp", "worker", "runs", "demo"]
 RUNS = [f"runs {name}" for name in ("list", "show", "cancel", "answer", "release", "purge")]
@@ -44,10 +34,33 @@ class Terminal(io.StringIO):
         return True
 
 
+class Full(io.StringIO):
+    """A stream that raises an error at each write."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self._error = error
+
+    def write(self, _: str, /) -> int:
+        raise self._error
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
+    monkeypatch.setattr(sys, "argv", ["aswarm", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        aswarm.cli.main()
+    return caught.value.code
+
+
 def test_the_commands() -> None:
-    """The commands are those in the docstring, and no others."""
-    assert sorted(app.commands) == sorted(COMMANDS)
-    assert sorted(runs.commands) == sorted(name.removeprefix("runs ") for name in RUNS)
+    """The commands of the help are the commands in the docstring."""
+    for shown, names in (
+        (invoke("-h"), COMMANDS),
+        (invoke("runs", "-h"), [name.removeprefix("runs ") for name in RUNS]),
+    ):
+        assert sorted(re.findall(r"^  ([a-z]\w*)  ", shown.stdout.partition("Commands:")[2], re.MULTILINE)) == sorted(
+            names
+        )
     named = re.findall(r"^    aswarm (\w+)", aswarm.cli.__doc__ or "", re.MULTILINE)
     assert list(dict.fromkeys(named)) == COMMANDS
 
@@ -56,14 +69,14 @@ OWN_CODES = {"run": [3, 5], "batch": [3, 5, 143], "eval": [4]}
 
 
 def codes_of(command: str) -> dict[int, str]:
-    """The exit codes that the help of a command shows, with their meaning."""
+    """Return the exit codes in the help of a command, with their meaning."""
     shown = re.findall(r"^    (\d+) +(.+)$", invoke(*command.split(), "-h").stdout, re.MULTILINE)
     return {int(code): meaning for code, meaning in shown}
 
 
 @pytest.mark.parametrize("command", WITH_HELP)
 def test_help_has_the_exit_codes_of_the_command(command: str) -> None:
-    """The help of a command has the codes that the command can return, and no others."""
+    """The help of a command has all its exit codes, and no others."""
     assert list(codes_of(command)) == sorted([0, 1, 2, 130, 141, *OWN_CODES.get(command, [])])
 
 
@@ -84,18 +97,12 @@ def test_every_command_can_print_tracebacks(command: str) -> None:
 
 
 def test_version() -> None:
-    """The version of the library."""
+    """`--version` prints the version of the library."""
     assert invoke("--version").stdout == f"aswarm {aswarm.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["nothing"], ["run"], ["run", "a:b", "?", "--max-turns", "-1"]])
-def test_usage_errors(arguments: list[str]) -> None:
-    """A usage error is exit code 2."""
-    assert invoke(*arguments).exit_code == 2
-
-
 def test_the_demo() -> None:
-    """It says that the model is a script, shows the whole conversation, and says how to use a real model."""
+    """The demo shows a whole conversation with its scripted model, and how to use a real model."""
     result = invoke("demo")
     assert (result.exit_code, result.stderr) == (0, "")
     assert "The model of this demo is a script" in result.stdout
@@ -114,7 +121,7 @@ def test_the_demo() -> None:
 
 
 def test_the_demo_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script answers each conversation from its beginning, whatever the user says, and says where it ends."""
+    """The script answers each conversation from its start, and its last answer names its end."""
     served: list[Any] = []
     monkeypatch.setattr("aswarm.cli.commands.demo.serve_until_stopped", lambda *args, **_: served.extend(args))
     assert invoke("demo", "--serve").exit_code == 0
@@ -135,7 +142,7 @@ def test_the_demo_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_shop_of_the_demo() -> None:
-    """It answers any call of a real model: a known order is refunded once."""
+    """The shop answers any call of a real model, and refunds a known order once."""
     assert demo_agents.transfer_to_triage() is demo_agents.triage
 
     async def asked() -> list[str]:
@@ -162,139 +169,91 @@ def test_the_commands_that_the_demo_names(folder: Path) -> None:
     assert len(named) == 2
 
 
-# --- exits ---
+BROKEN = """
+import sys
+from aswarm import Agent
+
+def divide(_):
+    1 / 0
+
+def leave(_):
+    sys.exit(7)
+
+divides, leaves = Agent(instructions=divide), Agent(instructions=leave)
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--traceback",)])
+def test_an_error_is_one_line(folder: Path, options: tuple[str, ...]) -> None:
+    """An unexpected error is one line and exit code 1, and `--traceback` prints its traceback before the line."""
+    (folder / "broken.py").write_text(BROKEN)
+    with model() as server:
+        result = runner_result("run", "broken:divides", "?", *options, server=server)
+    *trace, line = result.stderr.splitlines()
+    assert result.exit_code == 1
+    assert line.startswith("Error: ") and "division by zero" in line
+    assert ("Traceback (most recent call last):" in trace) is bool(options)
+    assert any('broken.py", line 6' in each for each in trace) is bool(options)
+
+
+def test_a_function_may_exit(folder: Path) -> None:
+    """The code of `sys.exit` in a function is the exit code of the command."""
+    (folder / "broken.py").write_text(BROKEN)
+    with model() as server:
+        assert invoke("run", "broken:leaves", "?", server=server).exit_code == 7
+
+
+def test_a_model_cannot_control_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal gets symbols for control characters, and a pipe gets the text unchanged."""
+    text = "\x1b]0;title\x07a\tb\nc\r\x9b1m"
+    with model(text, text) as server:
+        assert invoke("run", "agents:triage", "?", server=server).stdout_bytes.decode() == f"{text}\n"
+        for name, value in environment(server).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+        run_main(monkeypatch, "run", "agents:triage", "?")
+    assert terminal.getvalue() == "␛]0;title␇a\tb\nc\ufffd1m\n"
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "text"),
     [
-        (ConfigurationError("change it"), 2),
-        (RunError("it failed"), 1),
-        (KeyboardInterrupt(), 130),
-        (BrokenPipeError(), 141),
-        (SystemExit(7), 7),
+        (
+            OSError(28, "No space left on device"),
+            1,
+            "Error: standard output cannot be written: No space left on device\n",
+        ),
+        (OSError("no number"), 1, "Error: standard output cannot be written: no number\n"),
+        (BrokenPipeError(), 141, ""),
     ],
 )
-def test_exceptions_and_exit_codes(error: BaseException, code: int) -> None:
-    """Each exception of a command has its exit code."""
-
-    @click.command()
-    def failing() -> None:
-        with exits():
-            raise error
-
-    result = CliRunner().invoke(failing)
-    assert result.exit_code == code
-    assert result.stderr == (f"Error: {error}\n" if code in (1, 2) else "\n" if code == 130 else "")
+def test_stdout_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: OSError, code: int, text: str
+) -> None:
+    """An error of stdout is a failure with its reason, and a broken pipe has its own exit code."""
+    monkeypatch.setattr(sys, "stdout", Full(error))
+    assert run_main(monkeypatch, "demo") == code
+    assert capsys.readouterr().err.endswith(text)
 
 
-def failed(folder: Path, *arguments: str) -> Result:
-    """A command whose agent raises an error that nobody expects: its instructions divide by zero."""
-    (folder / "broken.py").write_text("from aswarm import Agent\ndef f(_):\n    1 / 0\na = Agent(instructions=f)\n")
-    with model() as server:
-        return CliRunner().invoke(app, ["run", "broken:a", "?", *arguments], env=environment(server))
-
-
-def test_an_error_is_one_line(folder: Path) -> None:
-    """Also an error that is not expected; the line says how to see more."""
-    result = failed(folder)
-    assert result.exit_code == 1
-    assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("Error: ")
-    assert "division by zero" in result.stderr
-
-
-def test_a_traceback_that_is_asked_for(folder: Path) -> None:
-    """With `--traceback` it comes before the line."""
-    result = failed(folder, "--traceback")
-    assert result.exit_code == 1
-    assert "Traceback (most recent call last)" in result.stderr
-    assert 'broken.py", line 3' in result.stderr
-    assert result.stderr.splitlines()[-1].startswith("Error: ")
-
-
-def test_an_unexpected_error_names_the_option() -> None:
-    """An error that is not of aswarm: its type and text on one line, and how to see the place."""
-    with pytest.raises(CommandFailed) as caught, exits():
-        raise ZeroDivisionError("two\nlines")
-    assert caught.value.message == "ZeroDivisionError: two lines (--traceback prints the traceback too)"
-
-
-# --- output ---
-
-
-def test_a_model_cannot_send_commands_to_a_terminal() -> None:
-    """A terminal gets symbols for control characters; a pipe gets the text unchanged."""
-    text = "\x1b]0;title\x07a\tb\nc\r\x9b1m"
-    terminal, pipe = Terminal(), io.StringIO()
-    write(terminal, text)
-    write(pipe, text)
-    assert terminal.getvalue() == "␛]0;title␇a\tb\nc\ufffd1m"
-    assert pipe.getvalue() == text
-
-
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("no number")])
-def test_stdout_that_cannot_be_written(error: OSError) -> None:
-    """It ends the command as a failure, with the reason."""
-    with pytest.raises(CommandFailed) as caught, writing(io.StringIO()):
-        raise error
-    assert caught.value.message == f"standard output cannot be written: {error.strerror or error}"
-
-
-def test_a_pipe_that_breaks_is_no_failure_to_write() -> None:
-    """It has an exit code of its own."""
-    with pytest.raises(BrokenPipeError), writing(io.StringIO()):
-        raise BrokenPipeError
-
-
-def test_a_png_in_a_terminal(folder: Path) -> None:
+def test_a_png_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A PNG is not written to a terminal."""
-    with redirect_stdout(Terminal()), pytest.raises(click.ClickException, match="a terminal cannot show a PNG"):
-        app.main(["graph", "agents:triage", "-f", "png"], standalone_mode=False)
-
-
-@pytest.mark.asyncio
-async def test_evals_that_are_stopped_print_their_report(folder: Path) -> None:
-    """The report until then is on stdout."""
-    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
-    (folder / "cases.json").write_text('[{"conversation": "a", "function": "None", "agent": "agents:triage"}]')
-    sys.path.insert(0, str(folder))
-    stdout = io.StringIO()
-    with model(Reply([], silent=True)) as server:
-        from openai import AsyncOpenAI
-
-        from aswarm import AsyncSwarm
-
-        swarm = AsyncSwarm(AsyncOpenAI(base_url=server.base_url, api_key="x"))
-        running = asyncio.ensure_future(_evaluate(load_cases("cases.json"), stdout, {"swarm": swarm}))
-        while not (server.requests or running.done()):
-            await asyncio.sleep(0.01)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        await swarm.client.close()
-    assert "0/0" in stdout.getvalue()
-    assert "(interrupted)" in stdout.getvalue()
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert run_main(monkeypatch, "graph", "agents:triage", "-f", "png") == 2
+    assert "a terminal cannot show a PNG" in capsys.readouterr().err
 
 
 # --- the entry point ---
 
 
-def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["aswarm", *arguments])
-    with pytest.raises(SystemExit) as caught:
-        aswarm.cli.main()
-    return caught.value.code
-
-
 def test_the_script_of_the_package() -> None:
-    """pyproject.toml names this entry point."""
+    """The script of the package is the entry point of pyproject.toml."""
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert project["project"]["scripts"] == {"aswarm": f"{aswarm.cli.__name__}:{aswarm.cli.main.__name__}"}
 
 
 def test_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command of sys.argv, as a process would run it."""
+    """The entry point runs the command of `sys.argv`."""
     assert run_main(monkeypatch, "--version") == 0
     assert sys.stdout.errors == "backslashreplace"
     assert capsys.readouterr().out == f"aswarm {aswarm.__version__}\n"
@@ -311,7 +270,7 @@ def test_main_with_stdout_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.stdout.close()
 
 
-class Full(io.BytesIO):
+class FullDisk(io.BytesIO):
     """A file on a full disk."""
 
     def write(self, _: object, /) -> int:
@@ -320,7 +279,7 @@ class Full(io.BytesIO):
 
 def test_main_with_stderr_on_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Notes that cannot be written are dropped."""
-    stderr = io.TextIOWrapper(Full(), "utf-8")
+    stderr = io.TextIOWrapper(FullDisk(), "utf-8")
     monkeypatch.setattr(sys, "stderr", stderr)
     with redirect_stdout(io.StringIO()):
         assert run_main(monkeypatch, "run") == 2
@@ -337,11 +296,12 @@ def test_python_m(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 
 
 def test_main_without_click(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message says what to install; any other missing module is a bug, and is raised."""
-    monkeypatch.delitem(sys.modules, "aswarm.cli._app")
+    """The error of a missing click names the extra, and another missing module is raised."""
+    for name in [name for name in sys.modules if name.startswith("aswarm.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
     assert run_main(monkeypatch, "--version") == 2
-    assert capsys.readouterr().err == f"aswarm: the command line needs click: {how_to_install('cli')}\n"
+    assert capsys.readouterr().err.startswith('aswarm: the command line needs click: install the extra "cli"')
     monkeypatch.setitem(sys.modules, "click", click)
     monkeypatch.setitem(sys.modules, "aswarm.cli.commands.chat", None)
     with pytest.raises(ModuleNotFoundError):

@@ -17,13 +17,11 @@ import pytest
 pytest.importorskip("dbos", reason="durable runs need dbos")
 
 from aswarm import Agent, AsyncSwarm, tool
-from aswarm._record import log
-from aswarm._record.entries import Entry
-from aswarm._record.log import LogRow
 from aswarm.durable import DurableRuns
 from aswarm.testing import ScriptedModel, call
-from tests.support.cli.cli_runs import ended, invoke, model, refused, started
+from tests.support.cli.cli_runs import ended, invoke, model, refused, started, until
 from tests.support.durable.durables import empty_file
+from tests.support.providers.loopback import Reply
 
 MODULE = '''\
 import os
@@ -44,6 +42,7 @@ def runs() -> DurableRuns:
     )
 '''
 URL = "sqlite:///runs.db"
+STORE = ["--store", URL, "--code-version", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -54,8 +53,14 @@ def project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(empty_file(folder / "runs.db"))
 
 
+def client() -> DurableRuns:
+    """Return durable runs that execute nothing."""
+    swarm = AsyncSwarm(ScriptedModel([]).client())
+    return DurableRuns(swarm, agents=Agent(name="Boss"), store=URL, version="1", concurrency=0)
+
+
 def at_work(script: Any, *run_ids: str) -> None:
-    """Runs that have been executed: each pays, which waits for an approval."""
+    """Execute runs whose payment waits for an approval."""
 
     @tool(approve=True)
     async def pay(amount: int) -> str:
@@ -74,12 +79,12 @@ def at_work(script: Any, *run_ids: str) -> None:
 
 
 def lines(text: str) -> list[Any]:
-    """The JSON objects of the lines."""
+    """Return the JSON objects of the lines."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def test_runs_are_listed_and_shown() -> None:
-    """A line of JSON for each run; the URL of the database is enough."""
+    """`runs list` and `runs show` need only the URL of the database, and print a line of JSON for each run."""
     at_work([call("pay", call_id="p", amount=5), "Hello."], "a", "b")
     listed = lines(invoke("runs", "list", URL).stdout)
     assert [(run["id"], run["status"], run["user"]) for run in listed] == [
@@ -95,8 +100,10 @@ def test_runs_are_listed_and_shown() -> None:
 
 
 def test_a_run_is_answered_stopped_and_deleted() -> None:
-    """The run that continues waits for a worker; it is stopped; then both are deleted."""
+    """A run can be answered, stopped and deleted, and an answer to another call is refused."""
     at_work([call("pay", call_id="p", amount=5)], "a")
+    other = invoke("runs", "answer", "shop:runs", "a", "q={}")
+    assert (other.exit_code, "does not wait for an answer" in other.stderr) == (1, True)
     (answered,) = lines(invoke("runs", "answer", "shop:runs", "a", "p=yes").stdout)
     assert answered["status"] == "running"
     (shown,) = lines(invoke("runs", "show", URL, answered["id"]).stdout)
@@ -118,75 +125,59 @@ def test_a_run_is_answered_stopped_and_deleted() -> None:
         (["runs", "list", "shop"], "expected module:attribute"),
         (["runs", "list", "shop:number"], "must be a DurableRuns"),
         (["worker", "shop:boss"], "must be a DurableRuns"),
-        (["serve", "shop:boss", "--store", URL], "--code-version"),
-        (["batch", "shop:boss", "in.jsonl", "--store", URL], "--code-version"),
-        (
-            ["batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", "--rpm", "5"],
-            "--rpm is not for durable",
-        ),
-        (
-            ["batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", "--attempts", "5"],
-            "--attempts is not for durable",
-        ),
+        (["serve", "shop:boss", *STORE[:2]], "--code-version"),
+        (["batch", "shop:boss", "in.jsonl", *STORE[:2]], "--code-version"),
+        (["batch", "shop:boss", "in.jsonl", *STORE, "--rpm", "5"], "--rpm is not for durable"),
+        (["batch", "shop:boss", "in.jsonl", *STORE, "--attempts", "5"], "--attempts is not for durable"),
     ],
     ids=str,
 )
-def test_mistakes_are_told(arguments: list[str], text: str) -> None:
-    """One line says what to write."""
+def test_mistakes_are_usage_errors(arguments: list[str], text: str) -> None:
+    """A mistake is a usage error that names the remedy."""
     Path("in.jsonl").write_text('{"input": "Hi!"}\n')
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert text in " ".join(result.stderr.split())
 
 
-def test_a_run_that_no_worker_can_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has begun, and the URL of a database has no agents to write its history; with the agents it is stopped."""
+@pytest.mark.processes
+def test_a_run_that_no_worker_can_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL of a database has no agents that could stop a run of a dead worker; the module has them."""
 
-    async def begun() -> None:
-        swarm = AsyncSwarm(ScriptedModel([]).client())
-        client = DurableRuns(swarm, agents=Agent(name="Boss"), store=URL, version="1", concurrency=0)
-        async with client as runs:
+    async def start() -> None:
+        async with client() as runs:
             await runs.start("Boss", "Hi!", run_id="a")
-            assert await runs._take("a") is not None
-            turn = LogRow(1, 1, Entry(1, 0, "TurnStarted", {"turn": 1, "agent": "Boss"}).to_log())
-            assert await runs._database.run(log.append, "a", 1, turn)
 
-    asyncio.run(begun())
-    monkeypatch.setattr("aswarm.cli.commands.runs._SECONDS_FOR_OTHERS", 0.3)
+    asyncio.run(start())
+    with model(Reply([], silent=True)) as server:
+        worker = started("worker", "shop:runs", server=server)
+        until(lambda: server.requests)
+        worker.kill()
+        ended(worker)
+    monkeypatch.setattr("aswarm.cli.commands.runs.SECONDS_FOR_OTHERS", 0.3)
     result = invoke("runs", "cancel", URL, "a")
     assert result.exit_code == 2
     assert "give module:attribute" in " ".join(result.stderr.split())
     assert '"stopped"' in invoke("runs", "cancel", "shop:runs", "a").stdout
 
 
-@pytest.mark.heavy
-def test_a_question_is_answered_with_json() -> None:
-    """Any JSON; a call that does not wait is refused."""
-    at_work([call("pay", call_id="p", amount=5)], "a")
-    refused = invoke("runs", "answer", "shop:runs", "a", "q={}")
-    assert refused.exit_code == 1
-    assert "does not wait for an answer" in refused.stderr
-
-
-@pytest.mark.heavy
 def test_a_worker_must_execute_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that would execute none is a mistake."""
+    """A worker that would execute no runs is a usage error."""
     monkeypatch.setenv("AT_ONCE", "0")
     result = invoke("worker", "shop:runs")
     assert result.exit_code == 2
     assert "concurrency=0" in result.stderr
 
 
-def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each command that needs it."""
+def test_the_error_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra, each command for durable runs is a usage error."""
     Path("plain.py").write_text("from aswarm import Agent\nboss = Agent(name='Boss')\n")
     monkeypatch.setitem(sys.modules, "aswarm.durable", None)
     Path("in.jsonl").write_text('{"input": "Hi!"}\n')
-    store = ["--store", URL, "--code-version", "1"]
     for arguments in (
         ["worker", "shop:runs"],
-        ["serve", "plain:boss", *store],
-        ["batch", "plain:boss", "in.jsonl", *store],
+        ["serve", "plain:boss", *STORE],
+        ["batch", "plain:boss", "in.jsonl", *STORE],
     ):
         result = invoke(*arguments)
         assert result.exit_code == 2
@@ -195,9 +186,9 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.heavy
 def test_a_batch_of_durable_runs(folder: Path) -> None:
-    """Each line is a run. The same command again asks no model, and writes the same outcomes."""
+    """Each line is a durable run, and the same command again writes the same outcomes without a request."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')
-    command = ["batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", "--concurrency", "1"]
+    command = ["batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1"]
     with model("Hello.", "Goodbye.") as server:
         first = invoke(*command, "-o", "1.jsonl", server=server)
         second = invoke(*command, "-o", "2.jsonl", server=server)
@@ -206,23 +197,20 @@ def test_a_batch_of_durable_runs(folder: Path) -> None:
     assert found == [{1: "Hello.", 2: "Goodbye."}] * 2
 
 
-def test_an_item_that_fails_is_told() -> None:
-    """Its line has the error, and the exit code says so."""
+def test_an_item_that_fails() -> None:
+    """The outcome of a failed item has the error, and the exit code is 1."""
     Path("in.jsonl").write_text('{"input": "Hi!"}\n')
     with model(refused("400 Bad Request", "broken")) as server:
-        result = invoke("batch", "shop:boss", "in.jsonl", "--store", URL, "--code-version", "1", server=server)
+        result = invoke("batch", "shop:boss", "in.jsonl", *STORE, server=server)
     assert result.exit_code == 1
     (line,) = lines(result.stdout)
     assert line["status"] == "error"
     assert "broken" in line["error"]["message"]
 
 
-STORE = ["--store", URL, "--code-version", "1"]
-
-
 @pytest.mark.heavy
 def test_an_item_that_failed_runs_again() -> None:
-    """The same command runs it again; the item that ended keeps its outcome."""
+    """The same command runs a failed item again, and keeps the outcomes of the other items."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Hi!"}\n{"id": 2, "input": "Bye!"}\n')
     command = ["batch", "shop:boss", "in.jsonl", *STORE, "--concurrency", "1"]
     with model("Hello.", refused("400 Bad Request", "broken"), "Goodbye.") as server:
@@ -235,7 +223,7 @@ def test_an_item_that_failed_runs_again() -> None:
 
 @pytest.mark.heavy
 def test_a_batch_stops_after_an_error() -> None:
-    """With --on-error stop, the items that have not begun do not begin."""
+    """With --on-error stop, no item starts after an error."""
     Path("in.jsonl").write_text('{"input": "Hi!"}\n' * 3)
     with model(refused("400 Bad Request", "broken"), "Hello.") as server:
         result = invoke(
@@ -246,7 +234,7 @@ def test_a_batch_stops_after_an_error() -> None:
 
 @pytest.mark.heavy
 def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
-    """`aswarm runs answer` decides; the same batch again executes what continues, and writes its outcome."""
+    """After `aswarm runs answer`, the same batch executes the item and writes its outcome."""
     Path("in.jsonl").write_text('{"id": 1, "input": "Pay!"}\n')
     command = ["batch", "shop:boss", "in.jsonl", *STORE]
     with model([call("pay", call_id="p", amount=5)], "It is paid.") as server:
@@ -263,7 +251,7 @@ def test_an_item_that_waited_has_the_outcome_of_its_answer() -> None:
 
 @pytest.mark.heavy
 def test_a_line_with_decisions_is_rejected() -> None:
-    """Its text says how a durable run is answered."""
+    """A line with decisions is rejected with the command that answers durable runs."""
     Path("in.jsonl").write_text('{"input": "Pay!", "resume": {"p": true}}\n')
     result = invoke("batch", "shop:boss", "in.jsonl", *STORE)
     assert result.exit_code == 1
@@ -272,8 +260,8 @@ def test_a_line_with_decisions_is_rejected() -> None:
 
 @pytest.mark.processes
 @pytest.mark.slow
-def test_a_worker_executes_and_leaves() -> None:
-    """A real process: it executes what is in the queue, and ends with code 0 after SIGTERM."""
+def test_a_worker_executes_and_stops() -> None:
+    """A worker executes the queue, and exits with code 0 after SIGTERM."""
     at_work([call("pay", call_id="p", amount=5)], "a")
     (answered,) = lines(invoke("runs", "answer", "shop:runs", "a", "p=yes").stdout)
     with model("It is paid.") as server:
@@ -287,13 +275,10 @@ def test_a_worker_executes_and_leaves() -> None:
 
 
 def _wait(run_id: str, process: subprocess.Popen[bytes]) -> str:
-    """The text of a run, once another process has executed it."""
+    """Return the text of a run that another process executes."""
 
     async def wait() -> str:
-        client = DurableRuns(
-            AsyncSwarm(ScriptedModel([]).client()), agents=Agent(name="Boss"), store=URL, version="1", concurrency=0
-        )
-        async with client as runs:
+        async with client() as runs:
             with anyio.fail_after(60):
                 return (await (await runs.find_run(run_id)).result()).text
 
@@ -304,14 +289,14 @@ def _wait(run_id: str, process: subprocess.Popen[bytes]) -> str:
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_service_of_durable_runs() -> None:
-    """`aswarm serve --store URL`: a run through HTTP, which the database has after the process has ended."""
+    """The database has a run of `aswarm serve --store URL` after the end of the process."""
     with model("Hello.") as server:
-        process = started("serve", "shop:boss", "--store", URL, "--code-version", "1", "--port", "0", server=server)
+        process = started("serve", "shop:boss", *STORE, "--port", "0", server=server)
         assert process.stderr is not None
         address = process.stderr.readline().decode().split()[1]
-        with httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
-            begun = client.post("conversations/c/runs", json={"text": "Hi!"})
-            events = client.get(f"runs/{begun.json()['run']}/events").text
+        with httpx.Client(base_url=address, trust_env=False, timeout=60) as browser:
+            created = browser.post("conversations/c/runs", json={"text": "Hi!"})
+            events = browser.get(f"runs/{created.json()['run']}/events").text
         process.send_signal(signal.SIGTERM)
         assert ended(process)[0] in (0, 143, -15)
     assert "Hello" in events.replace('"}', "")

@@ -28,11 +28,9 @@ remover = Agent(instructions=remove, functions=[orders])
 
 
 @pytest.fixture(autouse=True)
-def project(folder: Path) -> Path:
-    """A module `agents` in the current directory, and cases that name it."""
-    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
-    write(folder / "cases.json", {"agent": "agents:triage", "cases": CASES})
-    return folder
+def cases(project: Path) -> None:
+    """A file of cases for the module `agents`."""
+    write(project / "cases.json", {"agent": "agents:triage", "cases": CASES})
 
 
 def write(path: Path, data: Any) -> None:
@@ -41,7 +39,7 @@ def write(path: Path, data: Any) -> None:
 
 @pytest.mark.parametrize("api", ["auto", "responses"])
 def test_the_report_is_on_stdout(api: str) -> None:
-    """All passed: exit code 0."""
+    """The report is on stdout, and passed cases are exit code 0."""
     with model(call("transfer_to_orders"), "Hello!") as server:
         result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "1", "--api", api, server=server)
     assert all(("input" in request) is (api == "responses") for request in server.requests)
@@ -51,7 +49,7 @@ def test_the_report_is_on_stdout(api: str) -> None:
 
 
 def test_budget(project: Path) -> None:
-    """It holds for every attempt."""
+    """The budget holds for every attempt."""
     case = {"conversation": "Where is it?", "function": ["look_up", "look_up"], "run": "whole"}
     write(project / "budget.json", {"agent": "agents:orders", "cases": [case]})
     with model(call("look_up", order_id=1)) as server:
@@ -62,18 +60,18 @@ def test_budget(project: Path) -> None:
 
 def test_context_variables_of_every_case(project: Path) -> None:
     """The variables of a case override those of the command."""
-    said = "from aswarm import Agent\ntold = Agent(instructions=lambda context: f\"{context['user']}\")\n"
-    (project / "told.py").write_text(said, encoding="utf-8")
+    module = "from aswarm import Agent\nshown = Agent(instructions=lambda context: f\"{context['user']}\")\n"
+    (project / "shown.py").write_text(module, encoding="utf-8")
     cases = [{"conversation": "Hi", "function": "None"}, {**CASES[1], "context_variables": {"user": "Bob"}}]
-    write(project / "told.json", {"agent": "told:told", "cases": cases})
+    write(project / "shown.json", {"agent": "shown:shown", "cases": cases})
     with model("Hello!", "Hello!") as server:
-        result = invoke("eval", "told.json", "-c", "user=Ann", "--concurrency", "1", server=server)
+        result = invoke("eval", "shown.json", "-c", "user=Ann", "--concurrency", "1", server=server)
     assert result.exit_code == 0
     assert [request["messages"][0]["content"] for request in server.requests] == ["Ann", "Bob"]
 
 
 def test_below_the_threshold() -> None:
-    """Exit code 4, and by how much."""
+    """An accuracy below the threshold is exit code 4."""
     with model("No idea", "Hello!") as server:
         result = invoke("eval", "cases.json", "--concurrency", "1", "--threshold", "0.9", server=server)
     assert result.exit_code == 4
@@ -88,7 +86,7 @@ def test_without_a_threshold_every_report_is_a_success() -> None:
 
 
 def test_a_function_that_no_agent_has(project: Path) -> None:
-    """The cases run all the same; a note on stderr and the report have the nearest name."""
+    """A note and the report have the nearest name of an unknown function, and the cases run."""
     write(project / "cases.json", {"agent": "agents:triage", "cases": [{**CASES[0], "function": "transfer_to_order"}]})
     with model("No idea") as server:
         result = invoke("eval", "cases.json", server=server)
@@ -99,7 +97,7 @@ def test_a_function_that_no_agent_has(project: Path) -> None:
 
 
 def test_a_provider_that_fails() -> None:
-    """If every attempt is an error, the run failed: exit code 1, and the report has the reasons."""
+    """If every attempt is an error, the exit code is 1, and the report has the reasons."""
     with model(*[refused("400 Bad Request", "no such model")] * 2) as server:
         result = invoke("eval", "cases.json", "--threshold", "0.5", server=server)
     assert result.exit_code == 1
@@ -108,7 +106,7 @@ def test_a_provider_that_fails() -> None:
 
 
 def test_options(project: Path) -> None:
-    """An agent in place of the file's, repeats, model, results."""
+    """--agent, -n, -m and --results reach the evaluation."""
     (project / "elsewhere").mkdir()
     write(project / "elsewhere" / "cases.json", {"agent": "nowhere:agent", "cases": CASES[1:]})
     arguments = ["--agent", "agents.py:orders", "-n", "3", "-m", "tiny", "--results", "results.json"]
@@ -121,15 +119,8 @@ def test_options(project: Path) -> None:
     assert record["total_evals"] == 3
 
 
-def test_results_that_cannot_be_written() -> None:
-    """It is found before anything is sent: exit code 2."""
-    result = invoke("eval", "cases.json", "--results", "cases.json/x.json", "--base-url", "http://127.0.0.1:9/v1")
-    assert result.exit_code == 2
-    assert "x.json cannot be written" in result.stderr
-
-
 def test_results_that_cannot_be_written_in_the_end(project: Path) -> None:
-    """The report is printed in any case: its attempts are paid for. Exit code 1, and one line."""
+    """The report is printed if its results cannot be written, and the exit code is 1."""
     folder = project / "results"
     (project / "agents.py").write_text(AGENTS + REMOVES_RESULTS, encoding="utf-8")
     with model("Hello!", "Hello!") as server:
@@ -142,7 +133,7 @@ def test_results_that_cannot_be_written_in_the_end(project: Path) -> None:
 
 
 def test_results_that_are_spoiled_in_the_meantime(project: Path) -> None:
-    """The report is printed here too: exit code 2, because the file is not one of results."""
+    """The report is printed if the results file is no longer JSON, and the exit code is 2."""
     spoils = "\nimport pathlib\n\ndef spoil(_):\n    pathlib.Path('x.json').write_text('{')\n    return ''\n\nspoiler = Agent(instructions=spoil)\n"
     (project / "agents.py").write_text(AGENTS + spoils, encoding="utf-8")
     with model("Hello!", "Hello!") as server:
@@ -153,7 +144,7 @@ def test_results_that_are_spoiled_in_the_meantime(project: Path) -> None:
 
 
 def test_an_error_of_the_system_that_is_not_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reported as it is: nothing about results, which nobody asked for, and no empty line on stdout."""
+    """An error of the system without --results is an ordinary error, and stdout stays empty."""
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
     with model() as server:
         result = invoke("eval", "cases.json", server=server)
@@ -163,7 +154,7 @@ def test_an_error_of_the_system_that_is_not_of_the_results(monkeypatch: pytest.M
 
 
 def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of cases is run from anywhere."""
+    """The agents may be beside the file of cases."""
     elsewhere = project / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -172,26 +163,18 @@ def test_agents_beside_the_file(project: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "text"),
     [
         ([], "expected a list of cases"),
-        ([{"conversation": "Hello", "function": "None"}], "the case 'Hello' has no agent"),
         (
             [{"conversation": "Hello", "function": "None", "agent": "agents:nobody"}],
             "there is no agent 'agents:nobody'",
         ),
     ],
 )
-def test_cases_that_cannot_be_run(project: Path, data: Any, said: str) -> None:
-    """The error is printed, nothing is sent: exit code 2."""
+def test_cases_that_cannot_be_run(project: Path, data: Any, text: str) -> None:
+    """Cases that cannot be used are a usage error, and nothing is sent."""
     write(project / "cases.json", data)
     result = invoke("eval", "cases.json", "--base-url", "http://127.0.0.1:9/v1")
     assert result.exit_code == 2
-    assert said in result.stderr
-
-
-def test_a_file_that_is_not_there() -> None:
-    """click's own words."""
-    result = invoke("eval", "nowhere.json")
-    assert result.exit_code == 2
-    assert "nowhere.json" in result.stderr
+    assert text in result.stderr

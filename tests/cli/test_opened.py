@@ -10,20 +10,16 @@ from typing import Any
 import httpx
 import pytest
 
-from aswarm import Agent, AswarmError, AsyncSwarm
-from aswarm.cli._exits import SetupError
-from aswarm.cli._opened import read_logs, show_logs, shown_agents, shown_swarm
-from aswarm.runs import LocalRuns, Run
-from aswarm.serve._run_as_test import run_as_test
+from aswarm import Agent, AswarmError
 from aswarm.testing import Failure, call
 from aswarm.testing.simulate import Provider, SimulationError, World, simulate
-from tests.support.cli.cli_runs import AGENTS, invoke
-from tests.support.cli.cli_server import running
+from tests.support.cli.cli_runs import invoke
+from tests.support.cli.cli_server import running, served_here
 
 
 @pytest.fixture
 def failed(tmp_path: Path) -> str:
-    """The path of the file of a failed universe with three runs: answered, failed, and left by its reader."""
+    """The file of a failed universe with three runs: a run is answered, a run fails, and a reader leaves a run."""
 
     def look_up(order: int) -> str:
         return f"order {order}"
@@ -47,79 +43,67 @@ def failed(tmp_path: Path) -> str:
     return path
 
 
-@pytest.mark.anyio
-async def test_a_file_has_the_runs_of_a_failed_universe(failed: str) -> None:
-    """They are listed with their ends, the messages are in conversations, and their agents have names only."""
-    logs = read_logs(failed)
-    assert [agent.name for agent in shown_agents(logs)] == ["shop"]
-    async with LocalRuns(shown_swarm(), agents=shown_agents(logs)) as runs:
-        await show_logs(runs, "local", logs)
-        records = await runs.list(user="local")
-        assert {record.conversation: record.status for record in records} == {
-            "seed 0 run 1": "finished",
-            "seed 0 run 2": "failed",
-            "seed 0 run 3": "stopped",
-        }
-        end = await Run(runs, next(record for record in records if record.status == "finished")).last_entry()
-        stored = await runs.store.load("local/seed 0 run 1")
-        assert stored is not None
-        assert end.response["text"] == "It is on its way."
-        assert [message["role"] for message in stored.messages] == ["user", "assistant", "tool", "assistant"]
+def shown(path: str, *urls: str) -> list[Any]:
+    """Return the answers of the page of a file."""
+    answers: list[Any] = []
+
+    def ask(page: httpx.Client) -> None:
+        for url in urls:
+            text = page.get(url).text
+            events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
+            answers.append(events or json.loads(text))
+
+    assert served_here("serve", "--open", path, ask=ask).exit_code == 130
+    return answers
+
+
+def test_a_file_has_the_runs_of_a_failed_universe(failed: str) -> None:
+    """The page has the runs with their ends, their conversations, and agents with names only."""
+    runs = [f"/runs/seed%200%20run%20{number}/events" for number in (1, 2, 3)]
+    graph, conversation, *logs = shown(failed, "/graph", "/conversations/seed%200%20run%201", *runs)
+    assert graph["agents"] == ["shop"]
+    assert [message["role"] for message in conversation["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert [log[-1]["type"] for log in logs] == ["RunFinished", "RunFailed", "RunStopped"]
+    assert logs[0][-1]["response"]["text"] == "It is on its way."
+
+
+def write(path: Path, *entries: dict[str, Any]) -> str:
+    """Write the entries to a file."""
+    path.write_text("\n".join(map(json.dumps, entries)))
+    return str(path)
 
 
 def test_a_run_without_an_end_died_with_its_process(tmp_path: Path) -> None:
-    """A crash leaves such a log."""
-    path = tmp_path / "runs.jsonl"
-    first = {"run": "1", "seq": 0, "at": 5, "type": "RunStarted", "conversation": "", "agent": "a", "messages": []}
-    path.write_text(json.dumps(first))
-    (entries,) = read_logs(str(path)).values()
-    assert [entry.type for entry in entries] == ["RunStarted", "RunStopped"]
-    assert entries[-1].fields["reason"] == "process_died"
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [(None, "cannot be read"), ("[1]", "has no runs"), ('{"run": "1", "seq": 1, "at": 1, "type": "X"}', "RunStarted")],
-)
-def test_another_file_is_refused(tmp_path: Path, content: str | None, text: str) -> None:
-    """The error names the file and what is missing."""
-    path = tmp_path / "runs.jsonl"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(SetupError, match=text):
-        read_logs(str(path))
+    """The page shows a run whose process crashed as stopped."""
+    [entries] = shown(write(tmp_path / "runs.jsonl", FIRST), "/runs/1/events")
+    assert [entry["type"] for entry in entries] == ["RunStarted", "RunStopped"]
+    assert entries[-1]["reason"] == "process_died"
 
 
 SEPARATORS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh"
 
 
-@pytest.mark.anyio
-async def test_a_text_may_have_separators_of_lines_and_pairs(tmp_path: Path) -> None:
+def test_a_text_may_have_separators_of_lines_and_pairs(tmp_path: Path) -> None:
     """Only a line feed ends a line of the file. A byte order mark, empty lines and CRLF are no fault."""
     path = tmp_path / "runs.jsonl"
     asked = {**FIRST, "messages": [{"role": "user", "content": SEPARATORS}]}
     lines = [asked, {**AT[1], "type": "TextDelta", "text": "half \ud800"}]
     data = b"\r\n\n".join(json.dumps(line, ensure_ascii=False).encode("utf-8", "surrogatepass") for line in lines)
     path.write_bytes(b"\xef\xbb\xbf" + data + b"\n")
-    logs = read_logs(str(path))
-    async with LocalRuns(shown_swarm(), agents=shown_agents(logs)) as runs:
-        await show_logs(runs, "local", logs)
-        stored = await runs.store.load("local/1")
-        assert stored is not None
-        assert stored.messages[0]["content"] == SEPARATORS
+    [conversation] = shown(str(path), "/conversations/1")
+    assert conversation["messages"][0]["content"] == SEPARATORS
 
 
-@pytest.mark.parametrize("arguments", [{}, {"arguments": None}, {"arguments": 7}, {"arguments": {"a": 1}}])
-def test_a_call_without_arguments_as_text_can_be_copied_as_a_test(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    """The page shows such a run, so its button has an answer too: the arguments are the text that they were in the file."""
-    path = tmp_path / "runs.jsonl"
-    made = {"id": "c", "type": "function", "function": {"name": "look", **arguments}}
-    message = {"role": "assistant", "content": None, "tool_calls": [made]}
-    path.write_text(
-        "\n".join(map(json.dumps, [FIRST, {**AT[1], "type": "CompletionFinished", "message": message, "usage": {}}]))
-    )
-    (entries,) = read_logs(str(path)).values()
-    assert "call('look'" in run_as_test(entries, [])
+def test_a_call_without_arguments_as_text_can_be_copied_as_a_test(tmp_path: Path) -> None:
+    """The test of such a run has the arguments that are in the file."""
+    made = [
+        {"id": f"c{number}", "type": "function", "function": {"name": f"look{number}", **arguments}}
+        for number, arguments in enumerate(({}, {"arguments": None}, {"arguments": 7}, {"arguments": {"a": 1}}))
+    ]
+    finished = {"message": {"role": "assistant", "content": None, "tool_calls": made}, "usage": {}}
+    path = write(tmp_path / "runs.jsonl", FIRST, {**AT[1], "type": "CompletionFinished", **finished})
+    [answer] = shown(path, "/runs/1/test")
+    assert all(f"call('look{number}'" in answer["test"] for number in range(4))
 
 
 FIRST = {"run": "1", "seq": 0, "at": 5, "type": "RunStarted", "conversation": "", "agent": "a", "messages": []}
@@ -182,7 +166,7 @@ FAULTY: dict[str, tuple[object, str]] = {
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_file_is_one_line_with_the_file_the_line_and_the_fault(tmp_path: Path, name: str) -> None:
-    """The exit code is that of a usage error, and nothing listens."""
+    """A faulty file is a usage error before anything listens."""
     content, fault = FAULTY[name]
     path = tmp_path / "runs.jsonl"
     data = content if isinstance(content, bytes) else "\n".join(map(json.dumps, content)).encode()  # type: ignore[call-overload]
@@ -195,7 +179,7 @@ def test_a_faulty_file_is_one_line_with_the_file_the_line_and_the_fault(tmp_path
 
 
 def test_a_folder_and_a_file_that_does_not_exist_are_named(tmp_path: Path) -> None:
-    """As for a faulty file."""
+    """A file that cannot be read is a usage error with its path."""
     for path in (tmp_path, tmp_path / "none.jsonl"):
         result = invoke("serve", "--open", str(path))
         [line] = result.stderr.splitlines()
@@ -203,22 +187,16 @@ def test_a_folder_and_a_file_that_does_not_exist_are_named(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("agents", [[], ["agents:triage"]])
-def test_an_address_is_checked_with_a_file_too(failed: str, folder: Path, agents: list[str]) -> None:
-    """With agents of the user and without."""
-    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+def test_an_address_is_checked_with_a_file_too(failed: str, agents: list[str]) -> None:
+    """The address is checked with agents of the user and without."""
     result = invoke("serve", *agents, "--open", failed, "--host", "no host", "--token", "t")
     assert "cannot listen at no host" in result.stderr
-
-
-def test_without_a_file_an_agent_is_needed() -> None:
-    """As before."""
-    assert "Missing argument 'AGENT...'" in invoke("serve").stderr
 
 
 @pytest.mark.processes
 @pytest.mark.slow
 def test_the_playground_shows_the_file(failed: str) -> None:
-    """Its routes list the conversation, the run and its entries, and a new message gets an answer that names the command."""
+    """A process shows the conversation and the entries, and answers a new message with the command for more."""
     with running("serve", "--open", failed) as (_, url), httpx.Client(base_url=url, timeout=30) as browser:
         listed = browser.get("/conversations").json()["conversations"]
         assert "Where is 7?" in [each["title"] for each in listed]
@@ -227,10 +205,9 @@ def test_the_playground_shows_the_file(failed: str) -> None:
         assert "no model answers" in sent.text
 
 
-@pytest.mark.anyio
-async def test_agents_of_the_user_go_on_with_a_file(failed: str) -> None:
-    """Their names need not be in the file."""
-    logs = read_logs(failed)
-    async with LocalRuns(AsyncSwarm(Provider(World(0), [])), agents=Agent(name="another")) as runs:
-        await show_logs(runs, "local", logs)
-        assert len(await runs.list(user="local")) == 3
+def test_agents_of_the_user_continue_with_a_file(failed: str) -> None:
+    """The service has the runs of the file beside agents with other names."""
+    listed: list[Any] = []
+    command = ["serve", "agents:triage", "--open", failed, "--base-url", "http://127.0.0.1:9/v1"]
+    served_here(*command, ask=lambda page: listed.extend(page.get("/conversations").json()["conversations"]))
+    assert len(listed) == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -11,18 +10,36 @@ from typing import Any
 
 import pytest
 
-from aswarm import Agent, Response, RunFinished, TextDelta, TurnStarted
-from aswarm.cli._event_printer import EventPrinter
 from aswarm.testing import ScriptedAnswer, call, check_history
 from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
 from tests.support.providers.loopback import Reply, sse
 
-pytestmark = pytest.mark.usefixtures("project")
 QUESTION = ["agents:triage", "Where is my order?"]
+
+MORE = """
+def show(context_variables: dict):
+    return {key: context_variables[key] for key in "abc"}
+
+def keep(context_variables: dict):
+    context_variables["object"] = object()
+    context_variables["number"] = [float("inf")]
+
+def circle(context_variables: dict):
+    context_variables["self"] = context_variables
+
+shower = Agent(functions=[show])
+keeper = Agent(functions=[keep, circle])
+"""
+
+
+@pytest.fixture
+def keepers(project: Path) -> None:
+    """More agents, whose functions change the context."""
+    (project / "agents.py").write_text(AGENTS + MORE, encoding="utf-8")
 
 
 def handoff() -> list[Any]:
-    """The steps of a conversation: a handoff, a look-up with a word beside it, an answer."""
+    """Return the steps of a conversation: a handoff, a text with a call, an answer."""
     return [
         call("transfer_to_orders"),
         ScriptedAnswer("One moment.", [call("look_up", order_id=7)]),
@@ -31,7 +48,7 @@ def handoff() -> list[Any]:
 
 
 def test_the_answer_goes_to_stdout() -> None:
-    """The text of the model is on stdout, one line for each completion; what functions print is not."""
+    """stdout has the text of each completion on a line, and not the output of functions."""
     with model(*handoff()) as server:
         result = invoke("run", *QUESTION, "-c", "user=Ann", server=server)
     assert result.exit_code == 0
@@ -43,7 +60,7 @@ def test_the_answer_goes_to_stdout() -> None:
 @pytest.mark.parametrize("option", ["--stream", "--no-stream"])
 @pytest.mark.parametrize("end", ["answered", "failed", "refused"])
 def test_calls_whose_outcome_is_unknown_are_a_warning(option: str, end: str) -> None:
-    """A line on stderr names them, and the exit code is 5, also without an answer; 1 where the run then fails."""
+    """A line on stderr names the calls, and the exit code is 5, or 1 if the run then fails."""
     slow = (
         "\nimport threading\nfrom aswarm import tool\n\n@tool(timeout=0.01)\n"
         "def pay() -> str:\n    threading.Event().wait(0.3)\n    return ''\n\npayer = Agent(functions=[pay])\n"
@@ -81,26 +98,16 @@ def test_not_streamed() -> None:
 
 
 def test_the_question_can_come_from_stdin() -> None:
-    """`-` reads all of it, as UTF-8, without the last line break."""
+    """`-` reads the question from stdin, as UTF-8, without the last line break."""
     with model("Hi") as server:
         result = invoke("run", "agents:triage", "-", server=server, stdin="\ufeffWo ist\nmeine Bestellung? ä\n")
     assert result.exit_code == 0
     assert server.requests[0]["messages"][-1]["content"] == "Wo ist\nmeine Bestellung? ä"
 
 
-@pytest.mark.parametrize(("stdin", "text"), [(b"\xff\xfe", "not UTF-8"), (b" \n", "the question is empty")])
-def test_questions_that_cannot_be_asked(stdin: bytes, text: str) -> None:
-    """A question that is not UTF-8, or is empty, is a usage error; nothing is sent."""
-    result = invoke("run", "agents:triage", os.fsdecode(stdin))
-    assert result.exit_code == 2
-    assert text in result.stderr
-    result = invoke("run", "agents:triage", "-", stdin=stdin)
-    assert result.exit_code == 2
-    assert text in result.stderr
-
-
+@pytest.mark.usefixtures("keepers")
 def test_context_variables() -> None:
-    """key=value gives a text, JSON gives any value; the later one counts."""
+    """key=value is a text, JSON is any value, and the last value of a key counts."""
     with model(call("show"), "done") as server:
         variables = ["-c", "a=1=2", "-c", '{"b": [1], "c": null}', "--context", "c=x"]
         result = invoke("run", "agents:shower", "?", *variables, server=server)
@@ -108,16 +115,30 @@ def test_context_variables() -> None:
     assert json.loads(server.requests[1]["messages"][-1]["content"]) == {"a": "1=2", "b": [1], "c": "x"}
 
 
-@pytest.mark.parametrize("wrong", ["text", "=x", "{1}", "{"])
-def test_context_that_cannot_be_used(wrong: str) -> None:
-    """A value that is neither key=value nor a JSON object is refused."""
-    result = invoke("run", *QUESTION, "-c", wrong)
-    assert result.exit_code == 2
-    assert "--context" in result.stderr
+def test_the_base_url_of_the_option() -> None:
+    """--base-url needs no key, replaces the URL of the environment, and leaves the environment unchanged."""
+    with model() as other, model("Hi", "Hi") as server:
+        before = dict(os.environ)
+        for environment_server in (None, other):
+            result = invoke("run", *QUESTION, "--base-url", server.base_url, server=environment_server)
+            assert (result.exit_code, result.stdout) == (0, "Hi\n")
+        assert dict(os.environ) == before
+    assert not other.requests
 
 
-def test_the_model_replaces_those_of_all_agents() -> None:
-    """--model holds after a handoff too."""
+@pytest.mark.parametrize(("stdin", "text"), [(b"\xff\xfe", "not UTF-8"), (b" \n", "the question is empty")])
+def test_questions_that_cannot_be_asked(stdin: bytes, text: str) -> None:
+    """A question that is empty or not UTF-8 is a usage error, also from stdin."""
+    for result in (
+        invoke("run", "agents:triage", os.fsdecode(stdin)),
+        invoke("run", "agents:triage", "-", stdin=stdin),
+    ):
+        assert result.exit_code == 2
+        assert text in result.stderr
+
+
+def test_the_model_holds_for_all_agents() -> None:
+    """--model is the model of all agents, also after a handoff."""
     with model(*handoff()) as server:
         invoke("run", *QUESTION, "-m", "tiny", "-c", "user=x", server=server)
     assert [request["model"] for request in server.requests] == ["tiny"] * 3
@@ -125,47 +146,17 @@ def test_the_model_replaces_those_of_all_agents() -> None:
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
 @pytest.mark.parametrize(("api", "key"), [("auto", "messages"), ("chat", "messages"), ("responses", "input")])
-def test_the_api_is_that_of_the_option(api: str, key: str, stream: str) -> None:
-    """A server of one's own is asked over Chat Completions unless told."""
+def test_the_api_of_the_option(api: str, key: str, stream: str) -> None:
+    """--api is the API of the requests, by default Chat Completions for another server."""
     with model(*handoff()) as server:
         result = invoke("run", *QUESTION, "-c", "user=Ann", "--api", api, stream, server=server)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "It is on its way.")
     assert all(key in request for request in server.requests)
 
 
-def test_the_base_url_replaces_that_of_the_environment() -> None:
-    """--base-url is the server, which needs no key; the environment is as it was."""
-    with model("Hi") as server:
-        result = invoke("run", *QUESTION, "--base-url", server.base_url)
-        assert (result.exit_code, result.stdout) == (0, "Hi\n")
-    with model() as other, model("Hi") as server:
-        before = dict(os.environ)
-        result = invoke("run", *QUESTION, "--base-url", server.base_url, server=other)
-        assert (result.exit_code, result.stdout) == (0, "Hi\n")
-        assert dict(os.environ) == before
-    assert not other.requests
-
-
-def test_a_base_url_without_a_scheme() -> None:
-    """The address is refused, and the message shows what is missing."""
-    result = invoke("run", *QUESTION, "--base-url", "localhost:8080")
-    assert result.exit_code == 2
-    assert "http://" in result.stderr
-
-
-def test_without_a_key() -> None:
-    """Without a key and a base URL the message names what the command takes, and no argument of Python."""
-    result = invoke("run", *QUESTION)
-    assert result.exit_code == 2
-    for named in ("OPENAI_API_KEY", "--base-url", "OPENAI_BASE_URL"):
-        assert named in result.stderr
-    assert "client=" not in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 @pytest.mark.parametrize("options", [(), ("--json",), ("--no-stream",), ("--no-stream", "--json")])
 def test_a_provider_that_fails(options: tuple[str, ...]) -> None:
-    """Exit code 1, the provider's message on stderr; with --json, a last line with the details."""
+    """An error of the provider is exit code 1 with its message, and with --json a last line with the details."""
     with model(refused("400 Bad Request", "no such model")) as server:
         result = invoke("run", *options, *QUESTION, server=server)
     assert result.exit_code == 1
@@ -181,50 +172,62 @@ def test_a_provider_that_fails(options: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", " \n"])
-def test_an_empty_answer_is_said(answer: str) -> None:
-    """On stderr; it is a success all the same."""
+def test_an_empty_answer_is_a_note(answer: str) -> None:
+    """An empty answer is a note on stderr and exit code 0."""
     with model(answer) as server:
         result = invoke("run", *QUESTION, server=server)
     assert (result.exit_code, result.stderr) == (0, "Note: the answer is empty\n")
 
 
 def test_a_stream_that_breaks() -> None:
-    """The text until then is on stdout, and its line ends."""
+    """stdout has the text of a broken stream, and its line is finished."""
     broken = Reply(sse(ScriptedAnswer("Hello, world"), cut=5).pieces[:3], end="reset")
     with model(broken) as server:
         result = invoke("run", *QUESTION, server=server)
     assert result.exit_code == 1
     assert result.stdout == "Hello, wor\n"
-    assert "the stream" in result.stderr  # broke, or, where httpx takes a reset for an end, ended
+    assert "the stream" in result.stderr  # some versions of httpx take a reset for an end
 
 
-def test_the_limit_without_an_option() -> None:
-    """A run ends after 100 completions."""
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ((), "100 completions"),
+        (("--max-turns", "1"), "1 completion"),
+        (("--max-turns", "1", "--no-stream"), "1 completion"),
+    ],
+)
+def test_max_turns(options: tuple[str, ...], limit: str) -> None:
+    """A run that reaches its limit, by default 100 completions, has no answer: exit code 3."""
     with model(*[call("look_up", order_id=7)] * 101) as server:
-        result = invoke("run", "agents:orders", "?", "-c", "user=x", server=server)
+        result = invoke("run", "agents:orders", "?", "-c", "user=x", *options, server=server)
     assert result.exit_code == 3
-    assert result.stderr.endswith("No answer: --max-turns was reached, after 100 completions\n")
+    assert result.stderr.endswith(f"No answer: --max-turns was reached, after {limit}\n")
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "batch", "eval"])
-def test_every_command_that_runs_agents_says_its_limit(command: str) -> None:
+def test_the_help_has_the_default_of_max_turns(command: str) -> None:
     """`--help` shows the default of --max-turns."""
     text = " ".join(invoke(command, "--help").output.split())
     assert re.search(r"--max-turns N End a run after this many completions\. \[default: 100;", text)
 
 
-@pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
-def test_max_turns(stream: str) -> None:
-    """A run that ends at its limit has no answer: exit code 3, said on stderr."""
-    with model(call("look_up", order_id=1)) as server:
-        result = invoke("run", stream, "agents:orders", "?", "-c", "user=x", "--max-turns", "1", server=server)
-    assert result.exit_code == 3
-    assert result.stderr.endswith("No answer: --max-turns was reached, after 1 completion\n")
+@pytest.mark.slow
+@pytest.mark.parametrize(("then", "steps", "text"), [("stop", [], ""), ("answer", ["No"], "No\n")])
+def test_a_completion_that_the_budget_cuts_ends_its_line(then: str, steps: list[str], text: str) -> None:
+    """The line of a completion that the budget cuts is finished, and the next completion has its own line."""
+    stalled = Reply(sse(ScriptedAnswer("Hello, world"), cut=5).pieces[:3], end="stall")
+    for seconds in (0.5, 2, 8, 30):  # on a busy machine, the first seconds end before the text has come
+        with model(stalled, *steps) as server:
+            result = invoke("run", *QUESTION, "--budget", f"seconds={seconds},then={then}", server=server)
+        if result.stdout.startswith("Hello"):
+            break
+    assert (result.exit_code, result.stdout) == (3, f"Hello, wor\n{text}")
 
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
 def test_budget(stream: str) -> None:
-    """A run that ends at its budget: exit code 3, and stderr names the limit."""
+    """A run that uses up its budget is exit code 3, and stderr names the limit."""
     with model([call("look_up", order_id=1), call("look_up", order_id=2)]) as server:
         options = ("-c", "user=x", "--budget", "tool_calls=1, seconds=60.5")
         result = invoke("run", stream, "agents:orders", "?", *options, server=server)
@@ -233,41 +236,15 @@ def test_budget(stream: str) -> None:
 
 
 def test_a_budget_with_a_last_answer() -> None:
-    """The answer is on stdout; the exit code says that the run was stopped."""
+    """The last answer of a budget is on stdout, and the exit code is 3."""
     with model(call("look_up", order_id=1), "As far as I know.") as server:
         options = ("-c", "user=x", "--budget", "turns=1,then=answer")
         result = invoke("run", "agents:orders", "?", *options, server=server)
     assert (result.exit_code, result.stdout) == (3, "As far as I know.\n")
 
 
-def test_a_completion_that_the_budget_cuts_ends_its_line() -> None:
-    """Whether the run ends there or another completion follows."""
-    written = io.StringIO()
-    printer = EventPrinter(written)
-    agent = Agent()
-    for event in (
-        TurnStarted(agent, 1),
-        TextDelta("Hel"),
-        TurnStarted(agent, 2),
-        TextDelta("No"),
-        RunFinished(Response()),
-    ):
-        printer.show(event)
-    assert written.getvalue() == "Hel\nNo\n"
-
-
-@pytest.mark.parametrize("wrong", ["5", "turns=x", "turns=", "trns=5", "turns=0", "then=ask", "prices=3", ""])
-def test_a_budget_that_is_none(wrong: str) -> None:
-    """Exit code 2; the error shows what is expected."""
-    result = invoke("run", *QUESTION, "--budget", wrong)
-    assert result.exit_code == 2
-    assert re.search(
-        "expected limits such as|of a Budget must be|unknown limit .*; the limits are turns, ", result.stderr
-    )
-
-
 def test_a_refusal_is_not_an_answer() -> None:
-    """A refusal is written like an answer; the exit code differs."""
+    """A refusal is on stdout like an answer, and the exit code is 3."""
     with model(ScriptedAnswer(extra={"refusal": "I will not."})) as server:
         result = invoke("run", *QUESTION, server=server)
     assert (result.exit_code, result.stdout) == (3, "I will not.\n")
@@ -276,7 +253,7 @@ def test_a_refusal_is_not_an_answer() -> None:
 
 @pytest.mark.parametrize("options", [(), ("--no-stream",), ("--json",), ("--json", "--no-stream")])
 def test_ctrl_c(options: tuple[str, ...]) -> None:
-    """Exit code 130, no traceback; a warning of the call that was cut; with --json, a last line has the partial response."""
+    """Ctrl-C is exit code 130 with a warning of the running call, and with --json a last line with the partial response."""
     with model(ScriptedAnswer("Wait", [call("stop")])) as server:
         result = invoke("run", *options, *QUESTION, server=server)
     assert result.exit_code == 130
@@ -291,7 +268,7 @@ def test_ctrl_c(options: tuple[str, ...]) -> None:
 
 
 def test_debug_prints_to_stderr() -> None:
-    """Swarm's debug output does not mix with the answer."""
+    """The debug output of Swarm is on stderr."""
     with model("Hi") as server:
         result = invoke("run", "--debug", *QUESTION, server=server)
     assert result.stdout == "Hi\n"
@@ -300,16 +277,16 @@ def test_debug_prints_to_stderr() -> None:
 
 
 def test_debug_leaves_the_environment_alone() -> None:
-    """The processes that functions start inherit the environment of the command, and no switch of the command."""
-    told = "\nimport os\ntold = Agent(instructions=lambda context: str(os.environ.get('NO_COLOR')))\n"
-    Path("agents.py").write_text(AGENTS + told, encoding="utf-8")
+    """--debug changes no environment variable of the processes that functions start."""
+    agent = "\nimport os\nshown = Agent(instructions=lambda context: str(os.environ.get('NO_COLOR')))\n"
+    Path("agents.py").write_text(AGENTS + agent, encoding="utf-8")
     with model("Hi") as server:
-        invoke("run", "--debug", "agents:told", "?", server=server)
+        invoke("run", "--debug", "agents:shown", "?", server=server)
     assert server.requests[0]["messages"][0]["content"] == str(os.environ.get("NO_COLOR"))
 
 
 def test_json_lines() -> None:
-    """Every typed event is a JSON object on a line of ASCII; the last one has the response."""
+    """Every typed event is a JSON object on a line of ASCII, and the last event has the response."""
     with model(call("transfer_to_orders"), [call("look_up", order_id="x")], "Grüße") as server:
         result = invoke("run", "--json", *QUESTION, "-c", '{"user": "Ann"}', server=server)
     assert result.exit_code == 0
@@ -337,51 +314,13 @@ def test_json_lines() -> None:
     assert response["usage"]["requests"] == 3
 
 
+@pytest.mark.usefixtures("keepers")
 def test_json_of_a_run_that_is_not_streamed() -> None:
-    """One line, as the last one of a stream; context values that JSON does not know are text."""
-    with model(call("keep"), "done") as server:
-        result = invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server)
+    """A run without streaming is one line, and context values that JSON does not know are text."""
+    with model(call("keep"), "done", call("circle"), "done") as server:
+        result, circle = (invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server) for _ in range(2))
     event = json.loads(result.stdout)
     assert event["type"] == "RunFinished"
     assert event["response"]["context_variables"]["object"].startswith("<object object")
     assert event["response"]["context_variables"]["number"] == ["inf"]
-
-
-def test_json_of_a_circle() -> None:
-    """A container that contains itself is written as Python shows it."""
-    with model(call("circle"), "done") as server:
-        result = invoke("run", "--json", "--no-stream", "agents:keeper", "?", server=server)
-    assert json.loads(result.stdout)["response"]["context_variables"].startswith("{'self': {")
-
-
-def test_an_agent_that_cannot_run() -> None:
-    """A configuration error is exit code 2, before anything is sent."""
-    result = invoke("run", "agents:broken", "?", "--base-url", "http://127.0.0.1:9/v1")
-    assert result.exit_code == 2
-    assert "positional-only" in result.stderr
-
-
-MORE = """
-def show(context_variables: dict):
-    return {key: context_variables[key] for key in "abc"}
-
-def keep(context_variables: dict):
-    context_variables["object"] = object()
-    context_variables["number"] = [float("inf")]
-
-def circle(context_variables: dict):
-    context_variables["self"] = context_variables
-
-def odd(a, /):
-    pass
-
-shower = Agent(functions=[show])
-keeper = Agent(functions=[keep, circle])
-broken = Agent(functions=[odd])
-"""
-
-
-@pytest.fixture
-def project(folder: Path) -> None:
-    """A module `agents` in the current directory."""
-    (folder / "agents.py").write_text(AGENTS + MORE, encoding="utf-8")
+    assert json.loads(circle.stdout)["response"]["context_variables"].startswith("{'self': {")

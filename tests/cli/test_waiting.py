@@ -1,4 +1,4 @@
-"""`aswarm run` where a call waits for a decision: what is written, what is kept, and how it is decided."""
+"""`aswarm run` with a call that waits: its output, its file, and its decisions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from aswarm.conversations import Change, SQLiteStore, Stored
-from aswarm.testing import ScriptedAnswer, call, check_history
-from tests.support.cli.cli_runs import AGENTS, ended, invoke, model, refused, started
+from aswarm.conversations import Change, SQLiteStore
+from aswarm.testing import ScriptedAnswer, call
+from tests.support.cli.cli_runs import AGENTS, ended, invoke, model, refused, started, stored, texts
 from tests.support.sampling import listed
 
 CASHIER = '''
@@ -40,33 +40,22 @@ OPEN = [
 
 
 @pytest.fixture(autouse=True)
-def cashier(folder: Path) -> None:
-    (folder / "agents.py").write_text(AGENTS + CASHIER, encoding="utf-8")
+def cashier(project: Path) -> None:
+    """Agents with calls that wait."""
+    (project / "agents.py").write_text(AGENTS + CASHIER, encoding="utf-8")
 
 
 def asks() -> ScriptedAnswer:
-    """The model says a word and makes both calls."""
+    """Return a text with both calls."""
     return ScriptedAnswer(
         "One moment.", [call("refund", call_id="c1", order=7), call("ask", call_id="c2", what="account")]
     )
 
 
 def decided(decisions: Any) -> str:
-    """A file of decisions."""
+    """Write a file of decisions."""
     Path("decisions.json").write_text(json.dumps(decisions), encoding="utf-8")
     return "decisions.json"
-
-
-def saved() -> Stored:
-    """The conversation in the file."""
-
-    async def load() -> Stored | None:
-        async with SQLiteStore("talk.sqlite") as store:
-            return await store.load("conversation")
-
-    found = anyio.run(load)
-    assert found is not None
-    return found
 
 
 def keep(file: str, messages: list[dict[str, Any]], agent: str) -> None:
@@ -84,7 +73,7 @@ CONTINUE = ("run", "agents:desk", "--load", "talk.sqlite", "--save", "talk.sqlit
 
 @pytest.mark.parametrize("option", listed(["--stream", "--no-stream"], ["--stream"]))
 def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
-    """The open calls are one line of JSON after the text, with exit code 3; each decision continues the kept conversation."""
+    """Open calls are a line of JSON and exit code 3, and each decision continues the conversation."""
     with model(call("transfer_to_cashier"), asks()) as server:
         result = invoke("run", option, "agents:desk", "Refund!", "--save", "talk.sqlite", server=server)
     text, line = result.stdout.splitlines()
@@ -99,13 +88,13 @@ def test_a_question_whose_calls_wait_and_the_decisions(option: str) -> None:
     with model("All done.") as server:
         result = invoke(*CONTINUE, "-", option, server=server, stdin=json.dumps({"c2": {"answer": "the second"}}))
     assert (result.exit_code, result.stdout) == (0, "All done.\n")
-    told = [message["content"] for message in server.requests[0]["messages"] if message["role"] == "tool"]
-    assert told[1:] == ["not run: denied by the user: too late", "the second"]
-    check_history(saved().messages)
+    answers = [message["content"] for message in server.requests[0]["messages"] if message["role"] == "tool"]
+    assert answers[1:] == ["not run: denied by the user: too late", "the second"]
+    assert stored("talk.sqlite", "conversation") is not None
 
 
 def test_the_json_events_have_the_open_calls() -> None:
-    """`CallWaiting` for each call, and the list in the last line; nothing else is on stdout."""
+    """With --json each open call has an event, and the last line has all of them."""
     with model(asks()) as server:
         result = invoke("run", "--json", "agents:cashier", "Refund!", server=server)
     lines = [json.loads(line) for line in result.stdout.splitlines()]
@@ -115,20 +104,20 @@ def test_the_json_events_have_the_open_calls() -> None:
 
 
 @pytest.mark.heavy
-def test_verbose_says_what_waits() -> None:
-    """On stderr, like other details."""
+def test_verbose_shows_waiting_calls() -> None:
+    """-v shows a waiting call on stderr."""
     with model(asks()) as server:
         assert "  ask waits: Which account?\n" in invoke("run", "-v", "agents:cashier", "Hi", server=server).stderr
 
 
 def test_a_failure_after_an_approved_call_is_kept() -> None:
-    """The result of the call is in the file, so that the next run, which has nothing to decide, runs nothing twice."""
+    """The file has the result of an approved call whose run failed, so the next run does not run it again."""
     with model(call("refund", call_id="c1", order=7)) as server:
         invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
     with model(refused("400 Bad Request", "no")) as server:
         result = invoke(*CONTINUE, decided(True), server=server)
     assert (result.exit_code, result.stderr.count("refunding 7")) == (1, 1)
-    assert saved().messages[-1]["content"] == "refunded 7"
+    assert texts("talk.sqlite", "conversation")[-1] == "refunded 7"
     result = invoke(*CONTINUE, decided({"c1": True}), server=server)
     assert (result.exit_code, "messages have no open calls" in result.stderr) == (2, True)
     with model("Done.") as server:
@@ -137,20 +126,15 @@ def test_a_failure_after_an_approved_call_is_kept() -> None:
 
 
 def test_another_question_continues_a_loaded_conversation() -> None:
-    """With --load, a question is a new message; calls that are open are told to be interrupted."""
+    """With --load a question is a new message, and open calls are answered as interrupted."""
     with model(asks()) as server:
         invoke("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server)
     with model("Never mind.") as server:
         result = invoke("run", "agents:cashier", "Stop", "--load", "talk.sqlite", server=server)
     assert (result.exit_code, result.stdout) == (0, "Never mind.\n")
-    assert [message["role"] for message in server.requests[0]["messages"][1:]] == [
-        "user",
-        "assistant",
-        "tool",
-        "tool",
-        "user",
-    ]
-    assert len(saved().messages) == 2
+    roles = [message["role"] for message in server.requests[0]["messages"][1:]]
+    assert roles == ["user", "assistant", "tool", "tool", "user"]
+    assert len(texts("talk.sqlite", "conversation")) == 2
 
 
 @pytest.mark.parametrize(
@@ -172,8 +156,8 @@ def test_another_question_continues_a_loaded_conversation() -> None:
     ],
     ids=["nothing", "no load", "question", "no save", "missing", "not JSON", "list", "id", "no talk", "no conversation", "agent", "save", "foreign"],
 )  # fmt: skip
-def test_what_cannot_be_decided(arguments: list[str], text: str) -> None:
-    """A usage error that names the file and says what to do; nothing is sent, and no file is changed."""
+def test_decisions_that_cannot_be_used(arguments: list[str], text: str) -> None:
+    """Wrong decisions are a usage error, nothing is sent, and no file is changed."""
     made = {"id": "c1", "type": "function", "function": {"name": "refund", "arguments": '{"order": 7}'}}
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [made]}]
     keep("talk.sqlite", messages, "Cashier")
@@ -181,18 +165,18 @@ def test_what_cannot_be_decided(arguments: list[str], text: str) -> None:
     Path("decisions.json").write_text('{"c9": true}', encoding="utf-8")
     Path("list.json").write_text("[1]", encoding="utf-8")
     Path("bad.json").write_text("{", encoding="utf-8")
-    before = saved()
+    before = stored("talk.sqlite", "conversation")
     with model() as server:
         result = invoke("run", "agents:cashier", *arguments, server=server)
     assert (result.exit_code, server.requests) == (2, [])
     assert text in result.stderr
-    assert saved() == before
+    assert stored("talk.sqlite", "conversation") == before
     assert not Path("missing.sqlite").exists()
 
 
 @pytest.mark.heavy
 def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
-    """Nothing is asked: an answer that is lost would have been paid for."""
+    """A file that cannot be made is an error before the first request."""
     with model() as server:
         result = invoke("run", "agents:cashier", "Hi", "--save", str(tmp_path / "no" / "talk.sqlite"), server=server)
     assert (result.exit_code, server.requests) == (2, [])
@@ -201,7 +185,7 @@ def test_a_conversation_that_cannot_be_kept(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 def test_a_saved_conversation_is_one_of_a_store() -> None:
-    """`--store FILE` continues it, and so does a chat; `--load` alone leaves the file as it is."""
+    """`--store FILE` and a chat continue a saved conversation, and `--load` alone leaves the file unchanged."""
     with model("Hello.", "Fine.", "Well.", "Aside.") as server:
         invoke("run", "agents:cashier", "Hi", "--save", "talk.sqlite", server=server)
         invoke("run", "agents:cashier", "How are you?", "--store", "talk.sqlite", server=server)
@@ -209,34 +193,16 @@ def test_a_saved_conversation_is_one_of_a_store() -> None:
         chat = invoke("chat", "agents:cashier", "--store", "talk.sqlite", server=server, stdin="Bye\n")
     assert aside.stdout == "Well.\n"
     assert "4 messages loaded." in chat.stdout
-    assert [message["content"] for message in saved().messages] == [
-        "Hi",
-        "Hello.",
-        "How are you?",
-        "Fine.",
-        "Bye",
-        "Aside.",
-    ]
+    assert texts("talk.sqlite", "conversation") == ["Hi", "Hello.", "How are you?", "Fine.", "Bye", "Aside."]
 
 
 @pytest.mark.heavy
 @pytest.mark.processes
 @pytest.mark.slow
 def test_in_processes_of_their_own() -> None:
-    """One process asks, another one decides."""
+    """Another process can decide a call that waits."""
     with model(call("refund", call_id="c1", order=7), "Refunded.") as server:
         code, stdout, _ = ended(started("run", "agents:cashier", "Refund!", "--save", "talk.sqlite", server=server))
         assert (code, [each["id"] for each in json.loads(stdout)]) == (3, ["c1"])
-        again = started(
-            "run",
-            "agents:cashier",
-            "--load",
-            "talk.sqlite",
-            "--save",
-            "talk.sqlite",
-            "--resume",
-            decided({"c1": True}),
-            server=server,
-        )
-        code, stdout, stderr = ended(again)
+        code, stdout, stderr = ended(started(*CONTINUE, decided({"c1": True}), server=server))
     assert (code, stdout, stderr) == (0, "Refunded.\n", "refunding 7\n")

@@ -1,4 +1,4 @@
-"""`aswarm batch` in this process: what is read, written and printed, and the exit codes."""
+"""`aswarm batch` in this process: its input, its output, and its exit codes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,28 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from aswarm.cli._exits import SetupError
+from aswarm.cli import main
 from aswarm.cli.commands.batch import command as batch_command
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.cli.cli_runs import AGENTS, invoke, model, refused
+from tests.support.cli.cli_runs import AGENTS, environment, invoke, model, refused
 from tests.support.providers.loopback import LoopbackServer
 
-pytestmark = pytest.mark.usefixtures("project")
 OUT = "out.jsonl"
-KEEPER = '''
+MORE = '''
+import threading
+from aswarm import tool
+
+@tool(timeout=0.01)
+def pay(order_id: int) -> str:
+    threading.Event().wait(0.3)
+    return "paid"
+
+@tool(approve=True)
+def refund(order: int) -> str:
+    """Refund an order."""
+    print("refunding", order)
+    return f"refunded {order}"
+
 class Nameless:
     def __repr__(self) -> str:
         raise RuntimeError("no text for it")
@@ -31,40 +44,41 @@ async def keep(context_variables: dict) -> str:
     return "kept"
 
 keeper = Agent(name="Keeper", functions=[keep])
+payer = Agent(name="Payer", functions=[pay])
+cashier = Agent(name="Cashier", functions=[refund])
 '''
 
 
-@pytest.fixture
-def project(folder: Path) -> Path:
-    """A module `agents` in the current directory."""
-    (folder / "agents.py").write_text(AGENTS + KEEPER, encoding="utf-8")
-    return folder
+@pytest.fixture(autouse=True)
+def more(project: Path) -> None:
+    """More agents in the module `agents`."""
+    (project / "agents.py").write_text(AGENTS + MORE, encoding="utf-8")
 
 
 def batch(server: LoopbackServer, *options: str, stdin: str | bytes | None = None) -> Result:
-    """The command, one at a time: the steps of the model are in the order of the input."""
+    """Run the command, one item at a time, so that the steps of the model are in the order of the input."""
     return invoke("batch", "agents:orders", *options, "--concurrency", "1", server=server, stdin=stdin)
 
 
 def write(*records: Any, name: str = "in.jsonl") -> str:
-    """A file of JSON Lines; a str is written as it is."""
+    """Write a file of JSON Lines. A str is written unchanged."""
     lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
     Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return name
 
 
 def outcomes(text: str | None = None) -> list[dict[str, Any]]:
-    """The lines of the output."""
+    """Return the lines of the output."""
     return [json.loads(line) for line in (Path(OUT).read_text("utf-8") if text is None else text).splitlines()]
 
 
 def statuses() -> dict[Any, str]:
-    """Status by id; the last line of an id counts."""
+    """Return the status of each id. The last line of an id counts."""
     return {line["id"]: line["status"] for line in outcomes()}
 
 
 def test_a_batch() -> None:
-    """There is one outcome on each line, a summary on stderr, and exit code 0."""
+    """A batch writes one outcome on each line and a summary on stderr, and is exit code 0."""
     items = [
         {"id": "T-1", "input": "Where is it?", "metadata": {"from": "web"}, "context_variables": {"user": "Bob"}},
         {"messages": [{"role": "user", "content": "Hi"}]},
@@ -102,35 +116,8 @@ def test_a_batch() -> None:
     ]
 
 
-SLOW = """
-import threading
-from aswarm import tool
-
-@tool(timeout=0.01)
-def pay(order_id: int) -> str:
-    threading.Event().wait(0.3)
-    return "paid"
-
-payer = Agent(name="Payer", functions=[pay])
-"""
-
-
-CASHIER = '''
-from aswarm import tool
-
-@tool(approve=True)
-def refund(order: int) -> str:
-    """Refund an order."""
-    print("refunding", order)
-    return f"refunded {order}"
-
-cashier = Agent(name="Cashier", functions=[refund])
-'''
-
-
 def test_items_that_wait_and_lines_with_decisions() -> None:
-    """A line that waits says for what; a line with its messages and `resume` continues it; both have exit codes and words."""
-    Path("agents.py").write_text(AGENTS + CASHIER, encoding="utf-8")
+    """An outcome has its waiting calls, and a line with its messages and `resume` continues it."""
     options = ("batch", "agents:cashier")
     with model(call("refund", call_id="c1", order=7)) as server:
         result = invoke(*options, write({"id": "a", "input": "Refund!"}), "-o", OUT, server=server)
@@ -156,7 +143,7 @@ def test_items_that_wait_and_lines_with_decisions() -> None:
 
 
 def test_decisions_that_cannot_be_used() -> None:
-    """A `resume` of another kind is a rejected line; one that names no open call is a failed item."""
+    """A `resume` of a wrong type is a rejected line, and a `resume` without an open call is a failed item."""
     history = [{"role": "user", "content": "Hi"}]
     source = write({"messages": history, "resume": 3}, {"messages": history, "resume": {"c1": True}})
     with model() as server:
@@ -166,9 +153,8 @@ def test_decisions_that_cannot_be_used() -> None:
     assert "messages have no open calls" in result.stderr
 
 
-def test_calls_whose_outcome_is_unknown(project: Path) -> None:
-    """The line of the item has them, the summary has their number, and the exit code is 5; with --resume as before."""
-    (project / "agents.py").write_text(AGENTS + SLOW, encoding="utf-8")
+def test_calls_whose_outcome_is_unknown() -> None:
+    """The outcome has its unknown calls, the summary their number, and the exit code is 5, also with --resume."""
     source = write({"input": "a"}, {"input": "b"}, {"input": "c"})
     both = [call("pay", order_id=1), call("pay", order_id=2)]
     with model(both, "Perhaps.", "No.", call("pay", order_id=3), refused("400 Bad Request", "no")) as server:
@@ -191,7 +177,7 @@ def test_calls_whose_outcome_is_unknown(project: Path) -> None:
 
 
 def test_a_batch_over_the_responses_api() -> None:
-    """`--api responses`, for a server of one's own that has it."""
+    """`--api responses` is the API of all requests."""
     with model(call("look_up", order_id=7), "It is on its way.") as server:
         result = batch(server, write({"input": "Where?"}), "-o", OUT, "--api", "responses", "-c", "user=Ann")
     assert (result.exit_code, outcomes()[0]["text"]) == (0, "It is on its way.")
@@ -199,7 +185,7 @@ def test_a_batch_over_the_responses_api() -> None:
 
 
 def test_from_stdin_to_stdout() -> None:
-    """`-` reads stdin; without --output, stdout has the lines and nothing else. --no-messages leaves the messages out."""
+    """`-` reads stdin, stdout has only outcomes, and --no-messages leaves their messages out."""
     with model("A", "B") as server:
         result = batch(server, "-", "--no-messages", stdin='{"input": "a"}\n{"input": "b"}\n')
     assert result.exit_code == 0
@@ -210,17 +196,13 @@ def test_from_stdin_to_stdout() -> None:
 
 
 def test_csv() -> None:
-    """Options name the columns of the text and of the id."""
+    """Options name the columns of the text and of the id, and --format the format of stdin."""
     Path("in.csv").write_text("number;ticket\n7;Hello\n8;\n", encoding="utf-8")
     with model("Hi") as server:
         result = batch(server, "in.csv", "-o", OUT, "--column", "ticket", "--id-column", "number")
     assert result.exit_code == 1
     assert statuses() == {"7": "answer"}
     assert server.requests[0]["messages"][-1]["content"] == "Hello"
-
-
-def test_csv_from_stdin() -> None:
-    """--format replaces the ending of a name; a missing column is a usage error, also while stdin is read."""
     with model("Hi") as server:
         result = batch(server, "-", "--format", "csv", stdin="input\nHello\n")
         assert (result.exit_code, len(outcomes(result.stdout))) == (0, 1)
@@ -230,7 +212,7 @@ def test_csv_from_stdin() -> None:
 
 
 def test_bad_lines_are_reported_and_kept() -> None:
-    """The other items run; the exit code is 1, and the summary names the file with the bad lines."""
+    """Bad lines are kept in a file that the summary names, the other items run, and the exit code is 1."""
     with model("Hi") as server:
         result = batch(server, write("{", {"id": 5, "input": "a"}, {"id": "5", "input": "b"}), "-o", OUT)
     assert result.exit_code == 1
@@ -243,7 +225,7 @@ def test_bad_lines_are_reported_and_kept() -> None:
 
 
 def test_a_failed_item_has_its_partial_run() -> None:
-    """Its line has the error and the messages until then; the other items run; exit code 1."""
+    """The outcome of a failed item has the error and its messages, and the exit code is 1."""
     with model(call("look_up", order_id=7), refused("400 Bad Request", "too long"), "Hi") as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "-c", "user=Ann")
     assert result.exit_code == 1
@@ -257,7 +239,7 @@ def test_a_failed_item_has_its_partial_run() -> None:
 
 
 def test_an_item_that_cannot_run() -> None:
-    """A conversation that the run refuses fails that item alone, without messages."""
+    """An item whose conversation cannot run fails without messages, and the other items run."""
     open_call = {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f"}}]}
     with model("Hi") as server:
         result = batch(server, write({"messages": [open_call]}, {"input": "b"}), "-o", OUT)
@@ -268,7 +250,7 @@ def test_an_item_that_cannot_run() -> None:
 
 
 def test_numbers_that_json_does_not_have() -> None:
-    """They are read, and written as text: each line of the output is strict JSON."""
+    """Numbers such as NaN are read, and written as text, so that each outcome is strict JSON."""
     item = '{"input": "a", "metadata": {"s": [1e999, 1]}, "context_variables": {"x": NaN}}'
     with model("A") as server:
         result = batch(server, write(item), "-o", OUT)
@@ -278,7 +260,7 @@ def test_numbers_that_json_does_not_have() -> None:
 
 
 def test_a_value_that_cannot_be_written() -> None:
-    """A name stands for it; the outcome has all else, and the other items run."""
+    """The outcome has the type of a value that cannot be written, and all other fields."""
     with model(call("keep"), "A", "B") as server:
         result = invoke(
             *("batch", "agents:keeper", write({"input": "a"}, {"input": "b"}), "-o", OUT, "--concurrency", "1"),
@@ -292,7 +274,7 @@ def test_a_value_that_cannot_be_written() -> None:
 
 
 def test_on_error_stop() -> None:
-    """No item starts after the first failure; the summary says how many did not, and how to continue."""
+    """After the first failure no item starts, and the summary has their number and how to continue."""
     with model(refused("400 Bad Request", "no")) as server:
         items = write("{", *({"input": "a"} for _ in range(20)))
         result = batch(server, items, "-o", OUT, "--on-error", "stop")
@@ -306,34 +288,31 @@ def test_on_error_stop() -> None:
 
 
 def test_on_error_stop_with_a_pipe() -> None:
-    """The number of lines is not known; the batch was stopped unless the pipe had been read to its end."""
+    """With --on-error stop, a batch is not stopped if the last item of a pipe or a file fails."""
     with model(*[refused("400 Bad Request", "no")] * 2) as server:
         result = batch(server, "-", "--on-error", "stop", stdin='{"input": "a"}\n' * 20)
         assert "\nStopped: an item failed. All items must run again." in result.stderr
         result = invoke("batch", "agents:orders", "-", "--on-error", "stop", server=server, stdin='{"input": "a"}\n')
-    assert result.exit_code == 1
-    assert "Stopped" not in result.stderr
-
-
-def test_on_error_stop_where_the_last_item_fails() -> None:
-    """No other item was left, so nothing was stopped."""
     with model("A", refused("400 Bad Request", "no")) as server:
-        result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--on-error", "stop")
-    assert result.exit_code == 1
-    assert "Stopped" not in result.stderr
+        other = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--on-error", "stop")
+    for each in (result, other):
+        assert each.exit_code == 1
+        assert "Stopped" not in each.stderr
 
 
 def test_no_answer() -> None:
-    """Refusals and runs that reach --max-turns are outcomes without an answer: exit code 3."""
+    """A refusal and a run that reaches --max-turns have no answer, and are exit code 3, also with --resume."""
     with model(ScriptedAnswer(extra={"refusal": "No."}), call("look_up", order_id=7)) as server:
         result = batch(server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--max-turns", "1", "-c", "user=x")
     assert result.exit_code == 3
     assert statuses() == {1: "refusal", 2: "max_turns"}
     assert "1 ended by --max-turns, 1 refused" in result.stderr
+    with model() as server:
+        assert batch(server, "in.jsonl", "-o", OUT, "--resume", "-c", "user=x").exit_code == 3
 
 
 def test_budget() -> None:
-    """Each item has a budget of its own; one that is used up is an outcome without an answer."""
+    """Each item has its own budget, and a used up budget is an outcome without an answer."""
     with model([call("look_up", order_id=7)] * 2, "Fine.") as server:
         result = batch(
             server, write({"input": "a"}, {"input": "b"}), "-o", OUT, "--budget", "tool_calls=1", "-c", "user=x"
@@ -344,11 +323,13 @@ def test_budget() -> None:
 
 
 def test_resuming_an_output() -> None:
-    """With --resume only failed items run again; old lines stay, and the last line of an id counts."""
+    """With --resume only failed items run again, and each failure and answer is appended."""
     items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
-    with model("A", refused("400 Bad Request", "no"), "C", "B") as server:
+    failure = refused("400 Bad Request", "no")
+    with model("A", failure, "C", failure, "B") as server:
         assert batch(server, items, "-o", OUT).exit_code == 1
         refusal = batch(server, items, "-o", OUT)
+        assert batch(server, items, "-o", OUT, "--resume").exit_code == 1
         result = batch(server, items, "-o", OUT, "--resume")
     assert refusal.exit_code == 2
     assert "has lines already; continue it with --resume" in refusal.stderr
@@ -359,30 +340,13 @@ def test_resuming_an_output() -> None:
         (1, "answer"),
         (2, "error"),
         (3, "answer"),
+        (2, "error"),
         (2, "answer"),
     ]
 
 
-def test_resuming_an_item_that_fails_again() -> None:
-    """Its second failure is appended too, and the exit code is 1; nothing else runs."""
-    items = write({"input": "a"}, {"input": "b"})
-    with model(*[refused("400 Bad Request", "no")], "B", refused("400 Bad Request", "still no")) as server:
-        assert batch(server, items, "-o", OUT).exit_code == 1
-        result = batch(server, items, "-o", OUT, "--resume")
-    assert result.exit_code == 1
-    assert [(line["id"], line["status"]) for line in outcomes()] == [(1, "error"), (2, "answer"), (1, "error")]
-    assert "1 failed" in result.stderr
-
-
-def test_items_that_were_done_before_count_for_the_exit_code() -> None:
-    """An item that ended without an answer does not run again, and still has no answer."""
-    Path(OUT).write_text('{"id": 1, "status": "max_turns"}\n')
-    with model() as server:
-        assert batch(server, write({"input": "a"}), "-o", OUT, "--resume").exit_code == 3
-
-
 def test_an_output_of_another_input() -> None:
-    """The same command over another file does not skip lines that have the numbers of the old lines: exit code 2."""
+    """The output of another input is a usage error, also if both inputs have the same ids."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT)
         result = batch(server, write({"input": "b"}), "-o", OUT, "--resume")
@@ -392,7 +356,7 @@ def test_an_output_of_another_input() -> None:
 
 
 def test_a_new_journal_for_an_output_that_has_lines() -> None:
-    """Nothing says that the output is of this batch: exit code 2."""
+    """A new journal for an output with lines is a usage error."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT)
         result = batch(server, "in.jsonl", "-o", OUT, "--journal", "run.sqlite")
@@ -401,7 +365,7 @@ def test_a_new_journal_for_an_output_that_has_lines() -> None:
 
 
 def test_a_journal() -> None:
-    """The same command continues: no completion is requested again, and no answer is written again."""
+    """The same command with a journal continues without repeating a completion or an answer."""
     items = write({"id": "a", "input": "a"}, {"id": "b", "input": "b"})
     options = ["-o", OUT, "--journal", "run.sqlite", "-c", "user=Ann"]
     with model("A", call("look_up", order_id=7), refused("400 Bad Request", "no"), "B") as server:
@@ -416,7 +380,7 @@ def test_a_journal() -> None:
 
 
 def test_a_journal_of_another_batch() -> None:
-    """It is refused with exit code 2 and without a summary."""
+    """The journal of another batch is a usage error without a summary."""
     with model("A") as server:
         batch(server, write({"input": "a"}), "-o", OUT, "--journal", "run.sqlite")
         result = batch(
@@ -430,7 +394,7 @@ def test_a_journal_of_another_batch() -> None:
 
 @pytest.mark.parametrize("transport", ["aiohttp", "direct"])
 def test_limits_are_passed_on(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--rpm and --tpm are the swarm's limits, whatever the transport; auto is the batch's concurrency."""
+    """--rpm and --tpm are the limits of the swarm, and auto is the concurrency of the batch."""
     made: list[Any] = []
 
     class Swarm(batch_command.AsyncSwarm):
@@ -471,22 +435,24 @@ def test_limits_are_passed_on(transport: str, monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_usage_errors(options: list[str], text: str) -> None:
-    """The exit code is 2, and nothing is sent."""
+    """A wrong option is a usage error, and nothing is sent."""
     write({"input": "a"})
     result = invoke("batch", "agents:orders", *options)
     assert result.exit_code == 2
     assert text in result.stderr
 
 
-def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`aswarm batch agents:orders - <&-` is an error: nothing can be read."""
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`aswarm batch agents:orders - <&-` is a usage error."""
     monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(SetupError, match="standard input is closed"):
-        batch_command.batch.main(["agents:orders", "-"], standalone_mode=False)
+    monkeypatch.setattr("sys.argv", ["aswarm", "batch", "agents:orders", "-"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "standard input is closed" in capsys.readouterr().err
 
 
 def test_devices_can_have_several_purposes() -> None:
-    """/dev/null can be input and output."""
+    """A device can be the input and the output."""
     result = invoke("batch", "agents:orders", "/dev/null", "-o", "/dev/null", server=None)
     assert result.exit_code == 2  # there is no key
     with model() as server:
@@ -494,8 +460,8 @@ def test_devices_can_have_several_purposes() -> None:
 
 
 def test_an_output_that_is_full() -> None:
-    """The exit code is 1, and the reason is printed."""
-    # One item: before 4.16, anyio leaves a socket to the garbage collector where it is cancelled while it connects.
+    """An output on a full disk is exit code 1 with the reason."""
+    # One item: before 4.16, anyio leaves a socket to the garbage collector if it is cancelled while it connects.
     with model("A") as server:
         result = batch(server, write({"input": "a"}), "-o", "/dev/full")
     assert result.exit_code == 1
@@ -503,7 +469,7 @@ def test_an_output_that_is_full() -> None:
 
 
 def test_a_batch_that_cannot_continue() -> None:
-    """The summary says how to continue, the reason follows, and the exit code is 1."""
+    """A batch that cannot continue prints how to continue and the reason, and is exit code 1."""
     Path("out.rejected.jsonl").mkdir()
     with model("A") as server:
         result = batch(server, write({"input": "a"}, "{"), "-o", OUT)
@@ -522,7 +488,7 @@ def test_a_batch_that_cannot_continue() -> None:
     ],
 )
 def test_ctrl_c(options: list[str], hint: str) -> None:
-    """The summary comes, and how to continue; exit code 130."""
+    """Ctrl-C prints the summary and how to continue, and is exit code 130."""
     items = write({"input": "a"}, {"input": "b"}, {"input": "c"})
     with model("A", call("stop")) as server:
         result = invoke("batch", "agents:triage", items, "--concurrency", "1", *options, server=server)
@@ -531,8 +497,8 @@ def test_ctrl_c(options: list[str], hint: str) -> None:
     assert f"\nStopped. {hint}" in result.stderr
 
 
-def test_ctrl_c_before_an_item_has_ended() -> None:
-    """The summary does not say that there was nothing to do."""
+def test_ctrl_c_before_the_first_outcome() -> None:
+    """The summary of a batch without an outcome has no finished item."""
     with model(call("stop")) as server:
         result = invoke("batch", "agents:triage", write({"input": "a"}), server=server)
     assert result.exit_code == 130
@@ -540,16 +506,19 @@ def test_ctrl_c_before_an_item_has_ended() -> None:
 
 
 def test_a_bar_only_beside_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the terminal is the output, a bar would be drawn over it."""
+    """There is no bar on a terminal that is the output, because it would be drawn over the outcomes."""
 
     class Terminal(io.TextIOWrapper):
         def isatty(self) -> bool:
             return True
 
-    shown: list[bool] = []
-    monkeypatch.setattr(batch_command._BatchRun, "run", lambda work, stderr, *, bar: shown.append(bar) or 0)
-    monkeypatch.setattr("sys.stdout", Terminal(io.BytesIO()))
-    for output in ("-", OUT):
-        with pytest.raises(SystemExit):
-            batch_command.batch(["agents:orders", write({"input": "a"}), "-o", output])
-    assert shown == [False, True]
+    with model("A", "A") as server:
+        for name, value in environment(server).items():
+            monkeypatch.setenv(name, value)
+        for output in ("-", OUT):
+            monkeypatch.setattr("sys.stdout", Terminal(io.BytesIO(), "utf-8"))
+            monkeypatch.setattr("sys.stderr", Terminal(shown := io.BytesIO(), "utf-8"))
+            monkeypatch.setattr("sys.argv", ["aswarm", "batch", "agents:orders", write({"input": "a"}), "-o", output])
+            with pytest.raises(SystemExit, match="0"):
+                main()
+            assert ("━" in shown.getvalue().decode()) is (output == OUT)

@@ -1,4 +1,4 @@
-"""Where the lines of `aswarm batch` go, and which items an output that has lines already makes done."""
+"""The output of `aswarm batch`: its lines, and the finished items of an earlier output."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ import threading
 from pathlib import Path
 
 import pytest
+from click import ClickException
 
 from aswarm import CompletionError, Response
-from aswarm._runtime import files
-from aswarm.cli._exits import CommandFailed, SetupError
-from aswarm.cli.commands.batch.output import BatchOutput, encoded, error_of, open_output, status_of
-from aswarm.cli.commands.batch.readers import InputRecord
+from aswarm.cli.commands.batch.output import (
+    BatchOutput,
+    RejectedLines,
+    encoded,
+    error_of,
+    open_output,
+    rejected_path,
+    status_of,
+)
+from aswarm.cli.commands.batch.readers import BadLine, InputRecord
 
-pytestmark = pytest.mark.usefixtures("folder")
 OUT = "out.jsonl"
 
 
 def line(key: str | int, status: str = "answer", text: str = "") -> bytes:
-    """A line of an output."""
+    """Return a line of an output."""
     return encoded({"id": key, "status": status, "text": text})
 
 
@@ -33,7 +39,7 @@ def add(output: BatchOutput, line: bytes) -> None:
 
 
 def ids(path: str = OUT) -> list[tuple[str | int, str]]:
-    """The ids and statuses in an output."""
+    """Return the ids and statuses in an output."""
     return [(found["id"], found["status"]) for found in map(json.loads, Path(path).read_bytes().splitlines())]
 
 
@@ -45,9 +51,9 @@ def test_lines_are_there_at_once() -> None:
 
 
 def test_a_file_that_has_lines_is_not_written_over() -> None:
-    """The error says how to continue it, and the file stays as it is. An empty file is written."""
+    """An output with lines needs --resume, and an empty file is written."""
     Path(OUT).write_bytes(line(1))
-    with pytest.raises(SetupError, match="has lines already"):
+    with pytest.raises(ClickException, match="has lines already"):
         open_output(OUT, io.StringIO(), resume=False)
     assert ids() == [(1, "answer")]
     Path(OUT).write_bytes(b"")
@@ -55,12 +61,12 @@ def test_a_file_that_has_lines_is_not_written_over() -> None:
 
 
 def done(output: BatchOutput, *keys: str | int) -> list[bool]:
-    """Whether these items are done."""
+    """Return whether these items are done."""
     return [output.has(InputRecord(1, key, "Hi")) for key in keys]
 
 
 def test_resuming() -> None:
-    """Items are done unless they failed; new lines are appended, and nothing that was there changes."""
+    """Items without a failure are done, and new lines are appended to the unchanged file."""
     before = line(1, "error") + line("b") + line(3, "max_turns") + line(4, "error")
     Path(OUT).write_bytes(before)
     Path(OUT).chmod(0o640)
@@ -69,12 +75,12 @@ def test_resuming() -> None:
         assert output.statuses == {"answer", "max_turns"}
         add(output, line(1))
     assert Path(OUT).read_bytes() == before + line(1)
-    assert [path.name for path in Path().iterdir()] == [OUT]
+    assert sorted(path.name for path in Path().iterdir()) == ["agents.py", OUT]
     assert Path(OUT).stat().st_mode & 0o777 == 0o640
 
 
 def test_the_last_line_of_an_id_counts() -> None:
-    """An item that failed and was answered later is done; one whose last line is a failure is not."""
+    """The last line of an id decides whether its item is done."""
     Path(OUT).write_bytes(line(1, "error") + line(2) + line("1") + line(2, "error") + line(3, "refusal") + line(3))
     with open_output(OUT, io.StringIO(), resume=True) as output:
         assert done(output, 1, 2, 3) == [True, False, True]
@@ -83,7 +89,7 @@ def test_the_last_line_of_an_id_counts() -> None:
 
 @pytest.mark.parametrize("key", ['a\\"b', -12])
 def test_a_line_that_was_cut_off(key: str | int) -> None:
-    """Wherever a crash cut the last line, it counts as absent, and the next line does not continue it."""
+    """A last line that a crash has cut anywhere does not count, and the next line is a new line."""
     whole = line(key, "max_turns")
     for size in range(1, len(whole) - 1):
         Path(OUT).write_bytes(line(1) + whole[:size])
@@ -98,7 +104,7 @@ def test_a_line_that_was_cut_off(key: str | int) -> None:
 
 
 def test_a_line_without_its_line_break() -> None:
-    """The line is complete: it counts, and gets its line break."""
+    """A complete line without its line break counts, and gets its line break."""
     Path(OUT).write_bytes(line(1)[:-1])
     with open_output(OUT, io.StringIO(), resume=True) as output:
         assert done(output, 1) == [True]
@@ -107,20 +113,20 @@ def test_a_line_without_its_line_break() -> None:
 
 
 def test_an_output_of_other_items() -> None:
-    """Each line has a digest of its conversation: another conversation with the same id is not skipped silently."""
+    """Another conversation with the id of a line is an error, because each line has a digest."""
     record = InputRecord(1, 7, "Hi", {"user": 1})
     Path(OUT).write_bytes(encoded({"id": 7, "status": "answer", "input_digest": record.digest}))
     with open_output(OUT, io.StringIO(), resume=True) as output:
         assert output.has(InputRecord(5, "7", "Hi", {"user": 1}, "other metadata"))
         for other in (InputRecord(5, 7, "Ho", {"user": 1}), InputRecord(5, 7, "Hi")):
             with pytest.raises(
-                SetupError, match="line 5: the output has another conversation with the id 7; choose another"
+                ClickException, match="line 5: the output has another conversation with the id 7; choose another"
             ):
                 output.has(other)
 
 
 def test_a_link_stays_a_link() -> None:
-    """Lines are appended to the file that it points to."""
+    """Lines are appended to the target of a link."""
     Path("real.jsonl").write_bytes(line(1))
     Path(OUT).symlink_to("real.jsonl")
     with open_output(OUT, io.StringIO(), resume=True) as output:
@@ -146,21 +152,21 @@ def test_a_link_stays_a_link() -> None:
     ids=lambda content: content[:30],
 )
 def test_a_file_that_is_not_of_a_batch_is_left_alone(content: str) -> None:
-    """A file with other lines is refused, and stays as it is."""
+    """A file with other lines is refused, and stays unchanged."""
     Path(OUT).write_text(content)
-    with pytest.raises(SetupError, match=r"line 1 of .*out.jsonl was not written by aswarm batch"):
+    with pytest.raises(ClickException, match=r"line 1 of .*out.jsonl was not written by aswarm batch"):
         open_output(OUT, io.StringIO(), resume=True)
     assert Path(OUT).read_text() == content
 
 
 def test_an_output_that_cannot_be_opened() -> None:
-    """An error before the first request."""
-    with pytest.raises(SetupError, match="cannot be written: No such file or directory"):
+    """An output that cannot be opened is an error."""
+    with pytest.raises(ClickException, match="cannot be written: No such file or directory"):
         open_output("none/out.jsonl", io.StringIO(), resume=True)
 
 
 def test_streams() -> None:
-    """Standard output, pipes and devices get the lines; they hold no earlier items."""
+    """Standard output and pipes get the lines, and have no earlier items."""
     stdout = io.TextIOWrapper(io.BytesIO())
     with open_output("-", stdout, resume=True) as output:
         add(output, line(1))
@@ -176,23 +182,19 @@ def test_streams() -> None:
 
 
 def test_one_at_a_time() -> None:
-    """Two batches would write every line twice; when the first one ends, the file is free again."""
+    """A second batch cannot open the output before the end of the first batch."""
     Path(OUT).write_bytes(line(1, "error"))
     with (
         open_output(OUT, io.StringIO(), resume=True),
-        pytest.raises(SetupError, match=r"out.jsonl is being written by another batch; wait for its end"),
+        pytest.raises(ClickException, match=r"out.jsonl is being written by another batch; wait for its end"),
     ):
         open_output(OUT, io.StringIO(), resume=True)
     open_output(OUT, io.StringIO(), resume=True).close()
 
 
-@pytest.mark.parametrize("missing", ["module", "support"])
-def test_without_locks(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """On Windows, and on some network file systems, two batches are not kept apart."""
-    if missing == "module":
-        monkeypatch.setattr(files, "find_spec", lambda _: None)
-    else:
-        monkeypatch.setattr(fcntl, "flock", lambda *_: Path("none").stat())
+def test_without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without locks, as on some network file systems, two batches can open one output."""
+    monkeypatch.setattr(fcntl, "flock", lambda *_: Path("none").stat())
     with open_output(OUT, io.StringIO(), resume=False):
         open_output(OUT, io.StringIO(), resume=False).close()
 
@@ -200,16 +202,16 @@ def test_without_locks(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
 @pytest.mark.parametrize(
     ("before", "written", "error", "stays"),
     [
-        (None, None, SetupError("no"), False),
+        (None, None, ClickException("no"), False),
         (None, None, None, True),
-        (None, line(1), SetupError("no"), True),
-        (b"", None, SetupError("no"), True),
+        (None, line(1), ClickException("no"), True),
+        (b"", None, ClickException("no"), True),
     ],
 )
-def test_nothing_is_left_of_a_batch_that_was_not_started(
+def test_a_batch_that_was_not_started_leaves_no_file(
     before: bytes | None, written: bytes | None, error: Exception | None, stays: bool
 ) -> None:
-    """Only a file that the batch has made is removed, and only if it is empty."""
+    """Only an empty file that the batch has made is removed."""
     if before is not None:
         Path(OUT).write_bytes(before)
     output = open_output(OUT, io.StringIO(), resume=False)
@@ -221,7 +223,7 @@ def test_nothing_is_left_of_a_batch_that_was_not_started(
 
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_reader_that_pauses(blocks: bool) -> None:
-    """A pause stops the writing and nothing else; later the lines come whole and in order."""
+    """A pause of the reader stops only the writing, and the lines come whole and in order."""
     reading, writing = os.pipe()
     os.set_blocking(writing, blocks)
     lines = [line(number, text="x" * 100_000) for number in range(3)]
@@ -241,7 +243,7 @@ def test_a_reader_that_pauses(blocks: bool) -> None:
 
 
 def test_a_pipe_without_a_reader() -> None:
-    """The broken pipe is not turned into a failure: the command ends with a code of its own."""
+    """A broken pipe stays an exception, because it has its own exit code."""
     os.mkfifo("pipe")
     reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
     with open_output("pipe", io.StringIO(), resume=False) as output:
@@ -251,16 +253,16 @@ def test_a_pipe_without_a_reader() -> None:
 
 
 def test_a_disk_that_is_full() -> None:
-    """The batch fails with the reason."""
+    """A full disk is an error with its reason."""
     with (
         open_output("/dev/full", io.StringIO(), resume=False) as output,
-        pytest.raises(CommandFailed, match="/dev/full cannot be written: No space left on device"),
+        pytest.raises(ClickException, match="/dev/full cannot be written: No space left on device"),
     ):
         add(output, line(1))
 
 
 def test_statuses() -> None:
-    """The status is the reason why the run ended, except for refusals and errors."""
+    """The status is the stop of the run, except for refusals and errors."""
     refusal = Response(messages=[{"role": "assistant", "content": None, "refusal": "No."}])
     assert status_of(Response(messages=[{"role": "assistant", "content": "Hi"}]), None) == "answer"
     assert status_of(Response(stop="max_turns"), None) == "max_turns"
@@ -269,7 +271,7 @@ def test_statuses() -> None:
 
 
 def test_errors() -> None:
-    """An error is an object; the fields of a provider's error are in it."""
+    """An error is an object, with the fields of an error of the provider."""
     assert error_of(None) is None
     assert error_of(ValueError("no")) == {"type": "ValueError", "message": "no"}
     assert error_of(CompletionError("busy", status_code=429, retryable=True)) == {
@@ -281,6 +283,44 @@ def test_errors() -> None:
 
 
 def test_any_text_can_be_written() -> None:
-    """The text is UTF-8; it has escapes only where UTF-8 cannot hold it."""
+    """A line is UTF-8, and has escapes only for characters that UTF-8 cannot encode."""
     assert encoded({"a": "ä\n"}) == '{"a": "ä\\n"}\n'.encode()
     assert encoded({"a": "ä\udcff"}) == b'{"a": "\\u00e4\\udcff"}\n'
+
+
+# --- rejected lines ---
+
+
+def test_rejected_lines_are_kept() -> None:
+    """The file has the number, the reason and the text of each rejected line once."""
+    bad = [BadLine(3, "not JSON", "{"), BadLine(5, "not UTF-8", "\udcff")]
+    for _ in range(2):
+        rejected = RejectedLines(Path("out.rejected.jsonl"))
+        rejected.close()
+        for each in bad:
+            rejected.add(each)
+        rejected.close()
+        assert rejected.count == 2
+    lines = [json.loads(text) for text in Path("out.rejected.jsonl").read_text("utf-8").splitlines()]
+    assert lines == [
+        {"line": 3, "error": "not JSON", "text": "{"},
+        {"line": 5, "error": "not UTF-8", "text": "\udcff"},
+    ]
+
+
+def test_a_rejected_line_that_was_cut_off() -> None:
+    """The line after a cut line starts on a new line."""
+    path = Path("out.rejected.jsonl")
+    path.write_bytes(b'{"line": 1}\n{"line": 2, "err')
+    for _ in range(2):
+        rejected = RejectedLines(path)
+        rejected.add(BadLine(3, "not JSON", "{"))
+        rejected.close()
+    assert [line[:10] for line in path.read_bytes().splitlines()] == [b'{"line": 1', b'{"line": 2', b'{"line": 3']
+
+
+def test_the_file_of_rejected_lines() -> None:
+    """The file of rejected lines is beside the output, or in the current directory."""
+    os.mkfifo("pipe")
+    assert rejected_path("a/out.jsonl") == Path("a/out.rejected.jsonl")
+    assert rejected_path("-") == rejected_path("pipe") == Path("batch.rejected.jsonl")

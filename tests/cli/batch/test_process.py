@@ -1,4 +1,4 @@
-"""`aswarm batch` as a process: Ctrl-C, pipes that break or stay silent, and kill -9 in the middle."""
+"""`aswarm batch` as a process: Ctrl-C, SIGTERM, pipes, and kill -9."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -19,7 +19,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from aswarm.testing import ScriptedAnswer, call
-from tests.support.cli.cli_runs import ended, environment
+from tests.support.cli.cli_runs import ended, environment, until
 from tests.support.cli.cli_runs import refused as refusal
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, whole
 from tests.support.record.journaled import kinds
@@ -46,31 +46,22 @@ UNKNOWN = "cancelled; its outcome is unknown"
 
 
 @pytest.fixture(autouse=True)
-def project(folder: Path) -> Path:
-    """A module `agents` and a file of forty items in the current directory."""
-    (folder / "agents.py").write_text(AGENTS, encoding="utf-8")
+def forty(project: Path) -> None:
+    """An agent that notes numbers, and a file of forty items."""
+    (project / "agents.py").write_text(AGENTS, encoding="utf-8")
     lines = [json.dumps({"id": f"item-{number}", "input": f"note {number}"}) for number in range(40)]
-    (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for it."""
-    give_up = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up, "it did not happen"
-        time.sleep(0.005)
+    (project / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def lines() -> list[dict[str, Any]]:
-    """The whole lines of the output."""
+    """Return the whole lines of the output."""
     text = Path(OUT).read_bytes() if Path(OUT).exists() else b""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
 @contextmanager
 def server(stalls_after: int | None = None, refused: Collection[int] = ()) -> Generator[LoopbackServer]:
-    """A model that calls the function, then answers. After `stalls_after` requests it is silent; it refuses `refused` items."""
+    """Serve a model that calls the function and then answers. `stalls_after`: the number of answered requests."""
     asked = count(1)
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -89,7 +80,7 @@ def server(stalls_after: int | None = None, refused: Collection[int] = ()) -> Ge
 
 
 def start(model: LoopbackServer, source: str = "in.jsonl", *options: str, stdin: int | None = None) -> Process:
-    """The command, five items at a time."""
+    """Start the command, five items at a time."""
     command = [sys.executable, "-m", "aswarm", "batch", "agents:noter", source, "--concurrency", "5", *options]
     pipe = subprocess.PIPE
     own = {key: value for key, value in os.environ.items() if not key.startswith("OPENAI_")}
@@ -101,8 +92,8 @@ def start(model: LoopbackServer, source: str = "in.jsonl", *options: str, stdin:
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.heavy)]
 )
-def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_continue(number: signal.Signals, expected: int) -> None:
-    """Exit code 130 or 143, whole lines, no traceback; the same command with --resume runs the other items, once."""
+def test_ctrl_c_and_sigterm_stop_a_batch(number: signal.Signals, expected: int) -> None:
+    """A stopped batch leaves whole lines, and the same command with --resume runs the other items once."""
     with server(stalls_after=30) as model:
         process = start(model, "in.jsonl", "-o", OUT)
         until(lambda: len(model.requests) >= 35)
@@ -123,7 +114,7 @@ def test_ctrl_c_and_sigterm_end_cleanly_and_say_how_to_continue(number: signal.S
 
 @pytest.mark.heavy
 def test_outcomes_come_while_the_input_is_open() -> None:
-    """A line from a pipe runs before the next one comes; Ctrl-C does not wait for the next one."""
+    """A line from a pipe runs before the next line comes, and Ctrl-C does not wait for the next line."""
     with server() as model:
         process = start(model, "-", "-o", OUT, stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -139,7 +130,7 @@ def test_outcomes_come_while_the_input_is_open() -> None:
 
 @pytest.mark.heavy
 def test_stdin_to_its_end() -> None:
-    """`cat in.jsonl | aswarm batch agents:noter - > out.jsonl`."""
+    """`cat in.jsonl | aswarm batch agents:noter - > out.jsonl` runs all lines."""
     with server() as model:
         process = start(model, "-", stdin=subprocess.PIPE)
         assert process.stdin is not None
@@ -150,8 +141,8 @@ def test_stdin_to_its_end() -> None:
 
 
 @pytest.mark.heavy
-def test_a_pipe_that_breaks_ends_the_batch() -> None:
-    """`aswarm batch ... | head -1`: no further request is sent, and the exit code is 141."""
+def test_a_broken_pipe_stops_the_batch() -> None:
+    """`aswarm batch ... | head -1` sends no further request, and is exit code 141."""
     with server(stalls_after=40) as model:
         process = start(model)
         head = subprocess.run(["head", "-1"], stdin=process.stdout, capture_output=True, check=True, timeout=240)
@@ -167,7 +158,7 @@ def test_a_pipe_that_breaks_ends_the_batch() -> None:
 
 @pytest.mark.heavy
 def test_a_reader_that_pauses() -> None:
-    """Items run while there is room; Ctrl-C does not wait for the reader, and each line that the reader got is counted."""
+    """Ctrl-C does not wait for a reader that pauses, and the summary counts the written lines."""
     items = [json.dumps({"input": f"note {number}", "metadata": "x" * 10_000}) for number in range(40)]
     Path("long.jsonl").write_text("\n".join(items), encoding="utf-8")
     with server() as model:
@@ -192,8 +183,8 @@ def test_a_reader_that_pauses() -> None:
         pytest.param(["--journal", "run.sqlite"], id="journal"),
     ],
 )
-def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
-    """The batch is killed and started again, twice: at the end each item has one line, and no item has run twice."""
+def test_kill_9_loses_no_written_outcome(options: list[str]) -> None:
+    """A batch that was killed twice has one line for each item, and no item has run twice."""
     with server() as model:
         for enough in (5, 20):
             process = start(model, "in.jsonl", "-o", OUT, *options)
@@ -210,7 +201,7 @@ def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
     if "--journal" not in options:
         return
     noted = Path("noted").read_text().split()
-    # A kill between the record of a start and the first step of the function leaves the outcome unknown; the history says so.
+    # A kill between the record of a start and the first step of the function leaves an unknown outcome in the history.
     unknown = {line["id"].removeprefix("item-") for line in lines() if UNKNOWN in json.dumps(line["messages"])}
     assert len(unknown_calls) == len(unknown)
     assert kinds(Path("run.sqlite")).count("RunFinished") == 40
@@ -222,7 +213,7 @@ def test_kill_9_costs_nothing_that_was_written(options: list[str]) -> None:
 
 @pytest.mark.heavy
 def test_kill_9_and_failed_items() -> None:
-    """With --resume failed items run again; old lines stay, and of the lines of one item the last one counts."""
+    """After kill -9, --resume runs failed items again, and keeps the old lines."""
     with server(refused={1, 3, 30}) as model:
         process = start(model, "in.jsonl", "-o", OUT)
         until(lambda: {"item-1", "item-3"} <= {line["id"] for line in lines() if line["status"] == "error"})
@@ -232,7 +223,7 @@ def test_kill_9_and_failed_items() -> None:
     before = Path(OUT).read_bytes()
     answered = {line["id"] for line in lines() if line["status"] == "answer"}
     failed = {line["id"] for line in lines()} - answered
-    # What a crash of the machine can leave of a line.
+    # A crash of the machine can leave such a part of a line.
     cut = b'{"id": "item-39", "sta'
     Path(OUT).write_bytes(before + cut)
     with server() as model:
@@ -251,7 +242,7 @@ def test_kill_9_and_failed_items() -> None:
 
 @pytest.mark.heavy
 def test_a_terminal_has_a_bar() -> None:
-    """The bar moves, and ends before the summary."""
+    """A terminal shows a bar, and then the summary."""
     program = "import sys; sys.argv[0] = 'aswarm'\nfrom aswarm.cli import main\nmain()"
     with server() as model:
         options = ["batch", "agents:noter", "in.jsonl", "-o", OUT]

@@ -1,4 +1,4 @@
-"""What is printed of a batch while it runs, and at its end."""
+"""The progress of a batch, and its summary."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Terminal(io.StringIO):
 
 
 def counts(total: int | None = 100, seconds: float = 10, **more: Any) -> Counts:
-    """A batch that has been running for so long."""
+    """Return the counts of a batch after so many seconds."""
     return Counts(total, time.monotonic() - seconds, **more)
 
 
 def test_durations() -> None:
-    """Two units at most."""
+    """A duration has at most two units."""
     assert [duration(seconds) for seconds in (0.4, 59, 61, 3599.7, 7800)] == [
         "0 s",
         "59 s",
@@ -40,7 +40,7 @@ def test_durations() -> None:
 
 
 def test_the_details() -> None:
-    """Rate and time left count the items that ran, not those that were done before, and not bad lines."""
+    """The rate and the remaining time count only items that ran in this batch."""
     now = counts(statuses=Counter(answer=18, error=2), before=30, bad=10, usage=Usage(total_tokens=4321))
     assert (now.done, now.progress()) == (60, "60/100")
     assert now.details() == "2.0/s, 20 s left, 4,321 tokens, 2 failed, 10 bad lines"
@@ -49,14 +49,15 @@ def test_the_details() -> None:
 
 
 def test_the_length_of_a_pipe_is_not_known() -> None:
-    """There is no time left to show; nor before an item has ended."""
+    """A pipe has no remaining time, and neither has a batch without an outcome."""
     assert counts(None, statuses=Counter(answer=20)).details() == "2.0/s, 0 tokens, 0 failed"
     assert counts(None, statuses=Counter(answer=2000)).progress() == "2,000"
     assert counts().details() == "0.0/s, 0 tokens, 0 failed"
+    assert counts(1, statuses=Counter(answer=20)).left == 0  # a file that grew
 
 
 def test_the_time_left_is_as_long_as_the_limits_need() -> None:
-    """The first items may come at once, from a journal or before the limit is used: two requests each, one per second."""
+    """The remaining time is the time that the limits need for the remaining requests and tokens."""
     usage = Usage(requests=40, total_tokens=80_000)
     now = counts(statuses=Counter(answer=20), seconds=1, usage=usage, limits=RateLimits(requests_per_minute=60))
     assert now.left == pytest.approx(80 * 2 * 61 / 60)
@@ -66,13 +67,8 @@ def test_the_time_left_is_as_long_as_the_limits_need() -> None:
     assert now.left == pytest.approx(4, rel=0.1), "the items themselves are slower"
 
 
-def test_more_than_was_counted() -> None:
-    """A file that grew meanwhile leaves no negative time."""
-    assert counts(1, statuses=Counter(answer=20)).left == 0
-
-
 def test_the_summary() -> None:
-    """The summary has the results, the items that were done before, and the tokens."""
+    """The summary has the results, the earlier items, and the tokens."""
     now = counts(statuses=Counter(max_turns=1, answer=17, error=2, cancelled=1), before=3, usage=Usage(7, 5, 12, 4))
     assert now.summary() == [
         "21 items in 10 s (2.1/s): 17 answered, 1 cancelled, 2 failed, 1 ended by --max-turns",
@@ -85,7 +81,7 @@ def test_the_summary() -> None:
 
 
 def test_plain_lines() -> None:
-    """Without a terminal there is a line now and then; problems come at once, each on one line, and only the first few."""
+    """Without a terminal the progress is a line at intervals, and only the first problems are printed."""
     stream = io.StringIO()
     with reporting(Counts(2000), stream) as reporter:
         reporter.update()
@@ -102,7 +98,7 @@ def test_plain_lines() -> None:
 
 
 def test_a_bar_in_a_terminal() -> None:
-    """With rich there is a bar that moves; problems are printed above it."""
+    """A terminal with rich has a bar, and problems are printed above it."""
     stream, now = Terminal(), Counts(4)
     with reporting(now, stream) as reporter:
         now.statuses["answer"] += 4
@@ -113,18 +109,14 @@ def test_a_bar_in_a_terminal() -> None:
     assert "line 3: [bold]no" in stream.getvalue()
 
 
-def test_a_terminal_that_is_the_output_has_no_bar() -> None:
-    """A bar would be drawn over the outcomes."""
-    with reporting(Counts(4), Terminal(), bar=False) as reporter:
-        assert type(reporter) is Reporter
-
-
 def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without rich, plain lines are printed."""
+    """Without rich, and beside outcomes on the same terminal, plain lines are printed."""
 
     def nothing(_: str) -> ModuleSpec | None:
         return None
 
+    with reporting(Counts(4), Terminal(), bar=False) as reporter:
+        assert type(reporter) is Reporter
     monkeypatch.setattr(progress, "find_spec", nothing)
     with reporting(Counts(4), Terminal()) as reporter:
         assert type(reporter) is Reporter

@@ -1,4 +1,4 @@
-"""The meaning of a line of `aswarm batch`'s input."""
+"""The lines of the input of `aswarm batch`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import ClickException
 
-from aswarm.cli._exits import SetupError
 from aswarm.cli.commands.batch.readers import BadLine, InputFormat, InputRecord, count, format_of, read, records_in
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -19,12 +19,12 @@ CSV = InputFormat("csv", "text")
 
 
 def entries(data: bytes | str, input_format: InputFormat = JSON) -> list[InputRecord | BadLine]:
-    """What the lines mean."""
+    """Return the records of the lines."""
     return list(read(io.BytesIO(data.encode() if isinstance(data, str) else data), input_format))
 
 
 def one(**record: Any) -> InputRecord | BadLine:
-    """What one line of JSON means."""
+    """Return the record of one line of JSON."""
     [entry] = entries(json.dumps(record))
     return entry
 
@@ -43,7 +43,7 @@ def test_optional_keys_of_a_line() -> None:
 
 
 def test_ids() -> None:
-    """Texts and whole numbers stay as they are; without an id, it is the number of the line, blank lines included."""
+    """An id is a text or a whole number, by default the number of the line."""
     found = entries('{"id": 7, "input": "a"}\n\n{"id": "", "input": "b"}\r\n{"id": "8", "input": "c"}')
     assert [(entry.line, entry.id) for entry in found if isinstance(entry, InputRecord)] == [(1, 7), (3, 3), (4, "8")]
 
@@ -80,7 +80,7 @@ def test_bad_lines(line: str, error: str) -> None:
 
 
 def test_a_line_that_is_nested_too_deeply() -> None:
-    """It is a bad line, whether it cannot be read, or could not be written again."""
+    """A line that cannot be read or written because of its depth is a bad line."""
     [bad] = entries("[" * 100_000)
     assert isinstance(bad, BadLine)
     assert bad.error == "nested more than 100 levels deep"
@@ -92,7 +92,7 @@ def test_a_line_that_is_nested_too_deeply() -> None:
 
 
 def test_bytes_that_are_not_utf_8() -> None:
-    """The bytes are kept: they can be restored from the text."""
+    """The text of bytes that are not UTF-8 can be encoded to the same bytes."""
     [bad] = entries(b'{"input": "\xff"}\n')
     assert isinstance(bad, BadLine)
     assert bad.error == "not UTF-8"
@@ -100,7 +100,7 @@ def test_bytes_that_are_not_utf_8() -> None:
 
 
 def test_an_id_that_comes_twice() -> None:
-    """The second line is bad: 7 and "7" are one id, and so is the number of a line."""
+    """A second line with an id is bad. The id 7 is the same as "7" and as the number of line 7."""
     _, *bad = entries('{"id": "2", "input": "a"}\n{"input": "b"}\n{"id": 2, "input": "c"}\n')
     assert [(line.line, getattr(line, "error", "")) for line in bad] == [
         (2, "an earlier line has the same id 2"),
@@ -117,14 +117,14 @@ def test_a_byte_order_mark() -> None:
 
 
 def test_csv() -> None:
-    """A record can have several lines; its number is that of the first one. Blank lines are skipped."""
+    """A record of CSV has the number of its first line, and blank lines are skipped."""
     data = '\ufeffid,text,price\na1,"Hello,\n""world""",3\n\n,ä,4\n'
     assert entries(data, CSV) == [InputRecord(2, "a1", 'Hello,\n"world"'), InputRecord(5, 5, "ä")]
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_the_delimiter(delimiter: str) -> None:
-    """The delimiter is comma, semicolon or tab: the one that yields the column of the text."""
+    """The delimiter is the comma, semicolon or tab that gives the column of the text."""
     assert entries(f'id{delimiter}text\n1{delimiter}"a,;\tb"\n', CSV) == [InputRecord(2, "1", "a,;\tb")]
 
 
@@ -149,7 +149,7 @@ def test_bad_lines_of_csv(line: str, error: str) -> None:
 
 
 def test_csv_that_is_not_utf_8_or_has_no_end() -> None:
-    """The text that was read is kept."""
+    """A bad record of CSV has its text."""
     bad, open_end = entries(b'text\n\xff\n"no end\nat all\n', CSV)
     assert bad == BadLine(2, "not UTF-8", "\udcff")
     words = "not CSV: unexpected end of data (in a record of 2 lines: is a quote not closed?)"
@@ -157,7 +157,7 @@ def test_csv_that_is_not_utf_8_or_has_no_end() -> None:
 
 
 def test_a_quote_that_is_closed_by_the_next_one() -> None:
-    """The message gives the number of lines that the quote swallowed, if they make no record."""
+    """The error of an open quote has the number of its lines."""
     bad, other, good = entries('id,text\n1,"open\n2,a\n3,"b"\n4,"open\n5,a",c\n6,good\n', CSV)
     assert [getattr(line, "error", "").partition(" (")[2] for line in (bad, other)] == [
         "in a record of 3 lines: is a quote not closed?)",
@@ -170,8 +170,8 @@ def test_a_quote_that_is_closed_by_the_next_one() -> None:
     ("data", "columns"), [("a;b\n", "'a', 'b'"), ("", "none"), ("x\n", "'x'"), ("a,b;c\n", "'a', 'b;c'")]
 )
 def test_csv_without_the_column(data: str, columns: str) -> None:
-    """The error names the columns that there are."""
-    with pytest.raises(SetupError, match=f"there is no column 'text'; the columns are: {columns}"):
+    """The error of a missing column names the existing columns."""
+    with pytest.raises(ClickException, match=f"there is no column 'text'; the columns are: {columns}"):
         entries(data, CSV)
 
 
@@ -179,7 +179,7 @@ def test_csv_without_the_column(data: str, columns: str) -> None:
 
 
 def test_files(folder: Path) -> None:
-    """Files are counted before they are read; pipes cannot be."""
+    """The lines of a file are counted, and the lines of a pipe are not."""
     Path("a.jsonl").write_text('{"input": "a"}\n\n{\n', encoding="utf-8")
     Path("a.csv").write_text('text\n"a\nb"\nc,d\n', encoding="utf-8")
     os.mkfifo("pipe")
@@ -191,18 +191,18 @@ def test_files(folder: Path) -> None:
 
 
 def test_files_that_cannot_be_read(folder: Path) -> None:
-    """The error comes before the first request."""
-    with pytest.raises(SetupError, match=r"there is no file 'none\.jsonl'"):
+    """A file that cannot be read is a usage error."""
+    with pytest.raises(ClickException, match=r"there is no file 'none\.jsonl'"):
         count("none.jsonl", JSON)
     Path("a.csv").write_text("a\n")
-    with pytest.raises(SetupError, match="there is no column"):
+    with pytest.raises(ClickException, match="there is no column"):
         count("a.csv", CSV)
-    with pytest.raises(SetupError, match="cannot be read: Is a directory"):
+    with pytest.raises(ClickException, match="cannot be read: Is a directory"):
         list(records_in(str(folder), JSON))
 
 
 def test_the_format_of_a_name() -> None:
-    """The ending decides: CSV, else JSON Lines."""
+    """The ending of a name decides between CSV and JSON Lines."""
     assert [format_of(name) for name in ("a.csv", "b.TSV", "c.jsonl", "-")] == ["csv", "csv", "jsonl", "jsonl"]
 
 
@@ -216,7 +216,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_standard_input(piped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines are read as they come; standard input is not closed."""
+    """Lines of standard input are read as they come, and standard input stays open."""
     lines = records_in("-", JSON)
     for text in ("a", "b"):
         piped.write(f'{{"input": "{text}"}}\n')

@@ -1,21 +1,26 @@
-"""Input and output of the command line in threads, which must not hold up the event loop or the end."""
+"""Threads of the command line for input and output, and the end of a batch."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from aswarm.cli.commands.batch import stopping
+from aswarm.cli.commands.batch.stopping import finish
 from aswarm.cli.commands.batch.threads import DaemonWorker, in_thread
+from tests.support.runtime.virtual_time import virtual_backend
 
 # --- reading ---
 
 
 class Source:
-    """A generator that records how far it was read, and whether it was closed."""
+    """A generator. `given`: the number of read items. `closed`: whether it was closed."""
 
     def __init__(self) -> None:
         self.given = 0
@@ -50,7 +55,7 @@ async def test_all_items_come_in_order() -> None:
 
 @pytest.mark.asyncio
 async def test_only_so_many_are_read_ahead() -> None:
-    """Only a few items are read before they are asked for; leaving early closes the generator."""
+    """Only a few items are read ahead, and leaving early closes the generator."""
     source = Source()
     items = in_thread(source.items(1000), ahead=5)
     assert await anext(items) == 1
@@ -62,15 +67,15 @@ async def test_only_so_many_are_read_ahead() -> None:
 
 @pytest.mark.asyncio
 async def test_an_error_while_reading() -> None:
-    """The error is raised where the items are asked for, after the items before it."""
+    """The error of the generator is raised after the items before it."""
     items = in_thread(Source().items(1, OSError("gone")))
     assert await anext(items) == 1
     with pytest.raises(OSError, match="gone"):
         await anext(items)
 
 
-def test_a_read_that_hangs_does_not_hold_the_end() -> None:
-    """The event loop can end while the thread is still reading."""
+def test_the_event_loop_can_stop_during_a_read() -> None:
+    """The event loop can stop while the thread reads."""
     source, arrived = Source(), threading.Event()
 
     def items() -> Generator[int]:
@@ -116,16 +121,16 @@ def test_calls_one_by_one() -> None:
 def test_a_call_that_is_stuck() -> None:
     """A call that is stuck holds up no other task; a call that was cancelled before its turn is not made."""
     made: list[str] = []
-    began, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
     thread = DaemonWorker("test")
 
     def stuck() -> None:
-        began.set()
+        started.set()
         go_on.wait(60)
 
     async def ask() -> None:
         asking = [asyncio.ensure_future(thread.call(call)) for call in (stuck, lambda: made.append("cancelled"))]
-        assert await asyncio.to_thread(began.wait, 60)
+        assert await asyncio.to_thread(started.wait, 60)
         for each in asking:
             each.cancel()
         await asyncio.wait(asking)
@@ -136,3 +141,64 @@ def test_a_call_that_is_stuck() -> None:
     go_on.set()
     thread.close(lambda: None, 60)
     assert made == ["last"]
+
+
+# --- the end ---
+
+
+def test_sigterm() -> None:
+    """SIGTERM cancels and awaits the running work, and then raises Terminated, a KeyboardInterrupt."""
+    done: list[str] = []
+
+    async def main() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            done.append("cleaned up")
+
+    with pytest.raises(stopping.Terminated):
+        stopping.run(main())
+    assert done == ["cleaned up"]
+    assert issubclass(stopping.Terminated, KeyboardInterrupt)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_without_signal_handlers() -> None:
+    """Outside the main thread the work runs without a handler for SIGTERM."""
+    done: list[str] = []
+
+    async def main() -> None:
+        done.append("done")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(stopping.run, main()).result()
+    assert done == ["done"]
+
+
+async def cancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Finish the work in a task, and cancel the task."""
+    waiting = asyncio.ensure_future(finish(work, 5))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")], ids=["asyncio"])
+async def test_work_is_finished(anyio_backend: object) -> None:
+    """A cancelled caller waits some seconds for the work, and raises its own cancellation."""
+    done: list[str] = []
+
+    async def work(seconds: float, error: Exception | None = None) -> None:
+        await asyncio.sleep(seconds)
+        done.append("done")
+        if error is not None:
+            raise error
+
+    await cancelled(work(1))
+    await cancelled(work(1, ValueError()))
+    await cancelled(work(3600))
+    assert done == ["done", "done"]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterable
+import time
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
 
+import anyio
 from anyio.from_thread import start_blocking_portal
 from click.testing import CliRunner, Result
 
-from aswarm.cli._app import app
-from aswarm.testing import ScriptedAnswer, ScriptedCall
+from aswarm.cli import main
+from aswarm.conversations import SQLiteStore, Stored
+from aswarm.testing import ScriptedAnswer, ScriptedCall, check_history
 from tests.support.providers.loopback import LoopbackServer, Reply, serve, sse, sse_response, whole, whole_response
 
 Step = str | ScriptedCall | list[ScriptedCall] | ScriptedAnswer | Reply
@@ -27,7 +30,7 @@ async def look_up(order_id: int, context_variables: dict) -> str:
     return f"Order {order_id} of {context_variables['user']}"
 
 def stop() -> str:
-    """What Ctrl-C does."""
+    """Raise the exception of Ctrl-C."""
     raise KeyboardInterrupt
 
 orders = Agent(name="Orders", model="model-of-orders", functions=[look_up])
@@ -77,9 +80,55 @@ def environment(server: LoopbackServer | None = None) -> dict[str, str]:
 
 def invoke(*arguments: str, server: LoopbackServer | None = None, stdin: str | bytes | None = None) -> Result:
     """Run the command in this process. An exception that is not an exit is raised."""
-    result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment(server), catch_exceptions=False)
+    result = runner_result(*arguments, server=server, stdin=stdin)
     assert "Traceback" not in result.output
     return result
+
+
+class _Command:
+    """The command line for the runner of click, which calls `main` with the arguments."""
+
+    name = "aswarm"
+
+    @staticmethod
+    def main(args: Iterable[str], **_: Any) -> None:
+        before, sys.argv = sys.argv, ["aswarm", *args]
+        try:
+            main()
+        finally:
+            sys.argv = before
+
+
+def runner_result(*arguments: str, server: LoopbackServer | None = None, stdin: str | bytes | None = None) -> Result:
+    """Run the command in this process, also a command that prints a traceback."""
+    command: Any = _Command
+    return CliRunner().invoke(command, list(arguments), input=stdin, env=environment(server), catch_exceptions=False)
+
+
+def stored(file: str = "chats.sqlite", conversation_id: str = "ann") -> Stored | None:
+    """Return a conversation in a file, whose history is valid."""
+
+    async def load() -> Stored | None:
+        async with SQLiteStore(file) as store:
+            return await store.load(conversation_id)
+
+    found = anyio.run(load)
+    check_history([] if found is None else found.messages, allow_open=True)
+    return found
+
+
+def texts(file: str = "chats.sqlite", conversation_id: str = "ann") -> list[Any]:
+    """Return the contents of the messages of a conversation in a file."""
+    found = stored(file, conversation_id)
+    return [] if found is None else [message.get("content") for message in found.messages]
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until the condition is true."""
+    give_up = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < give_up, "it did not happen"
+        time.sleep(0.005)
 
 
 def started(

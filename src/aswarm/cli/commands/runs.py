@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aswarm.runs import RunRecord
 
 _STATUSES = ("queued", "running", "waiting", "finished", "failed", "stopped", "unreachable")
-_SECONDS_FOR_OTHERS = 30.0
+SECONDS_FOR_OTHERS = 30.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TARGET = (
     "TARGET is module:attribute, such as agents:runs, or path/to/file.py:attribute. It names a DurableRuns, or a function without "
@@ -181,7 +181,7 @@ async def cancel(client: DurableRuns, run_id: str) -> None:
     run: DurableRun = await client.find_run(run_id)
     has_agents = "://" not in click.get_current_context().params["target"]
     try:
-        with anyio.fail_after(None if has_agents else _SECONDS_FOR_OTHERS):
+        with anyio.fail_after(None if has_agents else SECONDS_FOR_OTHERS):
             _print_record(await client.cancel(run.id, user=run.record.user))
     except TimeoutError:
         raise SetupError(
